@@ -183,12 +183,11 @@ def test_the_recipe_of_an_alignment_function_works(tmp_path: Path) -> None:
         assert text.count(after) == 1, after
         (attention / name).write_text(text.replace(after, after + line), encoding="utf-8")
 
-    with (attention / "dot_product.py").open("a", encoding="utf-8") as stream:
-        stream.write(f"\n\n{definition}")
-    insert("alignment.py", "from attnkit.models.attention.dot_product import (\n", "    Manhattan,\n")
     table = re.search(r"^ALIGNMENTS.*\{\n", (attention / "alignment.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert table is not None
     insert("alignment.py", table[0], table_line)
+    text = (attention / "alignment.py").read_text(encoding="utf-8")
+    (attention / "alignment.py").write_text(text.replace(table[0], f"{definition}\n\n{table[0]}"), encoding="utf-8")
     insert("config.py", "AlignmentName = Literal[\n", name_line)
     insert("config.py", "SAME_WIDTH: frozenset[AlignmentName] = frozenset({", name_line.strip())
     (tmp_path / "a").write_text("a b c\nb c a\n" * 10, encoding="utf-8")

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention import scaled_dot_product as kernel
-from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
-from attnkit.models.attention.attend import attend, attend_context
+from attnkit.models.attention.alignment import ALIGNMENTS, Kernel, make_alignment
+from attnkit.models.attention.attend import AttentionFunction, attend
 from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
-from attnkit.models.attention.dot_product import Kernel
 from attnkit.models.attention.multihead import HeadGroups, MultiHeadAttention, attend_within
 from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
@@ -55,7 +54,7 @@ def test_a_row_that_sees_nothing_gives_zeros(name: str, seen: bool, dtype: torch
     mask[1, 0, 2] = False
     context, weights = attend(*inputs, align, softmax, mask)
     if not seen:
-        context = attend_context(*inputs, align, softmax, mask)
+        context = AttentionFunction(align, softmax).context(*inputs, AttentionScope(mask))
     assert bool((context[0] == 0).all()) and bool((context[1, :, 2] == 0).all()) and bool((context[1, :, 1] != 0).all())
     assert bool((weights[0] == 0).all())
     context.sum().backward()
@@ -78,8 +77,9 @@ def test_scaled_dot_equals_sdpa_in_both_forms(scope: str, monkeypatch: pytest.Mo
     full = full.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf) if causal else full
     expected = F.scaled_dot_product_attention(query, keys, values, attn_mask=full)
     wanted = torch.autograd.grad(expected.sin().sum(), (query, keys, values))
-    for form in (kernel._fused, kernel._plain):
-        found = form(query, keys, values, AttentionScope(mask, causal, bias), 0.0)
+    for plain in (False, True):
+        monkeypatch.setattr(kernel, "prefers_matmul", lambda *_, plain=plain: plain)
+        found = scaled_dot(query, keys, values, AttentionScope(mask, causal, bias), 0.0)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
         for a, b in zip(torch.autograd.grad(found.sin().sum(), (query, keys, values)), wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
@@ -107,10 +107,12 @@ def test_bfloat16_stays_near_float32(limit: int, monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(found.float(), scaled_dot(query, keys, values, scope), rtol=0, atol=0.05)
 
 
-def test_attention_dropout_drops_whole_weights() -> None:
+def test_attention_dropout_drops_whole_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     ones = torch.ones(1, 1, 2000, 8)
-    for form in (kernel._fused, kernel._plain):
-        found = form(torch.zeros_like(ones), torch.zeros_like(ones)[:, :, :1], ones[:, :, :1], AttentionScope(), 0.25)
+    zeros = torch.zeros_like(ones)
+    for plain in (False, True):
+        monkeypatch.setattr(kernel, "prefers_matmul", lambda *_, plain=plain: plain)
+        found = scaled_dot(zeros, zeros[:, :, :1], ones[:, :, :1], AttentionScope(), 0.25)
         assert found.unique().tolist() == pytest.approx([0.0, 4 / 3])
         assert float((found[..., 0] == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
 
@@ -168,7 +170,7 @@ MIXED = ["scaled_dot", "additive", "dot", "general", "additive", "location"]
 
 def copy_head(into: nn.Module, source: nn.Module, place: int) -> None:
     """Give a group of one head the weights of one head of a group of several."""
-    n_heads = len(source.places)
+    n_heads = len(source.indices)
     for name, parameter in into.named_parameters():
         given = source.get_parameter(name)
         whole = given.view(n_heads, -1) if given.dim() == 1 or n_heads == 1 else given
@@ -193,8 +195,8 @@ def test_mixed_heads_are_single_heads_side_by_side(causal: bool, unlike: bool) -
     assert len(heads.head_groups) == (6 if unlike else 5)
     for head, name in enumerate(MIXED):
         single = HeadGroups(1, 4, name, distributions[head] if unlike else "softmax").double()
-        group = next(group for group in heads.head_groups if head in group.places)
-        copy_head(single.head_groups[0], group, group.places.index(head))
+        group = next(group for group in heads.head_groups if head in group.indices)
+        copy_head(single.head_groups[0], group, group.indices.index(head))
         one = slice(head, head + 1)
         found = single.context(query[:, one], keys[:, one], values[:, one], AttentionScope(mask, causal, bias[one]))
         torch.testing.assert_close(context[:, one], found, rtol=0, atol=1e-12)

@@ -12,7 +12,7 @@ from formulas import Formula, cover, dot, matrix, times, vector, weigh
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
-from attnkit.models.attention.attend import attend, attend_context, attend_prepared
+from attnkit.models.attention.attend import AttentionFunction, attend
 from attnkit.models.attention.config import (
     ALIGNMENT_NAMES,
     DISTRIBUTION_NAMES,
@@ -23,6 +23,7 @@ from attnkit.models.attention.config import (
     incompatibility,
 )
 from attnkit.models.attention.distribution import DISTRIBUTIONS, make_distribution
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 
 B, H, T, S, D = 2, 2, 3, 6, 4
 SUM_TO_ONE = {"softmax", "normalize", "hard", "sparsemax", "entmax15"}
@@ -133,16 +134,10 @@ def test_pair_has_finite_gradients_and_other_ways_give_the_same(name: str, distr
     for tensor in inputs:
         tensor.requires_grad_()
     context, weights = example.attend()
-    again, _ = attend_prepared(
-        example.query,
-        example.align.prepare(example.keys),
-        example.values,
-        example.align,
-        example.distribute,
-        example.mask,
-    )
-    fast = attend_context(*inputs, example.align, example.distribute, example.mask)
-    torch.testing.assert_close(again, context, rtol=0, atol=0)
+    function, scope = AttentionFunction(example.align, example.distribute), AttentionScope(example.mask)
+    again = function.weights(example.query, example.align.prepare(example.keys), scope)
+    fast = function.context(*inputs, scope)
+    torch.testing.assert_close(again, weights, rtol=0, atol=0)
     torch.testing.assert_close(fast, context, rtol=0, atol=1e-12)
     (context.sin().sum() + weights.sin().sum()).backward()
     for tensor in [*inputs, *example.parameters()]:

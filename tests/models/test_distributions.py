@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.config import DISTRIBUTION_NAMES, AttentionOptions
 from attnkit.models.attention.distribution import (
-    DISTRIBUTIONS,
     Local,
     entmax15,
     hard,
+    make_distribution,
     normalize,
     sigmoid,
     softmax,
@@ -110,7 +110,7 @@ def test_large_numbers_stay_finite(name: str, dtype: torch.dtype) -> None:
     mask[3] = False
     mask[0, 3] = False
     query = torch.randn(1, 1, 4, 3, dtype=dtype)
-    distribute = DISTRIBUTIONS[name](3, AttentionOptions(), 1)  # type: ignore[index]
+    distribute = make_distribution(name, 3)  # type: ignore[arg-type]
     if isinstance(distribute, nn.Module):
         distribute.to(dtype)
     weights = distribute(scores, query, mask)
@@ -178,7 +178,7 @@ def test_local_counts_every_key_of_a_mask_that_names_none() -> None:
 def test_no_keys_give_an_empty_row(name: str, masked: bool) -> None:
     scores = torch.randn(2, 1, 3, 0, requires_grad=True)
     mask = torch.ones(2, 1, 3, 0, dtype=torch.bool) if masked else None
-    weights = DISTRIBUTIONS[name](4, AttentionOptions(), 1)(scores, torch.randn(2, 1, 3, 4), mask)  # type: ignore[index]
+    weights = make_distribution(name, 4)(scores, torch.randn(2, 1, 3, 4), mask)  # type: ignore[arg-type]
     assert weights.shape == (2, 1, 3, 0)
     assert bool((weights @ torch.randn(2, 1, 0, 5) == 0).all())
     weights.sum().backward()

@@ -206,9 +206,6 @@ def test_steps_of_any_size_equal_the_causal_pass(name: str) -> None:
         found = sums.step(query[..., now, :], keys[..., now, :], values[..., now, :])
         torch.testing.assert_close(found, expected[..., now, :], rtol=0, atol=1e-12)
         start += n
-        if start == 6:  # the sentences change places
-            sums = sums.reorder_beams(torch.tensor([1, 0]))
-            query, keys, values, expected = (part.flip(0) for part in (query, keys, values, expected))
     assert start == S
 
 

@@ -181,7 +181,7 @@ def test_one_matrix_needs_one_vocabulary() -> None:
 def test_start_from_the_last_layer_feeds_every_layer() -> None:
     """Two encoder layers and three decoder layers need no bridge when all start from the last one."""
     model = build(decoder_init="last", encoder_layers=2, decoder_layers=3)
-    states = model.start(SRC, MASK, 1, 5).memory.layers
+    states = model.start(SRC, MASK, 1, 5).layers
     assert len(states) == 3
     assert all(torch.equal(state[0], states[0][0]) for state in states)
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnkit.models.attention import patterns
 from attnkit.models.attention.patterns import (
     PATTERNS,
-    Block,
+    BlockDiagonal,
     GlobalWindow,
     Pattern,
     PatternName,
@@ -40,8 +40,11 @@ def cases(causal: bool) -> list[tuple[Pattern, Rule]]:
         (Window(9, causal), lambda i, j: i - 9 <= j <= i + 9),
         (Strided(1, causal), lambda i, j: True),
         (Strided(5, causal), lambda i, j: abs(i - j) in (0, 1, 2, 3, 4) or i % 5 == j % 5),
-        (Block(1, causal), lambda i, j: i == j),
-        (Block(6, causal), lambda i, j: any(6 * n <= i < 6 * n + 6 and 6 * n <= j < 6 * n + 6 for n in range(9))),
+        (BlockDiagonal(1, causal), lambda i, j: i == j),
+        (
+            BlockDiagonal(6, causal),
+            lambda i, j: any(6 * n <= i < 6 * n + 6 and 6 * n <= j < 6 * n + 6 for n in range(9)),
+        ),
         (GlobalWindow(2, causal), lambda i, j: abs(i - j) <= 2 or 0 in (i, j)),
         (GlobalWindow(3, causal, n_global=4), lambda i, j: abs(i - j) <= 3 or min(i, j) < 4),
     ]
@@ -80,7 +83,7 @@ def plain(given: list[Tensor], visible: Tensor, bias: Tensor | None = None) -> T
 def test_the_table_has_the_names_that_can_be_chosen() -> None:
     assert set(PATTERNS) == set(get_args(PatternName))
     made = make_pattern("global", 3, True, 2)
-    assert made == GlobalWindow(3, True, 2) and make_pattern("block", 3) == Block(3)
+    assert made == GlobalWindow(3, True, 2) and make_pattern("block", 3) == BlockDiagonal(3)
 
 
 @pytest.mark.parametrize(("pattern", "rule"), CASES, ids=[str(pattern) for pattern in ALL])
@@ -196,7 +199,9 @@ def test_nothing_of_the_size_of_the_matrix_is_built(name: PatternName, causal: b
     assert n * width <= largest.numbers <= patterns.ROWS * patterns.COLUMNS < n * n // 32
 
 
-@pytest.mark.parametrize("pattern", [Window(64), Window(64, True), Block(64), GlobalWindow(64, n_global=2)], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [Window(64), Window(64, True), BlockDiagonal(64), GlobalWindow(64, n_global=2)], ids=str
+)
 def test_scores_of_a_local_pattern_grow_linearly(pattern: Pattern) -> None:
     """What the tiles hold is what is computed, as the count of products shows at the shorter length."""
     first, short, long = (

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from walks import STEPS, K, V, Walk, sources
 
+from attnkit.models.attention.alignment import Additive
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES
-from attnkit.models.attention.mlp import Additive
 from attnkit.models.config import TransformerConfig
 from attnkit.models.kv_cache import GenericDecodingState
 from attnkit.models.transformer import Transformer

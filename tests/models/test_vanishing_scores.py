@@ -13,7 +13,7 @@ from torch import Tensor
 from walks import STEPS, K, V, Walk
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import attend, attend_context
+from attnkit.models.attention.attend import AttentionFunction, attend
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.distribution import normalize, softmax
 from attnkit.models.attention.multihead import HeadGroups, attend_within
@@ -71,7 +71,7 @@ def test_weights_and_slopes_are_those_of_logarithms(kind: str, scale: int, dtype
     expected = log_scores(kind, align, *exact[:2]).masked_fill(~mask, -torch.inf).softmax(-1)
     wanted = torch.autograd.grad((expected @ exact[2]).sin().sum(), exact)
     context, weights = attend(*rounded, align.to(dtype), normalize, mask)
-    unseen = attend_context(*rounded, align, normalize, mask)
+    unseen = AttentionFunction(align, normalize).context(*rounded, AttentionScope(mask))
     near = 2e-4 if dtype == torch.float32 else 0.02
     # Directions in bfloat16 are another function; at 6 the floor of the features decides where two share no direction.
     exactly = kind != "favor" or (dtype == torch.float32 and scale < 6)
@@ -93,7 +93,7 @@ def test_a_kernels_built_weights_are_those_of_linear_time(kind: str, scale: int)
     align = make(kind)
     query, keys, values = (part.detach() for part in parts(scale))
     context, weights = attend(query, keys, values, align, normalize, padding())
-    unseen = attend_context(query, keys, values, align, normalize, padding())
+    unseen = AttentionFunction(align, normalize).context(query, keys, values, AttentionScope(padding()))
     torch.testing.assert_close(context, unseen, rtol=0, atol=1e-4)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T), rtol=0, atol=1e-5)
     heads = HeadGroups(H, D, "kernel", "normalize", OPTIONS[kind])

@@ -13,7 +13,7 @@ from attnkit.engine.registry import TASKS
 from attnkit.engine.resolve import resolve
 from attnkit.engine.run_config import AUTO, PRESETS, choose
 from attnkit.errors import UsageError
-from attnkit.models.config import SIZES, ModelConfig, ModelKind
+from attnkit.models.config import SIZES, ModelConfig
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.lines import count_lines
 
@@ -33,7 +33,7 @@ ELSEWHERE = ("kind", "scale_embeddings")
 
 def choices() -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = []
-    for kind, model in zip(get_args(ModelKind), get_args(get_args(ModelConfig)[0]), strict=True):
+    for kind, model in zip(SIZES, get_args(get_args(ModelConfig)[0]), strict=True):
         for name, field in model.model_fields.items():
             options = (True, False) if field.annotation is bool else get_args(field.annotation)
             literal = [option for option in options if isinstance(option, str | bool)]
@@ -85,7 +85,7 @@ def test_every_kind_has_a_size_for_every_preset() -> None:
     assert [tuple(sizes) for sizes in SIZES.values()] == [TASKS["translation"].presets] * len(SIZES)
 
 
-@pytest.mark.parametrize("kind", get_args(ModelKind))
+@pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("name", TASKS["translation"].presets)
 def test_every_preset_resolves(name: str, kind: str) -> None:
     resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)

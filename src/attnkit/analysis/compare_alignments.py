@@ -23,8 +23,7 @@ from attnkit.analysis.attention import (
 )
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
 from attnkit.errors import UsageError
-from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.base import AlignmentModule
+from attnkit.models.attention.alignment import AlignmentModule, make_alignment
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice
@@ -178,6 +177,6 @@ def _attentions(model: object) -> list[list[tuple[nn.Module, AlignmentModule, Se
         inner = dict(module.named_children()).get("align")
         # In a Transformer's decoder, layers.N.attention looks at the target, layers.N.cross at the source.
         if isinstance(inner, AlignmentModule) and name.startswith("decoder") and ".attention." not in f".{name}.":
-            places = getattr(module, "places", [0])
+            places = getattr(module, "indices", [0])
             found.setdefault(name.split(".groups.")[0], []).append((module, inner, places))
     return list(found.values())

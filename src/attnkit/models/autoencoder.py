@@ -1,9 +1,10 @@
-"""Auto-encoders: through a narrow code and back, for sequences of ids and for vectors. Knows no text, files or losses.
+"""Auto-encoders: through a narrow code and back, for sequences of ids and for vectors.
 
 The sequence auto-encoder offers what a translation model does (``translation.TranslationModel``), so that the same
 search writes its reconstructions: it "translates" a line into itself, and the code is all that passes.
 
-Letters: B batch, K beam, S source length, T target length, D model width, d width of a state, C width of the code.
+Letters: B batch, K beam, S source length, T target length, D model width, d width of a state, C width of the
+code, V vocabulary, G number of gates (gru 3, lstm 4, rnn 1).
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
-from attnkit.models.linear import Dropout, Linear
-from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
+from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs
+from attnkit.models.recurrent import (
+    STEPS,
+    CellState,
+    RecurrentEncoder,
+    make_layer,
+    map_states,
+    reorder,
+    run_layers,
+    step_layers,
+    weights_of,
+)
 from attnkit.protocols import DecoderState
 
 
@@ -33,16 +44,14 @@ class CodeState:
 
     def reorder_beams(self, parents: Tensor) -> CodeState:
         """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
-        # each part (B, K, width); without a copy per beam the first gather widens K from 1
-        return self._change(lambda part: part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1])))
+        return self._change(lambda part: reorder(part, parents))
 
     def select_rows(self, sentences: Tensor) -> CodeState:
         """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
         return self._change(lambda part: part[sentences])
 
     def _change(self, function: Callable[[Tensor], Tensor]) -> CodeState:
-        layers = tuple(tuple(function(part) for part in state) for state in self.layers)
-        return replace(self, code=function(self.code), layers=layers)
+        return replace(self, code=function(self.code), layers=map_states(self.layers, function))
 
 
 class CodeDecoder(nn.Module):
@@ -56,13 +65,11 @@ class CodeDecoder(nn.Module):
         self.step_cell = STEPS[config.cell]
         widths = [config.d_model + config.d_code] + [config.d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, config.d_hidden) for width in widths)
-        # every layer's first state at once, sliced in begin
+        # Every layer's first state at once, sliced in begin.
         self.first = Linear(config.d_code, config.decoder_layers * self.n_parts * config.d_hidden)
         # The code enters the readout again: the recurrent state need not carry it to the last step.
         self.readout = Linear(config.d_hidden + config.d_code, config.d_model)
-        for linear in (self.first, self.readout):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        init_xavier(self.first, self.readout)
         self.dropout = Dropout(config.dropout)
 
     def begin(self, code: Tensor) -> tuple[CellState, ...]:
@@ -73,27 +80,19 @@ class CodeDecoder(nn.Module):
     def forward(self, words: Tensor, code: Tensor) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and codes (B, C)."""
         codes = code.unsqueeze(1).expand(-1, words.shape[1], -1)  # (B, T, C), a view
-        hidden = torch.cat([words, codes], dim=-1)  # (B, T, D + C)
-        for index, (layer, state) in enumerate(zip(self.layers, self.begin(code), strict=True)):
-            assert isinstance(layer, nn.RNNBase)
-            # The embeddings have their dropout already: only between layers here.
-            hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
-        return self._read(hidden, codes)
+        inputs = torch.cat([words, codes], dim=-1)  # (B, T, D + C)
+        return self._read(run_layers(self.layers, inputs, self.begin(code), self.dropout), codes)
 
     def step(self, words: Tensor, state: CodeState) -> tuple[Tensor, CodeState]:
         """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
-        hidden, layers = torch.cat([words, state.code], dim=-1), []  # (B, K, D + C)
-        for index, (layer, cell) in enumerate(zip(self.layers, state.layers, strict=True)):
-            weights = weights_of(layer)
-            # (B, K, G * d)
-            inputs = F.linear(self.dropout(hidden) if index else hidden, weights.input, weights.input_bias)
-            layers.append(self.step_cell(inputs, F.linear(cell[0], weights.hidden, weights.hidden_bias), cell))
-            hidden = layers[-1][0]  # (B, K, d): h, the first part of GRU and LSTM states alike
-        return self._read(hidden, state.code), replace(state, layers=tuple(layers))
+        weights = weights_of(self.layers[0])
+        inputs = torch.cat([words, state.code], dim=-1)  # (B, K, D + C)
+        gates = F.linear(inputs, weights.input, weights.input_bias)  # (B, K, G*d)
+        layers = step_layers(self.layers, self.step_cell, gates, state.layers, self.dropout)
+        return self._read(layers[-1][0], state.code), replace(state, layers=layers)
 
     def _read(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        features = torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1)))  # (..., D)
-        return torch.as_tensor(self.dropout(features))
+        return self.dropout(torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1))))  # (..., D)
 
 
 class SequenceAutoencoder(nn.Module):
@@ -102,14 +101,8 @@ class SequenceAutoencoder(nn.Module):
     def __init__(self, config: RnnAutoencoderConfig, vocab_size: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        self.encoder = RecurrentEncoder(
-            config.cell,
-            config.d_model,
-            config.d_hidden,
-            config.encoder_layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
-        )
+        sizes = config.cell, config.d_model, config.d_hidden, config.encoder_layers
+        self.encoder = RecurrentEncoder(*sizes, bidirectional=config.bidirectional, dropout=config.dropout)
         # The bottleneck: the last layer's final state, narrowed.
         self.to_code = Linear(config.d_hidden, config.d_code)
         self.decoder = CodeDecoder(config)
@@ -119,8 +112,7 @@ class SequenceAutoencoder(nn.Module):
         self.scale = config.d_model**0.5
         for weight in (self.embedding.weight, self.output.weight):
             nn.init.normal_(weight, std=config.d_model**-0.5)
-        nn.init.xavier_uniform_(self.to_code.weight)
-        nn.init.zeros_(self.to_code.bias)
+        init_xavier(self.to_code)
         nn.init.zeros_(self.output.bias)
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
@@ -137,7 +129,8 @@ class SequenceAutoencoder(nn.Module):
 
     def decode(self, code: Tensor, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for codes (B, C) and tgt_in (B, T)."""
-        return torch.as_tensor(self.decoder(self._embed(tgt_in), code))
+        features: Tensor = self.decoder(self._embed(tgt_in), code)
+        return features
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T)."""
@@ -145,9 +138,7 @@ class SequenceAutoencoder(nn.Module):
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
-        if ids is None:
-            return torch.as_tensor(self.output(hidden))
-        return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])  # (..., len(ids))
+        return some_outputs(self.output, hidden, ids)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return no weights: the model has no attention."""
@@ -158,7 +149,7 @@ class SequenceAutoencoder(nn.Module):
     ) -> CodeState:
         """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
         code = self.encode(src, src_mask)
-        layers = tuple(tuple(part.unsqueeze(1) for part in state) for state in self.decoder.begin(code))  # (B, 1, d)
+        layers = map_states(self.decoder.begin(code), lambda part: part.unsqueeze(1))  # (B, 1, d)
         return CodeState(code.unsqueeze(1), layers)  # code: (B, 1, C), one beam until reordered
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, CodeState]:
@@ -167,7 +158,7 @@ class SequenceAutoencoder(nn.Module):
         return self.decoder.step(self._embed(prev), state)
 
     def _embed(self, ids: Tensor) -> Tensor:
-        return torch.as_tensor(self.dropout(self.embedding(ids) * self.scale))
+        return self.dropout(self.embedding(ids) * self.scale)
 
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
@@ -226,8 +217,6 @@ def _mlp(widths: Sequence[int], config: MlpAutoencoderConfig) -> nn.Sequential:
         if index:
             # None after the last map: codes and reconstructions may take any value.
             layers += [ACTIVATIONS[config.activation](), Dropout(config.dropout)]
-        linear = Linear(left, right)
-        nn.init.xavier_uniform_(linear.weight)
-        nn.init.zeros_(linear.bias)
-        layers.append(linear)
+        layers.append(linear := Linear(left, right))
+        init_xavier(linear)
     return nn.Sequential(*layers)

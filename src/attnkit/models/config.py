@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -19,21 +19,18 @@ from attnkit.models.attention.config import (
 )
 from attnkit.models.attention.patterns import PatternName
 
-# Shared by the configurations of all models.
 Tied = Literal["none", "target", "all"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Far above any model of sentences; even the outline of a larger one would take long to make."""
 TYPICAL_LENGTH = 32
-"""Tokens of a sentence as estimates of memory take them: what attention needs per token grows with their number."""
+"""Tokens of a sentence in estimates of memory: what attention needs per token grows with their number."""
 Sizes = dict[str, dict[str, Any]]
-"""Preset -> what a model of that size is built from; other fields have their defaults."""
+"""Preset -> fields that differ from the defaults."""
 VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
-"""Where word vectors lie: a name and no more to whoever builds a model."""
+"""Run or file of word vectors; models only carry the name."""
 Scaled = Annotated[
     bool, Field(description="Whether given vectors are scaled to the spread (std) of the embeddings that are drawn.")
 ]
-"""A choice about such vectors."""
-
 LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
 
 
@@ -55,11 +52,114 @@ def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
         raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")
 
 
-# Translation models.
-ModelKind = Literal["transformer", "rnn"]
+class LayerConfig:
+    """Settings of Transformer layers: checks, and what follows from fields that each model declares in its order."""
+
+    if TYPE_CHECKING:  # pydantic would take annotations here as the first fields of every model
+
+        @property
+        def d_model(self) -> int: ...
+        @property
+        def n_heads(self) -> int: ...
+        @property
+        def d_ff(self) -> int: ...
+        @property
+        def norm(self) -> Literal["post", "pre"]: ...
+        @property
+        def norm_eps(self) -> float: ...
+        @property
+        def positions(self) -> str: ...
+        @property
+        def max_length(self) -> int: ...
+        @property
+        def alignment(self) -> Alignments: ...
+        @property
+        def distribution(self) -> Distributions: ...
+        @property
+        def attention_options(self) -> AttentionOptions: ...
+        @property
+        def activation(self) -> str: ...
+        @property
+        def glu(self) -> bool: ...
+        @property
+        def dropout(self) -> float: ...
+        @property
+        def attention_dropout(self) -> float: ...
+        @property
+        def activation_dropout(self) -> float: ...
+
+    def check_layers(self) -> None:
+        """Raise ValueError where widths, positions and functions of attention do not fit each other."""
+        # Heads split the width evenly; rotations and sinusoids come in pairs of numbers.
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
+        if self.positions == "rotary" and self.d_head % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        for name, names in (("alignment", self.alignment), ("distribution", self.distribution)):
+            if not isinstance(names, str) and len(names) != self.n_heads:
+                what = f"{name} names {len(names)} functions and n_heads is {self.n_heads}"
+                raise ValueError(f"{what}: name one for all heads or one for each")
+        for align, distribute in self.heads:
+            check_attention_pair(align, distribute, self.attention_options)
+        if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
+            what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
+            raise ValueError(f"distribution normalize takes {what}")
+
+    @property
+    def d_head(self) -> int:
+        """Return the width of a head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
+        """Return the functions of each head."""
+        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
+        return list(zip(*names, strict=True))
+
+    @property
+    def plain_attention(self) -> bool:
+        """Return whether every head is scaled dot x softmax."""
+        return set(self.heads) == {("scaled_dot", "softmax")}
+
+    @property
+    def has_attention(self) -> bool:
+        """Return whether the model has attention weights to show."""
+        return True
+
+    @property
+    def max_positions(self) -> int | None:
+        """Return the most tokens of a row or side, its end included; None without a limit."""
+        limits = [self.max_length] if self.positions == "learned" else []
+        if "location" in per_head(self.alignment, self.n_heads):
+            limits.append(self.attention_options.max_source)
+        return min(limits, default=None)
+
+    @property
+    def length_limit_reason(self) -> str:
+        """Return what limits the length of a row, and the key that sets it; of two limits the lower."""
+        if self.positions == "learned" and self.max_positions == self.max_length:
+            return "learned positions need model.max_length"
+        return LOCATION_LIMIT
+
+    @property
+    def attention_floats_per_token(self) -> float:
+        """Estimate how many numbers the backward pass of one attention needs per token, for scores and weights."""
+        return TYPICAL_LENGTH * sum(
+            saved_activations(align, distribute, self.d_head, self.attention_options)
+            for align, distribute in self.heads
+        )
+
+    @property
+    def n_alignment_parameters(self) -> int:
+        """Return how many numbers the alignment functions of one attention hold."""
+        return sum(n_parameters(align, self.d_head, self.d_head, self.attention_options) for align, _ in self.heads)
 
 
-class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class TransformerConfig(
+    LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+):
     """An encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     glu: ClassVar[bool] = False
@@ -119,28 +219,9 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> TransformerConfig:
-        # Heads split the width evenly; rotations and sinusoids come in pairs of numbers.
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
-        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
-        return self
-
-    @model_validator(mode="after")
-    def _functions_fit(self) -> TransformerConfig:
+    def _check(self) -> TransformerConfig:
+        self.check_layers()
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
-        for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
-            if not isinstance(given, str) and len(given) != self.n_heads:
-                what = f"{name} names {len(given)} functions and n_heads is {self.n_heads}"
-                raise ValueError(f"{what}: name one for all heads or one for each")
-        for pair in self.heads:
-            check_attention_pair(*pair, self.attention_options)
-        if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
-            what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
-            raise ValueError(f"distribution normalize takes {what}")
         # The tiled form has no weights to drop.
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
             what = "scaled_dot with softmax in all heads and attention_dropout 0"
@@ -148,46 +229,12 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         return self
 
     @property
-    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
-        """Return the functions of each head."""
-        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
-        return list(zip(*names, strict=True))
-
-    @property
-    def plain_attention(self) -> bool:
-        """Return whether every head is scaled dot x softmax."""
-        return set(self.heads) == {("scaled_dot", "softmax")}
-
-    @property
-    def max_positions(self) -> int | None:
-        """Return the most tokens a side may have, its end included; None without a limit."""
-        limits = [self.max_length] if self.positions == "learned" else []
-        if "location" in per_head(self.alignment, self.n_heads):
-            limits.append(self.attention_options.max_source)
-        return min(limits, default=None)
-
-    @property
-    def length_limit_reason(self) -> str:
-        """Return what limits the length of a sentence, and the key that sets it; of two limits the lower."""
-        if self.positions == "learned" and self.max_positions == self.max_length:
-            return "learned positions need model.max_length"
-        return LOCATION_LIMIT
-
-    @property
-    def has_attention(self) -> bool:
-        """Return whether the model has attention weights to show."""
-        return True
-
-    @property
     def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
         # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
-        width, options = self.d_model // self.n_heads, self.attention_options
-        scores = TYPICAL_LENGTH * sum(
-            saved_activations(align, distribute, width, options) for align, distribute in self.heads
-        )
         layers = (self.encoder_layers + self.decoder_layers) / 2
-        return layers * (16 * self.d_model + 3 * self.d_ff) + (layers + self.decoder_layers / 2) * scores
+        n_attentions = layers + self.decoder_layers / 2
+        return layers * (16 * self.d_model + 3 * self.d_ff) + n_attentions * self.attention_floats_per_token
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
@@ -197,9 +244,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
         positions = 2 * self.max_length if self.positions == "learned" else 0  # a table per side
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
-        width = self.d_model // self.n_heads
-        functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
-        return self.d_model * (attentions + inner + positions + words) + n_attentions * functions
+        return self.d_model * (attentions + inner + positions + words) + n_attentions * self.n_alignment_parameters
 
 
 TRANSFORMER_SIZES: Sizes = {
@@ -254,7 +299,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> RnnConfig:
+    def _check(self) -> RnnConfig:
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
         # Input feeding feeds what the readout made of the context.
         if self.input_feeding and (self.attention_query != "current" or self.alignment == "none"):
@@ -264,16 +309,13 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         elif self.distribution != "softmax":
             raise ValueError(f"distribution {self.distribution} needs an alignment: without one no scores")
         elif self.decoder_init == "zeros" and not self.gives_context:
-            raise ValueError(
-                "alignment none, decoder_init zeros and feed_context false give the decoder nothing of the source"
-            )
+            what = "alignment none, decoder_init zeros and feed_context false"
+            raise ValueError(f"{what} give the decoder nothing of the source")
         if self.bidirectional and self.d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.decoder_init == "layers" and self.encoder_layers != self.decoder_layers:
-            raise ValueError(
-                f"decoder_init: layers needs as many decoder as encoder layers, not {self.encoder_layers} and "
-                f"{self.decoder_layers}; decoder_init: bridge fits any number"
-            )
+            what = f"as many decoder as encoder layers, not {self.encoder_layers} and {self.decoder_layers}"
+            raise ValueError(f"decoder_init: layers needs {what}; decoder_init: bridge fits any number")
         return self
 
     @property
@@ -312,13 +354,14 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         # Gates per cell, and tensors per state (an LSTM's are h and c).
         gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
-        aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
-        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
-        given = self.d_hidden * (self.gives_context + 2 * self.decoder_layers - 2) + self.d_model * self.input_feeding
-        decoder = self.d_model + self.d_hidden + given
-        bridge = (
-            states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.decoder_init == "bridge" else 0
-        )
+        d_direction = self.d_hidden // 2 if self.bidirectional else self.d_hidden
+        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * d_direction
+        # Inputs: the word, the context, the features fed back; recurrent and inner matrices besides.
+        inner = 2 * self.decoder_layers - 1 + self.gives_context
+        decoder = self.d_model * (1 + self.input_feeding) + self.d_hidden * inner
+        bridge = 0
+        if self.decoder_init == "bridge":
+            bridge = states * self.encoder_layers * self.decoder_layers * self.d_hidden
         # The readout sees the state, and the context if there is one.
         readout = self.d_model * (2 if self.has_attention or self.gives_context else 1)
         words = self.d_model * n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)

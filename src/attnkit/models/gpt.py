@@ -1,21 +1,23 @@
-"""GPT: a Transformer decoder that predicts the next token (Radford et al. 2018, 2019), with a sliding window."""
+"""GPT: a Transformer decoder that predicts the next token (Radford et al. 2018, 2019), with a sliding window.
+
+Letters: B rows, T tokens of a row, D model width, V vocabulary, K beams, H heads, d head width, L layers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.multihead import HeadGroups, Mix
+from attnkit.models.attention.multihead import Mix
 from attnkit.models.bert import STD
-from attnkit.models.kv_cache import BeamSlots, DecodingState, GenericDecodingState
+from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
-from attnkit.models.layers import EncoderLayer
+from attnkit.models.layers import EncoderLayer, top_norm
 from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
-from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
+from attnkit.models.packing import KeysAndValues, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 
 @dataclass
@@ -25,6 +27,8 @@ class PromptState:
     cache: DecodingState | GenericDecodingState
     last: Tensor | None
     """(B, 1), the prompts' last words, until the first step has read them."""
+    window: Tensor | None = None
+    """(B, T), the words that a sliding window has in sight."""
 
     @property
     def attention(self) -> Tensor | None:
@@ -39,6 +43,8 @@ class PromptState:
     def select_rows(self, sentences: Tensor) -> PromptState:
         """Keep only these rows of the batch, in this order."""
         self.cache.select_rows(sentences)
+        if self.window is not None:
+            self.window = self.window.index_select(0, sentences)
         return self
 
 
@@ -55,11 +61,9 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.places = PositionEmbedding(config)
         self.dropout = Dropout(config.dropout)
-        self.sight = SelfAttentionContext(config, causal=True)
+        self.self_attention = SelfAttentionContext(config, causal=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
-        # Post-norm layers end in a norm of their own.
-        pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if pre else nn.Identity()
+        self.norm = top_norm(config)
         # No bias, as in GPT-2: weights convert to and from its checkpoints one to one.
         self.output = Linear(config.d_model, vocab_size, bias=False)
         nn.init.normal_(self.embedding.weight, std=STD)
@@ -72,31 +76,25 @@ class Gpt(nn.Module):
         return [self.embedding.weight]
 
     def hidden(
-        self, ids: Tensor, layout: PackedLayout, seen: AttentionWeights | None = None, layers: int | None = None
+        self, ids: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, layers: int | None = None
     ) -> Tensor:
-        """Return the features (B, T, D) of ids (B, T).
+        """Return the features (B, T, D) of ids (B, T), which may see what the layout says.
 
-        Args:
-            ids: the tokens.
-            layout: what they may see.
-            seen: each layer's attention weights (B, H, T, T) are added to it.
-            layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
+        Each layer's attention weights (B, H, T, T) are added to seen. Features after so many layers alone, 0 being the
+        embeddings, lack the last norm.
         """
-        # (B, T, D)
-        x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.positions))
-        return self._through(x, [self.sight(x, layout, seen)] * (len(self.layers) if layers is None else layers))
+        x = self.dropout(self._embed(ids, 0, ids.shape[1], layout.positions))  # (B, T, D)
+        mix = self.self_attention(x, layout, seen)
+        return self._run_layers(x, [mix] * (len(self.layers) if layers is None else layers))
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
-        if ids is not None:
-            return some_outputs(self.output, hidden, ids)
-        logits: Tensor = self.output(hidden)
-        return logits
+        return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
     def attention_weights(self, ids: Tensor, layout: PackedLayout) -> dict[str, Tensor]:
         """Return the weights of every layer, (B, L, H, T, T), under the name decoder. Dropout is off."""
-        seen: AttentionWeights = []
+        seen: list[Tensor] = []
         with without_dropout(self):
             self.hidden(ids, layout, seen)
         return {"decoder": torch.stack(seen, dim=1)}  # (B, L, H, T, T)
@@ -113,92 +111,43 @@ class Gpt(nn.Module):
         # The last token is read by the first step, which gives the first prediction.
         past, last = src[:, :-1], src[:, -1:]
         length = past.shape[1]
-        # Heads, keys and values (B, H, T, d) of each layer.
-        kept: list[tuple[HeadGroups, Tensor, Tensor]] = []
-        x = self.places(F.embedding(past, self.embedding.weight), None)
-        mix = self.sight(x, PackedLayout.unpacked(len(src)))
+        x = self._embed(past, 0, length)
+        kept: KeysAndValues = []
         if length:
-            self._through(x, [self._keeping(mix, kept)] * len(self.layers))
-        # Head width d.
-        width = x.shape[-1] // self.n_heads
+            mix = self.self_attention(x, PackedLayout.unpacked(len(src)), kept=kept)
+            self._run_layers(x, [mix] * len(self.layers))
         # A language model has no memory: cross-attention's cache is empty.
-        none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, width)
+        none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, x.shape[-1] // self.n_heads)
         cache: DecodingState | GenericDecodingState
         if self.fused:
             cache = DecodingState(none, None, n_beams, length + max_length, record=False)
         else:
-            beams = BeamSlots(len(src), n_beams, length + max_length, torch.float32, x.device)
             heads = [layer.attention.heads for layer in self.layers if isinstance(layer, EncoderLayer)]
-            cache = GenericDecodingState(heads, none, None, beams, record=False)
+            cache = GenericDecodingState(heads, none, None, n_beams, length + max_length, record=False)
         if length:
-            cache.begin([keys for _, keys, _ in kept], [values for _, _, values in kept])
+            cache.begin([keys for keys, _ in kept], [values for _, values in kept])
         return PromptState(cache, last)
 
     def step(self, prev: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
         """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""
         # The first step reads the prompt's last token instead of the begin symbol.
         words, state.last = (prev, None) if state.last is None else (state.last, None)
-        cache = state.cache
-        # Position of this token.
-        at = cache.n_steps
-        x = self.places.at(F.embedding(words, self.embedding.weight), at)
-        # (1, C): key step minus query step, for C cache slots.
-        distance = cache.begin_step(x.shape[1])
-        if self.sight.bias is not None:
-            cache.add_bias(self.sight.bias(distance))
-        mixes: list[Mix] = [partial(cache.self_attend, layer) for layer in range(cache.n_layers)]
-        if self.sight.rotary:
-            turn = self.sight.rotation(at, at + 1, x)
-            mixes = [
-                lambda heads, query, keys, values, mix=mix: mix(heads, turn(query), turn(keys), values) for mix in mixes
-            ]
-        features = self._through(x, mixes)  # (B, K, D)
-        cache.end_step()
+        at = state.cache.n_steps
+        x = self._embed(words, at, at + 1)
+        features = self._run_layers(x, self.self_attention.step(x, state.cache))  # (B, K, D)
+        state.cache.end_step()
         return features, state
 
-    def _through(self, x: Tensor, mixes: list[Mix]) -> Tensor:
+    def _embed(self, ids: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
+        return self.places(F.embedding(ids, self.embedding.weight), start, stop, positions)
+
+    def _run_layers(self, x: Tensor, mixes: list[Mix]) -> Tensor:
         """Return the features after as many layers as there are mixes; those of the last one are normed."""
         for layer, mix in zip(self.layers, mixes, strict=False):
             x = layer(x, mix)
         # Fewer mixes: an inner layer's features, not normed.
-        if len(mixes) < len(self.layers):
-            return x
-        features: Tensor = self.norm(x)
+        features: Tensor = x if len(mixes) < len(self.layers) else self.norm(x)
         return features
-
-    def _keeping(self, mix: Mix, kept: list[tuple[HeadGroups, Tensor, Tensor]]) -> Mix:
-        """Return a mix that also keeps each layer's keys, turned where positions turn them, and values."""
-
-        def kept_mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            # Keys are cached turned: later steps turn their queries only.
-            turn = self.sight.rotation(0, keys.shape[-2], keys) if self.sight.rotary else None
-            kept.append((heads, keys if turn is None else turn(keys), values))
-            return mix(heads, query, keys, values)
-
-        return kept_mix
-
-
-@dataclass
-class WindowState:
-    """What the model has read, and the words that it has read it in."""
-
-    inner: PromptState
-    words: Tensor
-    """(B, T) what is in the window."""
-
-    @property
-    def attention(self) -> Tensor | None:
-        """Return None: a language model has no source."""
-        return None
-
-    def reorder_beams(self, parents: Tensor) -> WindowState:
-        """Stay: there is one beam a text."""
-        return self
-
-    def select_rows(self, sentences: Tensor) -> WindowState:
-        """Keep only these rows of the batch, in this order."""
-        self.inner, self.words = self.inner.select_rows(sentences), self.words.index_select(0, sentences)
-        return self
 
 
 class SlidingWindowLM:
@@ -214,7 +163,7 @@ class SlidingWindowLM:
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
-    ) -> WindowState:
+    ) -> PromptState:
         """Read the last ``window`` tokens of prompts (B, T) of one length; the first step reads the very last.
 
         Raises:
@@ -222,21 +171,20 @@ class SlidingWindowLM:
         """
         if n_beams != 1:
             raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")
-        # (B, at most window)
-        words = src[:, -self.window :]
-        # Room for as many steps as the window has left.
-        return WindowState(self.model.start(words, src_mask, 1, self.window - words.shape[1]), words)
+        return self._read(src[:, -self.window :], src_mask)
 
-    def step(self, prev: Tensor, state: WindowState) -> tuple[Tensor, WindowState]:
+    def step(self, prev: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
         """Return features (B, 1, D) after the words prev (B, 1), and the state that has taken them in."""
-        if state.inner.last is None:
-            state.words = torch.cat((state.words, prev), dim=1)
+        if state.last is None and state.window is not None:
+            state.window = torch.cat((state.window, prev), dim=1)
             # Positions are absolute, so cached keys cannot be shifted: the newer half is read again.
-            if state.words.shape[1] > self.window:
-                state.words = state.words[:, -(self.window // 2) :]
-                state.inner = self.model.start(state.words, None, 1, self.window - state.words.shape[1])
-        hidden, state.inner = self.model.step(prev, state.inner)
-        return hidden, state
+            if state.window.shape[1] > self.window:
+                state = self._read(state.window[:, -(self.window // 2) :], None)
+        return self.model.step(prev, state)
+
+    def _read(self, words: Tensor, mask: Tensor | None) -> PromptState:
+        """Return the state of words (B, T) in sight, with room for as many steps as the window has left."""
+        return replace(self.model.start(words, mask, 1, self.window - words.shape[1]), window=words)
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return the logits (..., V) of features (..., D)."""

@@ -1,5 +1,5 @@
 """The hierarchical attention network for documents (Yang et al. 2016, "Hierarchical Attention Networks for Document
-Classification"): words are weighed within each sentence, sentences within the document. Knows no text and no losses.
+Classification"): words are weighed within each sentence, sentences within the document.
 
 Sentences of all documents lie in one batch, so that none is padded to the number of sentences of another document.
 
@@ -19,7 +19,7 @@ from attnkit.models.attention.attend import AttentionFunction
 from attnkit.models.attention.distribution import make_distribution, softmax
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.han_config import HanConfig
-from attnkit.models.linear import Dropout, Linear, without_dropout
+from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.recurrent import RecurrentEncoder
 
 
@@ -36,8 +36,7 @@ class AttentionPooling(nn.Module):
         self.plain = config.plain_attention
         self.project = Linear(d_state, d_attention)
         self.context = nn.Parameter(torch.empty(d_attention))
-        nn.init.xavier_uniform_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
+        init_xavier(self.project)
         nn.init.normal_(self.context, std=d_attention**-0.5)
         self.align = make_alignment(config.alignment, d_attention, d_attention, options)
         self.distribute = make_distribution(config.distribution, d_attention, options)
@@ -47,18 +46,15 @@ class AttentionPooling(nn.Module):
 
         Weights are exactly 0 where the mask is False; a row without any real state gives zeros.
         """
-        # (B, S, d_attention), equation 5.
-        keys = torch.tanh(self.project(states))
-        weights = softmax(keys @ self.context, states, mask) if self.plain else self._weigh(keys, mask)
+        keys = torch.tanh(self.project(states))  # (B, S, d_attention), equation 5
+        if self.plain:
+            weights = softmax(keys @ self.context, states, mask)
+        else:
+            query = self.context.expand(len(keys), 1, 1, -1)  # (B, 1, 1, d_attention): one query, one head
+            prepared = self.align.prepare(keys.unsqueeze(1))  # (B, 1, S, d_attention)
+            function, scope = AttentionFunction(self.align, self.distribute), AttentionScope(mask[:, None, None, :])
+            weights = function.weights(query, prepared, scope)[:, 0, 0]
         return (weights.unsqueeze(1) @ states).squeeze(1), weights  # (B, 1, S) @ (B, S, d)
-
-    def _weigh(self, keys: Tensor, mask: Tensor) -> Tensor:
-        """Return the weights (B, S) of keys (B, S, d_attention), as one query and one head give them."""
-        query = self.context.expand(len(keys), 1, 1, -1)  # (B, 1, 1, d_attention)
-        prepared = self.align.prepare(keys.unsqueeze(1))  # (B, 1, S, d_attention): one head
-        return AttentionFunction(self.align, self.distribute).weights(
-            query, prepared, AttentionScope(mask[:, None, None, :])
-        )[:, 0, 0]
 
 
 class HierarchicalAttentionNetwork(nn.Module):
@@ -73,10 +69,8 @@ class HierarchicalAttentionNetwork(nn.Module):
         self.word_attention = AttentionPooling(config.d_word, config)
         self.sentences = RecurrentEncoder("gru", config.d_word, config.d_sentence, 1, bidirectional=True, dropout=0.0)
         self.sentence_attention = AttentionPooling(config.d_sentence, config)
-        # (B, d) to (B, L).
-        self.output = Linear(config.d_sentence, n_labels)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        self.output = Linear(config.d_sentence, n_labels)  # (B, d) to (B, L)
+        init_xavier(self.output)
         self.dropout = Dropout(config.dropout)
 
     def word_vectors(self) -> list[Tensor]:

@@ -1,7 +1,8 @@
 """Task heads on a pretrained encoder: sequence and token classification, answer spans.
 
-Devlin et al. 2019, section 4: one linear map each, on the first token's pooled feature or on every token's. Knows no
-text and no losses. Letters: B rows, T tokens of a row, D model width, L labels.
+Devlin et al. 2019, section 4: one linear map each, on the first token's pooled feature or on every token's.
+
+Letters: B rows, T tokens of a row, D model width, V vocabulary, L labels.
 """
 
 from __future__ import annotations
@@ -11,17 +12,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attnkit.models.bert import STD, Bert, Pooler
+from attnkit.models.bert import Bert, Pooler, build_output
 from attnkit.models.language_config import BertConfig
-from attnkit.models.linear import Dropout, Linear
+from attnkit.models.linear import Dropout
 from attnkit.models.packing import PackedLayout
-
-
-def _output(d_model: int, n_labels: int) -> Linear:
-    output = Linear(d_model, n_labels)
-    nn.init.normal_(output.weight, std=STD)
-    nn.init.zeros_(output.bias)
-    return output
 
 
 def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
@@ -32,62 +26,55 @@ def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
     return encoder
 
 
-class SequenceClassifier(nn.Module):
-    """A label for each row, of one text or a pair of them."""
+class EncoderWithHead(nn.Module):
+    """An encoder, dropout and a linear map onto L outputs, with a pooler below it where the first token decides."""
 
-    def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
+    pooled = False
+
+    def __init__(self, config: BertConfig, vocab_size: int, n_outputs: int) -> None:
         super().__init__()
         self.encoder = encoder_without_mlm_head(config, vocab_size)
-        # Trained anew where pretraining had no next-sentence task.
-        self.pooler = Pooler(config)
+        if self.pooled:
+            # Trained anew where pretraining had no next-sentence task.
+            self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
-        self.output = _output(config.d_model, n_labels)
+        self.output = build_output(config.d_model, n_outputs)
 
     def word_vectors(self) -> list[Tensor]:
         """Return the embeddings, (V, D)."""
         return self.encoder.word_vectors()
+
+    def outputs(self, ids: Tensor, real: Tensor, segments: Tensor | None) -> Tensor:
+        """Return the outputs (B, T, L) of every token."""
+        return self.output(self.dropout(self.encoder.hidden(ids, PackedLayout.padded(real), segments)))
+
+
+class SequenceClassifier(EncoderWithHead):
+    """A label for each row, of one text or a pair of them."""
+
+    pooled = True
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, L) of ids (B, T), of which real (B, T) are not padding."""
-        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened places of [CLS]
+        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened positions of [CLS]
         # (B, D): the last layer computes [CLS] alone
         hidden = self.encoder.hidden_at(firsts, ids, PackedLayout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
-        return logits
+        return self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
 
 
-class TokenClassifier(nn.Module):
+class TokenClassifier(EncoderWithHead):
     """A label for each token."""
-
-    def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
-        super().__init__()
-        self.encoder = encoder_without_mlm_head(config, vocab_size)
-        self.dropout = Dropout(config.dropout)
-        self.output = _output(config.d_model, n_labels)
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings, (V, D)."""
-        return self.encoder.word_vectors()
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, T, L) of ids (B, T), of which real (B, T) are not padding."""
-        hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(hidden))
-        return logits
+        return self.outputs(ids, real, segments)
 
 
-class SpanPredictor(nn.Module):
+class SpanPredictor(EncoderWithHead):
     """Extractive question answering: start and end logits of each token."""
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
-        super().__init__()
-        self.encoder = encoder_without_mlm_head(config, vocab_size)
-        self.dropout = Dropout(config.dropout)
-        self.output = _output(config.d_model, 2)
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings, (V, D)."""
-        return self.encoder.word_vectors()
+        super().__init__(config, vocab_size, 2)
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None, allowed: Tensor) -> Tensor:
         """Return logits (2, B, T) of beginning and end, -inf where an answer cannot lie.
@@ -98,8 +85,7 @@ class SpanPredictor(nn.Module):
             segments: (B, T) int64, 0 for the question, 1 for the context.
             allowed: (B, T) bool, True at tokens of the context and where the first token means no answer.
         """
-        hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)  # (B, T, 2) to (2, B, T)
+        logits = self.outputs(ids, real, segments).movedim(-1, 0)  # (B, T, 2) to (2, B, T)
         return logits.masked_fill(~allowed, -math.inf)
 
 
@@ -113,9 +99,9 @@ def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
         embeddings.append(encoder.segments)
     # From the bottom up, as layer-wise learning rates and freezing count them.
     groups = [embeddings, *([layer] for layer in encoder.layers)]
-    found = [[parameter for module in group for parameter in module.parameters()] for group in groups]
+    parameters = [[parameter for module in group for parameter in module.parameters()] for group in groups]
     top = list(encoder.norm.parameters())
-    return [*found, top] if top else found
+    return [*parameters, top] if top else parameters
 
 
 def freeze(encoder: Bert, n_layers: int) -> None:
@@ -140,7 +126,6 @@ def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tenso
         ends: (B, T) logits of ends.
         longest: most tokens of a span.
     """
-    # T
     length = starts.shape[1]
     scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
     # Ends not before their start (triu), and less than `longest` after it (tril).

@@ -1,4 +1,9 @@
-"""Key-value caches for decoding: fixed slots with each beam's ancestry, and one for any alignment function."""
+"""Key-value caches for decoding: fixed slots with each beam's ancestry, and one for any alignment function.
+
+Beams never copy keys and values: a slot stays where it was written, and a mask says which beams descend from it.
+
+Letters: B sentences, K beams, C slots of the cache, S source length, H heads, d head width, L layers.
+"""
 
 from __future__ import annotations
 
@@ -8,114 +13,102 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from attnkit.models.attention.multihead import HeadGroups, Prepared
+from attnkit.models.attention.multihead import HeadGroups, PreparedKeys
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 
-# Letters: B sentences, K beams, C slots of the cache, S source length, H heads, d head width, L layers. Beams never
-# copy keys and values: a slot stays where it was written, and a mask says which beams descend from it.
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
 
 
-class BeamSlots:
-    """Which slots the beams of each sentence descend from, and how many steps were taken."""
+class BeamState:
+    """The state of one batch, less keys and values: which slots the beams of each sentence descend from.
 
-    def __init__(self, batch: int, n_beams: int, max_length: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Start with one beam per sentence, at most ``n_beams`` later."""
+    Its methods change it in place; meant for torch.inference_mode.
+    """
+
+    def __init__(
+        self,
+        memory: Tensor,
+        dtype: torch.dtype,
+        memory_mask: Tensor | None,
+        n_beams: int,
+        max_length: int,
+        record: bool,
+    ) -> None:
+        """Start with one beam per sentence of the memory (2 L, B, ...), at most ``n_beams`` later.
+
+        memory_mask (B, 1, 1, S) is kept for subclasses; ``record`` lets attention hold each step's weights.
+        """
+        self.n_layers, batch = len(memory) // 2, memory.shape[1]
+        self.memory_mask, self.record = memory_mask, record
+        self.attention: Tensor | None = None
         # Room is added in steps: short translations never pay for long ones.
         self.n_beams, self.max_length = n_beams, max_length
         self.n_steps = self.n_slots = self.n_queries = 0
         # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
-        self.ancestry = torch.zeros(batch, 1, 0, dtype=dtype, device=device)
-        self.steps = torch.zeros(0, dtype=torch.int64, device=device)  # (C,), the step that wrote each slot
+        self.ancestry = torch.zeros(batch, 1, 0, dtype=dtype, device=memory.device)
+        self.steps = torch.zeros(0, dtype=torch.int64, device=memory.device)  # (C,), the step that wrote each slot
 
-    def begin(self, n_steps: int) -> None:
-        """Take so many steps of the past as made, before the first, each in a slot that all descend from."""
-        self.ancestry = self.ancestry.new_zeros(len(self.ancestry), 1, n_steps)
-        self.steps = torch.arange(n_steps, device=self.steps.device)
-        self.n_steps = self.n_slots = n_steps
-
-    def reorder_beams(self, parents: Tensor) -> None:
+    def reorder_beams(self, parents: Tensor) -> BeamState:
         """Let beam k of sentence b continue the old beam parents[b, k]; any number of beams may follow."""
         if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
             # (B, K', C): a child inherits its parent's row of the mask; keys and values stay where they are.
             chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
             self.ancestry = self.ancestry.gather(1, chosen)
-
-    def select_rows(self, sentences: Tensor) -> None:
-        """Keep only these rows of the batch, in this order."""
-        self.ancestry = self.ancestry.index_select(0, sentences)
-
-    def missing(self, n_queries: int) -> int:
-        """Return how many slots to add before a step of so many beams; ValueError if there are not so many."""
-        if n_queries != self.ancestry.shape[1]:
-            raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
-        if self.n_slots + n_queries <= self.ancestry.shape[2]:
-            return 0
-        # Never beyond max_length: products run over free slots too.
-        return max(1, min(GROWTH, self.max_length - self.n_steps)) * max(n_queries, self.n_beams)
-
-    def grow(self, more: int) -> None:
-        """Add free slots, which nobody descends from."""
-        free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)  # (B, K, more)
-        self.ancestry = torch.cat((self.ancestry, free), dim=2)
-        self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
-
-    def begin_step(self, n_queries: int) -> Tensor:
-        """Take one slot per query and return the distances (1, C) from this step to the slots' steps."""
-        first, last = self.n_slots, self.n_slots + n_queries
-        if n_queries == 1:
-            self.ancestry[:, :, first] = 0.0
-        else:
-            # Beam k sees its own new slot only, not those of the sentence's other beams.
-            self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
-        # Distances between steps feed position biases.
-        self.steps[first:last] = self.n_steps
-        self.n_queries = n_queries
-        return self.steps[None, :] - self.n_steps
-
-    @property
-    def current(self) -> slice:
-        """Return the slots of the step that is being taken."""
-        # n_queries of them, one per beam.
-        return slice(self.n_slots, self.n_slots + self.n_queries)
-
-    def end_step(self) -> None:
-        """End the step that open began."""
-        self.n_slots += self.n_queries
-        self.n_steps += 1
-
-
-class BeamState:
-    """The state of one batch, less keys and values. Its methods change it in place; meant for torch.inference_mode."""
-
-    def __init__(self, beams: BeamSlots, memory_mask: Tensor | None, record: bool) -> None:
-        """Take the beams, the memory's mask (B, 1, 1, S), and whether attention is to hold each step's weights."""
-        self.beams, self.memory_mask, self.record = beams, memory_mask, record
-        self.attention: Tensor | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Return how many steps were taken."""
-        return self.beams.n_steps
-
-    def reorder_beams(self, parents: Tensor) -> BeamState:
-        """Let beam k of sentence b continue the old beam parents[b, k]; any number of beams may follow."""
-        self.beams.reorder_beams(parents)
         return self
 
     def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
-        self.beams.select_rows(sentences)
+        self.ancestry = self.ancestry.index_select(0, sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
         if self.attention is not None:
             self.attention = self.attention.index_select(0, sentences)
         return self
 
+    def take_past(self, n_steps: int) -> None:
+        """Take so many steps of the past as made, before the first, each in a slot that all descend from."""
+        self.ancestry = self.ancestry.new_zeros(len(self.ancestry), 1, n_steps)
+        self.steps = torch.arange(n_steps, device=self.steps.device)
+        self.n_steps = self.n_slots = n_steps
+
+    def begin_step(self, n_queries: int) -> Tensor:
+        """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps.
+
+        Distances feed position biases. ValueError if there are not so many beams.
+        """
+        if n_queries != self.ancestry.shape[1]:
+            raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
+        first, last = self.n_slots, self.n_slots + n_queries
+        if last > self.ancestry.shape[2]:
+            # Never beyond max_length: products run over free slots too.
+            more = max(1, min(GROWTH, self.max_length - self.n_steps)) * max(n_queries, self.n_beams)
+            self.widen(more)
+            free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)  # nobody descends from these
+            self.ancestry = torch.cat((self.ancestry, free), dim=2)
+            self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
+        if n_queries == 1:
+            self.ancestry[:, :, first] = 0.0
+        else:
+            # Beam k sees its own new slot only, not those of the sentence's other beams.
+            self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
+        self.steps[first:last] = self.n_steps
+        self.n_queries = n_queries
+        return self.steps[None, :] - self.n_steps
+
+    @property
+    def current(self) -> slice:
+        """Return the slots of the step that is being taken, one per beam."""
+        return slice(self.n_slots, self.n_slots + self.n_queries)
+
     def end_step(self) -> None:
-        """End the step that open began."""
-        self.beams.end_step()
+        """End the step that begin_step began."""
+        self.n_slots += self.n_queries
+        self.n_steps += 1
+
+    def widen(self, more: int) -> None:
+        """Add so many free slots of keys and values."""
+        raise NotImplementedError
 
 
 class DecodingState(BeamState):
@@ -123,31 +116,24 @@ class DecodingState(BeamState):
 
     def __init__(self, memory: Tensor, memory_mask: Tensor | None, n_beams: int, max_length: int, record: bool) -> None:
         """Take the memory's projected keys and values (2 L, B, H, S, d), layer by layer, and its mask (B, S)."""
-        # 2 L: keys and values alternate.
-        n_layers, batch, n_heads, _, width = memory.shape
-        self.scale = width**-0.5
         # Scores of a half-precision model become float32 on adding the mask: the softmax is then faster, and exact.
         self.exact = memory.dtype if memory.dtype == torch.float64 else torch.float32
-        # On a CPU one query a sentence is float32: half-precision products of one row take half as long again, and
-        # push the kernels of the linear maps out of the library's memory, a shape for every length. Beams fill rows.
-        kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
-        # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
-        self.memory = memory.to(kept).contiguous()
-        # Keys are scaled once here, which saves scaling the queries at every step.
-        self.memory[0::2].mul_(self.scale)
         added = None
         if memory_mask is not None and not bool(memory_mask.all()):
             blocked = ~memory_mask[:, None, None, :]  # (B, 1, 1, S)
             lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
             added = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
-        self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
-        super().__init__(BeamSlots(batch, n_beams, max_length, self.exact, memory.device), added, record)
-        self.mask = self.beams.ancestry
-
-    @property
-    def n_layers(self) -> int:
-        """Return how many layers the decoder has."""
-        return len(self.memory) // 2
+        super().__init__(memory, self.exact, added, n_beams, max_length, record)
+        # On a CPU one query a sentence is float32: half-precision products of one row take half as long again, and
+        # push the kernels of the linear maps out of the library's memory, a shape for every length. Beams fill rows.
+        kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
+        # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
+        self.memory = memory.to(kept).contiguous()
+        # Keys, at even places, are scaled once here, which saves scaling the queries at every step.
+        self.scale = memory.shape[-1] ** -0.5
+        self.memory[0::2].mul_(self.scale)
+        self.slots = self.memory.new_zeros(*memory.shape[:3], 0, memory.shape[-1])  # (2 L, B, H, C, d)
+        self.mask = self.ancestry
 
     def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
@@ -159,14 +145,16 @@ class DecodingState(BeamState):
         """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
         parts = [part for pair in zip(keys, values, strict=True) for part in pair]
         self.slots = torch.stack(parts).to(self.slots.dtype)  # (2 L, B, H, T, d)
-        self.beams.begin(self.slots.shape[-2])
+        self.take_past(self.slots.shape[-2])
+
+    def widen(self, more: int) -> None:
+        """Add so many free slots of keys and values."""
+        self.slots = widen(self.slots, more)
 
     def begin_step(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
-        if more := self.beams.missing(n_queries):
-            self._grow(more)
-        distances = self.beams.begin_step(n_queries)
-        self.mask = self.beams.ancestry[:, None]  # (B, 1, K, C)
+        distances = super().begin_step(n_queries)
+        self.mask = self.ancestry[:, None]  # (B, 1, K, C)
         return distances
 
     def add_bias(self, bias: Tensor) -> None:
@@ -180,15 +168,15 @@ class DecodingState(BeamState):
         """
         # Views: writing into them fills the cache.
         slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
-        slot_keys[:, :, self.beams.current] = keys
-        slot_values[:, :, self.beams.current] = values
+        slot_keys[:, :, self.current] = keys
+        slot_values[:, :, self.current] = values
         return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams, by scaled dot x softmax."""
         weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
-        if self.record and 2 * (layer + 1) == len(self.memory):
-            self.attention = weights.mean(dim=1)
+        if self.record and layer + 1 == self.n_layers:
+            self.attention = weights.mean(dim=1)  # (B, K, S): heads averaged
         return weights.to(self.memory.dtype) @ self.memory[2 * layer + 1]
 
     def _weigh(self, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -199,13 +187,9 @@ class DecodingState(BeamState):
         # In place where dtypes agree; otherwise the addition itself widens to float32.
         return (scores.add_(mask) if scores.dtype == self.exact else scores + mask).softmax(-1)
 
-    def _grow(self, more: int) -> None:
-        self.slots = widen(self.slots, more)
-        self.beams.grow(more)
-
 
 def widen(slots: Tensor, more: int) -> Tensor:
-    """Return slots (..., C, d) with so many free ones behind them."""
+    """Return slots (..., C, d) followed by so many free ones."""
     wider = slots.new_empty((*slots.shape[:-2], slots.shape[-2] + more, slots.shape[-1]))
     wider[..., : slots.shape[-2], :] = slots
     wider[..., slots.shape[-2] :, :] = 0.0  # free slots weigh 0, but 0 times what lies in fresh memory may be NaN
@@ -216,23 +200,28 @@ class GenericDecodingState(BeamState):
     """The state of one batch with any functions of attention."""
 
     def __init__(
-        self, layers: list[HeadGroups], memory: Tensor, memory_mask: Tensor | None, beams: BeamSlots, record: bool
+        self,
+        heads: list[HeadGroups],
+        memory: Tensor,
+        memory_mask: Tensor | None,
+        n_beams: int,
+        max_length: int,
+        record: bool,
     ) -> None:
-        """Take the layers' heads, the memory's keys and values (2 L, B, H, S, d) for them, and its mask (B, S)."""
-        super().__init__(beams, None if memory_mask is None else memory_mask[:, None, None, :], record)
-        self.heads = layers
+        """Take each layer's heads, the memory's keys and values (2 L, B, H, S, d) for them, and its mask (B, S)."""
+        mask = None if memory_mask is None else memory_mask[:, None, None, :]
+        super().__init__(memory, torch.float32, mask, n_beams, max_length, record)
+        self.heads = heads
         # memory alternates keys and values: even rows are a layer's keys, odd ones its values.
-        pairs = zip(layers, memory[0::2].unbind(0), strict=True)
-        self.prepared = [[part.contiguous() for part in heads.prepare(keys)] for heads, keys in pairs]
+        self.prepared = self._prepare(memory[0::2].unbind(0))
         self.values = memory[1::2].contiguous()  # (L, B, H, S, d)
-        self.slots: list[Prepared] = [[] for _ in layers]  # a layer, a group: (B, H of the group, C, its width)
+        self.slots: list[PreparedKeys] = [[] for _ in heads]  # a layer, a group: (B, H of the group, C, its width)
         self.slot_values = self.values[..., :0, :]  # (L, B, H, C, d)
         self.scope = AttentionScope()
 
-    @property
-    def n_layers(self) -> int:
-        """Return how many layers the decoder has."""
-        return len(self.prepared)
+    def _prepare(self, keys: Sequence[Tensor]) -> list[PreparedKeys]:
+        pairs = zip(self.heads, keys, strict=True)
+        return [[part.contiguous() for part in heads.prepare(own)] for heads, own in pairs]
 
     def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
@@ -244,20 +233,19 @@ class GenericDecodingState(BeamState):
 
     def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
-        self.slots = [
-            [part.contiguous() for part in heads.prepare(k)] for heads, k in zip(self.heads, keys, strict=True)
-        ]
+        self.slots = self._prepare(keys)
         self.slot_values = torch.stack(list(values))  # (L, B, H, T, d)
-        self.beams.begin(self.slot_values.shape[-2])
+        self.take_past(self.slot_values.shape[-2])
+
+    def widen(self, more: int) -> None:
+        """Add so many free slots of keys and values."""
+        self.slots = [[widen(part, more) for part in layer] for layer in self.slots]
+        self.slot_values = widen(self.slot_values, more)
 
     def begin_step(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
-        if more := self.beams.missing(n_queries):
-            self.slots = [[widen(part, more) for part in layer] for layer in self.slots]
-            self.slot_values = widen(self.slot_values, more)
-            self.beams.grow(more)
-        distances = self.beams.begin_step(n_queries)
-        self.scope = AttentionScope(self.beams.ancestry[:, None] == 0)  # (B, 1, K, C)
+        distances = super().begin_step(n_queries)
+        self.scope = AttentionScope(self.ancestry[:, None] == 0)  # (B, 1, K, C)
         return distances
 
     def add_bias(self, bias: Tensor) -> None:
@@ -273,14 +261,13 @@ class GenericDecodingState(BeamState):
             n_slots = slot_values.shape[-2]
             self.slots[layer] = [part.new_zeros(*part.shape[:2], n_slots, part.shape[-1]) for part in new]
         for part, slots in zip(new, self.slots[layer], strict=True):
-            slots[:, :, self.beams.current] = part
-        slot_values[:, :, self.beams.current] = values
+            slots[:, :, self.current] = part
+        slot_values[:, :, self.current] = values
         return heads.weights(query, self.slots[layer], self.scope) @ slot_values  # (B, H, K, C) @ (B, H, C, d)
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams."""
-        # (B, H, K, S)
-        weights = heads.weights(query, self.prepared[layer], AttentionScope(self.memory_mask))
+        weights = heads.weights(query, self.prepared[layer], AttentionScope(self.memory_mask))  # (B, H, K, S)
         if self.record and layer + 1 == self.n_layers:
             self.attention = weights.mean(dim=1)  # (B, K, S): heads averaged
         return weights @ self.values[layer]

@@ -1,7 +1,4 @@
-"""What a language model is built from, as checked values: BERT, which sees both sides, and GPT, which sees one.
-
-Free of torch, so that help and validation are quick.
-"""
+"""Configuration of language models: BERT, which sees both sides of a word, and GPT, which sees one. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,35 +6,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.attention.config import (
-    AlignmentName,
-    Alignments,
-    AttentionOptions,
-    DistributionName,
-    Distributions,
-    n_parameters,
-    per_head,
-    saved_activations,
-)
+from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
 from attnkit.models.config import (
-    LOCATION_LIMIT,
     MOST_LAYERS,
     MOST_POSITIONS,
     MOST_WIDTH,
-    TYPICAL_LENGTH,
+    LayerConfig,
     Scaled,
     Sizes,
     VectorsName,
-    check_attention_pair,
 )
 
-LanguageKind = Literal["bert", "gpt"]
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
 _LONGEST_TEXT = 512
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
-class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """What BERT and GPT have in common: one stack of layers over one kind of tokens."""
 
     kind: str
@@ -87,48 +72,13 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> LanguageConfig:
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
-        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
-        for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
-            if not isinstance(given, str) and len(given) != self.n_heads:
-                raise ValueError(
-                    f"{name} names {len(given)} functions and n_heads is {self.n_heads}: name one for all heads or one "
-                    "for each"
-                )
-        for align, distribute in self.heads:
-            check_attention_pair(align, distribute, self.attention_options)
-        # normalize divides by the sum of scores, which must not be negative.
-        if self.positions == "alibi" and "normalize" in per_head(self.distribution, self.n_heads):
-            raise ValueError("distribution normalize takes no scores below zero, which positions alibi make")
+    def _check(self) -> LanguageConfig:
+        self.check_layers()
         return self
 
     @property
-    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
-        """Return the functions of each head."""
-        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
-        return list(zip(*names, strict=True))
-
-    @property
-    def plain_attention(self) -> bool:
-        """Return whether every head is scaled dot x softmax."""
-        return set(self.heads) == {("scaled_dot", "softmax")}
-
-    @property
-    def max_positions(self) -> int | None:
-        """Return the most tokens a row may have; None without a limit."""
-        limits = [self.max_length] if self.positions == "learned" else []
-        if "location" in per_head(self.alignment, self.n_heads):
-            limits.append(self.attention_options.max_source)
-        return min(limits, default=None)
-
-    @property
     def usual_length(self) -> int:
-        """Return the most tokens of a row where nobody asks for more: it has learned from rows so long."""
+        """Return the default most tokens of a row: those of the rows that the model has learned from."""
         return min(self.max_length, self.max_positions or self.max_length)
 
     @property
@@ -137,33 +87,15 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         return self.max_positions or max(_LONGEST_TEXT, self.max_length)
 
     @property
-    def length_limit_reason(self) -> str:
-        """Return what limits the length of a row, and the key that sets it."""
-        if self.positions == "learned" and self.max_positions == self.max_length:
-            return "learned positions need model.max_length"
-        return LOCATION_LIMIT
-
-    @property
-    def has_attention(self) -> bool:
-        """Return whether the model has attention weights to show."""
-        return True
-
-    @property
     def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token."""
-        width, options = self.d_model // self.n_heads, self.attention_options
-        scores = TYPICAL_LENGTH * sum(
-            saved_activations(align, distribute, width, options) for align, distribute in self.heads
-        )
-        return self.n_layers * (16 * self.d_model + (4 if self.glu else 3) * self.d_ff + scores)
+        vectors = 16 * self.d_model + (4 if self.glu else 3) * self.d_ff
+        return self.n_layers * (vectors + self.attention_floats_per_token)
 
     def min_parameters(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
-        width = self.d_model // self.n_heads
-        # Alignment functions with weights of their own.
-        functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
         # Query, key, value and output maps, then the feed-forward maps.
-        layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + functions
+        layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.d_model
 

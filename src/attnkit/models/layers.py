@@ -1,24 +1,23 @@
-"""Transformer layers; masking and caching come in as functions.
+"""Transformer layers. Masking and caching come in as functions: one layer serves training and stepwise decoding.
 
-Letters: B batch, T positions, D model width. So one layer serves the training pass and stepwise decoding alike.
+Letters: B batch, T positions, N chosen positions of the flattened rows, D model width, d_ff inner width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
 from attnkit.models.attention.multihead import Mix, MultiHeadAttention, take
-from attnkit.models.linear import Dropout, Linear
+from attnkit.models.config import LayerConfig
+from attnkit.models.linear import Dropout, Linear, init_xavier
 
 
 def relu(x: Tensor) -> Tensor:
-    """Return max(x, 0), overwriting x: the product before it is read by nobody else, not even for gradients."""
+    """Return max(x, 0), overwriting x: nobody else reads the product before it, not even gradients do."""
     return F.relu_(x)
 
 
@@ -31,63 +30,30 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class LayerConfig(Protocol):
-    """Settings of a layer, common to all models."""
-
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def n_heads(self) -> int: ...
-    @property
-    def d_ff(self) -> int: ...
-    @property
-    def norm(self) -> str: ...
-    @property
-    def norm_eps(self) -> float: ...
-    @property
-    def alignment(self) -> Alignments: ...
-    @property
-    def distribution(self) -> Distributions: ...
-    @property
-    def attention_options(self) -> AttentionOptions: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def glu(self) -> bool: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def activation_dropout(self) -> float: ...
-
-
 class Residual(nn.Module):
     """Residual connection and norm around a sublayer f, with dropout on f(x).
 
-    Post-norm: LayerNorm(x + f(x)); pre-norm: x + f(LayerNorm(x)).
+    Post-norm: LayerNorm(x + f(x)) (Vaswani et al. 2017); pre-norm: x + f(LayerNorm(x)), which is stable without warmup
+    (Xiong et al. 2020).
     """
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
-        # Post: Vaswani et al. 2017; pre: Xiong et al. 2020, stable without warmup.
         self.pre = config.norm == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def pre_norm(self, x: Tensor) -> Tensor:
-        """Return what the sublayer reads."""
-        if not self.pre:
-            return x
-        normed: Tensor = self.norm(x)
-        return normed
-
-    def add_and_norm(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the layer's new x from the old and the sublayer's output y."""
-        # (B, T, D)
+    def add(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], positions: Tensor | None = None) -> Tensor:
+        """Return the layer's new x (B, T, D), or (N, D) where the sublayer gives only positions (N,)."""
+        y = sublayer(self.norm(x) if self.pre else x)
+        x = x if positions is None else take(x, positions)
         x = x + self.dropout(y)
-        if self.pre:
-            return x
-        normed: Tensor = self.norm(x)
-        return normed
+        return x if self.pre else self.norm(x)
+
+
+def top_norm(config: LayerConfig) -> nn.Module:
+    """Return the norm at the top of a stack: pre-norm leaves x unnormed, post-norm layers end with their own."""
+    return nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
 
 
 class FeedForward(nn.Module):
@@ -104,23 +70,18 @@ class FeedForward(nn.Module):
         self.down = Linear(config.d_ff, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
-        for linear in (self.up, self.gate, self.down):
-            if linear is not None:
-                nn.init.xavier_uniform_(linear.weight)
-                nn.init.zeros_(linear.bias)
+        init_xavier(self.up, self.gate, self.down)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, T, D)."""
         inner = self.activation(self.up(x))  # (B, T, d_ff)
         if self.gate is not None:
             inner = inner * self.gate(x)
-        y: Tensor = self.down(self.dropout(inner))  # (B, T, D)
-        return y
+        return self.down(self.dropout(inner))  # (B, T, D)
 
 
 def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
-    """Return the attention of one sublayer."""
-    # n_parts: 3 for self-attention, 1 for attention to a memory.
+    """Return the attention of one sublayer; n_parts is 3 for self-attention, 1 for attention to a memory."""
     functions = config.alignment, config.distribution, config.attention_options
     return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
 
@@ -135,15 +96,14 @@ class EncoderLayer(nn.Module):
         self.around_attention = Residual(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(self, x: Tensor, own: Mix, places: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, own: Mix, positions: Tensor | None = None) -> Tensor:
         """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions.
 
-        With places (N,) of the flattened rows, only these are computed: (N, D).
+        With positions (N,) of the flattened rows, only these are computed: (N, D).
         """
-        # (B, T, D), or (N, D) with places.
-        mixed = self.attention(self.around_attention.pre_norm(x), own, places)
-        x = self.around_attention.add_and_norm(x if places is None else take(x, places), mixed)
-        return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
+        attend = partial(self.attention, mix=own, positions=positions)
+        x = self.around_attention.add(x, attend, positions)  # (B, T, D), or (N, D)
+        return self.around_feed_forward.add(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -161,10 +121,10 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
         """Return (B, T, D); own(heads, query, keys, values) mixes target positions, cross(heads, query) a memory's."""
-        x = self.around_attention.add_and_norm(x, self.attention(self.around_attention.pre_norm(x), own))
+        x = self.around_attention.add(x, partial(self.attention, mix=own))
         # Keys and values of the memory do not change with the target: `cross` holds them ready.
-        x = self.around_cross.add_and_norm(x, self.cross(self.around_cross.pre_norm(x), cross))
-        return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
+        x = self.around_cross.add(x, partial(self.cross, mix=cross))
+        return self.around_feed_forward.add(x, self.feed_forward)
 
 
 def transformer_layers(model: nn.Module) -> list[nn.Module]:

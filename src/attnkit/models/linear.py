@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnkit.onednn import HAS_PACKING, linear_product
 
+HALF = (torch.bfloat16, torch.float16)
 # The types that oneDNN multiplies in its packed layout.
 DTYPES = (torch.float32, torch.bfloat16)
 FEW_ROWS = 8
@@ -24,6 +25,8 @@ Model = TypeVar("Model", bound=nn.Module)
 class Linear(nn.Linear):
     """nn.Linear with the faster product where there is one: same parameters, same result up to rounding."""
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., in_features) mapped to (..., out_features)."""
         if torch.compiler.is_compiling():  # it does not take these operations, and has a choice of its own
@@ -34,8 +37,7 @@ class Linear(nn.Linear):
             return F.linear(input, self.weight, self.bias)
         if not torch.is_grad_enabled():
             return linear_product(input, self.weight, self.bias)
-        y: Tensor = _OneDnnLinear.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return y
+        return _OneDnnLinear.apply(input, self.weight, self.bias)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _OneDnnLinear(torch.autograd.Function):
@@ -48,8 +50,7 @@ class _OneDnnLinear(torch.autograd.Function):
         ctx.has_bias = bias is not None
         y = linear_product(x.reshape(-1, x.shape[-1]), weight, bias)
         # Not a view to autograd's eye: an activation may then overwrite it.
-        shaped: Tensor = torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))
-        return shaped
+        return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -65,8 +66,18 @@ class _OneDnnLinear(torch.autograd.Function):
         return to_x, to_weight, to_bias
 
 
+def init_xavier(*linears: nn.Linear | None) -> None:
+    """Draw weights Xavier-uniform and zero biases, map after map."""
+    for linear in linears:
+        if linear is not None:
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+
 class PackedLinear(nn.Linear):
     """A linear map for inference whose weight is also kept in the blocked layout that oneDNN multiplies fastest."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, linear: nn.Linear) -> None:
         # On "meta" no memory is taken: both parameters are replaced by the given ones.
@@ -96,10 +107,12 @@ class PackedLinear(nn.Linear):
         return self._narrowed[1]
 
 
-def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor) -> Tensor:
-    """Return the chosen outputs (..., len(ids)) of a linear map of x (..., in_features)."""
+def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor | None) -> Tensor:
+    """Return the outputs (..., out_features) of a linear map of x (..., in_features), or the chosen (..., len(ids))."""
+    if ids is None:
+        return linear(x)  # type: ignore[no-any-return]
     if isinstance(linear, PackedLinear):
-        return torch.as_tensor(linear.narrowed(ids)(x))
+        return linear.narrowed(ids)(x)
     return F.linear(x, linear.weight[ids], None if linear.bias is None else linear.bias[ids])
 
 
@@ -145,6 +158,8 @@ class Dropout(nn.Module):
     On a CPU four elements share one 64-bit draw, 2.5 x faster than nn.Dropout's Bernoulli numbers; the rate is rounded
     to 1/65536, and the scale fits the rounded rate. A compiler has better ways of its own.
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, rate: float) -> None:
         super().__init__()

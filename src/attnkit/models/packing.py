@@ -1,28 +1,34 @@
-"""Where the passages of packed rows lie, and how the tokens of each see their own passage alone.
+"""Self-attention within the passages of rows: where they lie, their positions, and what each token may see.
 
 A row that is one passage takes attention without any mask; rows of several take a block-diagonal one. All rows of a
 batch take one path where that is faster: a kernel for passages of many lengths, or where scores are computed plainly
-one mask that hides nothing in rows of one passage. Each gives what a passage gives in a row of its own. Knows no words.
+one mask that hides nothing in rows of one passage. Each gives what a passage gives in a row of its own.
 
-Letters: B rows, T tokens of a row, H heads, d head width, D model width.
+Letters: B rows, T tokens of a row, H heads, d head width, D model width, K beams, C slots of the cache, P passages.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention.multihead import HeadGroups, Mix, attend_within
+from attnkit.models.attention.patterns import Pattern
 from attnkit.models.attention.scaled_dot_product import AttentionScope, prefers_matmul, supports_varlen
+from attnkit.models.attention.sparse import sparse_attention
+from attnkit.models.config import LayerConfig
+from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import LanguageConfig
-from attnkit.models.positions import AlibiBias, LearnedPositions, Rotation, distances, sinusoids
+from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
 
-AttentionWeights = list[Tensor]
-"""The weights (B, H, T, S) of one layer after another."""
+KeysAndValues = list[tuple[Tensor, Tensor]]
+"""Keys and values (B, H, T, d) of one layer after another."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class PackedLayout:
     n_unmixed: int
     """Rows 0..n_unmixed are one passage each, from end to end."""
     mask: Tensor | None = None
-    """Of the other rows: bool, True = may attend, broadcastable to (B - n_whole, H, T, T)."""
+    """Of the other rows: bool, True = may attend, broadcastable to (B - n_unmixed, H, T, T)."""
     positions: Tensor | None = None
     """(B, T) int64, where each token occurs in its passage; None where all count from the row's beginning."""
     bounds: Tensor | None = None
@@ -46,8 +52,8 @@ class PackedLayout:
 
     @staticmethod
     def padded(real: Tensor) -> PackedLayout:
-        """Return the layout of rows that are one passage each, real (B, T) being True at its tokens, padding behind."""
-        if bool(real.all()):
+        """Return the layout of rows that are one passage each, real (B, T) being True but at padding, which follows."""
+        if bool(real.all()):  # waits for the device, and saves every mask
             return PackedLayout.unpacked(len(real))
         return PackedLayout(len(real), 0, real[:, None, None, :])
 
@@ -74,20 +80,15 @@ class PackedLayout:
 
     def to(self, device: torch.device | str) -> PackedLayout:
         """Return the layout on another device."""
-        mask, places, bounds = (
-            None if part is None else part.to(device, non_blocking=True)
-            for part in (self.mask, self.positions, self.bounds)
-        )
-        return PackedLayout(self.n_rows, self.n_unmixed, mask, places, bounds)
-
-
-def _self_visible(layout: PackedLayout) -> bool:
-    """Return whether no token sees nothing: a bias would make such a row NaN. In rows with padding one may."""
-    return layout.mask is None or layout.mask.shape[-2] > 1
+        parts = (self.mask, self.positions, self.bounds)
+        moved = [None if part is None else part.to(device, non_blocking=True) for part in parts]
+        return PackedLayout(self.n_rows, self.n_unmixed, *moved)
 
 
 class PositionEmbedding(nn.Module):
     """The vectors of positions that are added to words; zeros are not added where the model has none."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, config: LanguageConfig) -> None:
         super().__init__()
@@ -99,64 +100,111 @@ class PositionEmbedding(nn.Module):
             # BERT's and GPT-2's standard deviation, not that of translation models.
             nn.init.normal_(self.table.table, std=0.02)
 
-    def forward(self, x: Tensor, places: Tensor | None) -> Tensor:
-        """Return x (B, T, D) with its positions: 0, 1, ..., or places (B, T)."""
+    def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
+        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T) below stop."""
         if not self.sinusoidal and self.table is None:
             return x
         # The table is read once and indexed: sinusoids are never computed per packed row.
-        n = x.shape[1]
-        rows = sinusoids(0, n, like=x) if self.table is None else self.table(0, n)
-        return x + (rows if places is None else F.embedding(places, rows))
-
-    def at(self, x: Tensor, place: int) -> Tensor:
-        """Return x (B, K, D) whose rows all stand at one position."""
-        if not self.sinusoidal and self.table is None:
-            return x
-        return x + (sinusoids(place, place + 1, like=x) if self.table is None else self.table(place, place + 1))
+        rows = sinusoids(start, stop, like=x) if self.table is None else self.table(start, stop)
+        return x + (rows if positions is None else F.embedding(positions, rows))
 
 
 class SelfAttentionContext(nn.Module):
-    """How the tokens of a passage see each other, the same in all layers: bias, rotation, causality."""
+    """How the tokens of a passage see each other, the same in all layers: bias, rotation, causality, sparse pattern."""
 
-    def __init__(self, config: LanguageConfig, causal: bool) -> None:
+    __call__: Callable[..., Mix]
+
+    def __init__(self, config: LayerConfig, causal: bool, pattern: Pattern | None = None) -> None:
         super().__init__()
-        # Everything that all layers share is computed once per pass.
-        self.causal, self.dropout = causal, config.attention_dropout
-        self.rotary = config.positions == "rotary"
-        self.d_head = config.d_model // config.n_heads
-        self.bias = AlibiBias(config.n_heads) if config.positions == "alibi" else None
+        self.causal, self.dropout, self.pattern = causal, config.attention_dropout, pattern
+        self.rotary, self.d_head = config.positions == "rotary", config.d_head
         self.plain = config.plain_attention
+        # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
+        self.bias: AlibiBias | RelativeBias | None = None
+        if config.positions == "alibi":
+            self.bias = AlibiBias(config.n_heads)
+        elif config.positions == "relative":
+            self.bias = RelativeBias(config.n_heads, both_ways=not causal)
 
-    def forward(self, x: Tensor, layout: PackedLayout, seen: AttentionWeights | None = None) -> Mix:
-        """Return the mix of one pass over x (B, T, D); with a list, each layer's weights are added to it."""
-        bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))  # (H, T, T)
+    def forward(
+        self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, kept: KeysAndValues | None = None
+    ) -> Mix:
+        """Return the mix of one pass over x (B, T, D), for all layers.
+
+        Each layer's weights (B, H, T, T) are added to seen, its keys, turned where positions turn them, and values
+        (B, H, T, d) to kept.
+        """
+        length = x.shape[1]
+        mix = self._mix(x, layout, seen)
+        # Positions restart with every passage, so packed and unpacked rows give equal scores.
+        turn = self._rotation(0, length, x, layout.positions)
+
+        def turned(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            # Rotation acts on queries and keys, never on values (Su et al. 2021).
+            query, keys = (query, keys) if turn is None else (turn(query), turn(keys))
+            if kept is not None:
+                kept.append((keys, values))
+            return mix(heads, query, keys, values)
+
+        return turned
+
+    def step(self, x: Tensor, state: DecodingState | GenericDecodingState) -> list[Mix]:
+        """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
+        distance = state.begin_step(x.shape[1])  # (1, C): key step minus query step, for C cache slots
+        if self.bias is not None:
+            state.add_bias(self.bias(distance))
+        if self.pattern is not None:
+            # Distances are 0 or negative: a key's position is the query's plus its distance.
+            visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
+            state.add_bias(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
+        # One position serves all beams: they are at the same step.
+        turn = self._rotation(state.n_steps, state.n_steps + 1, x)
+
+        def turned(layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            query, keys = (query, keys) if turn is None else (turn(query), turn(keys))
+            return state.self_attend(layer, heads, query, keys, values)
+
+        return [partial(turned, layer) for layer in range(state.n_layers)]
+
+    def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Mix:
+        """Return the mix of queries and keys that are turned already, by the way that is fastest."""
+        pattern, own_bias, mask, n_whole = self.pattern, self.bias, layout.mask, layout.n_unmixed
+        if pattern is not None and seen is None:
+            # Tile by tile: scores (T, T) are never built.
+            return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
+        if pattern is not None:
+            at = torch.arange(x.shape[1], device=x.device)
+            # Recorded weights need the dense form: the pattern becomes a mask (T, T).
+            visible = pattern.sees(at[:, None], at[None, :])
+            mask, n_whole = visible if mask is None else visible & mask, 0
+        bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))  # (H, T, T)
         dropout = self.dropout if self.training else 0.0
-        n_whole = layout.n_unmixed
-        ragged = self.plain and self.bias is None and seen is None and supports_varlen(x, self.d_head, dropout)
+        ragged = self.plain and bias is None and seen is None and supports_varlen(x, self.d_head, dropout)
+        # A bias would make a row NaN where a token sees nothing, as it may in rows with padding.
+        visible_to_self = pattern is None and (mask is None or mask.shape[-2] > 1)
         if layout.bounds is not None and ragged:
             together, n_whole = AttentionScope(None, self.causal, None, layout.bounds), 0
-        elif self.plain and prefers_matmul(x, x.shape[1] ** 2) and _self_visible(layout):
+        elif self.plain and visible_to_self and prefers_matmul(x, x.shape[1] ** 2):
             # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
             together, n_whole = AttentionScope(None, False, self._as_bias(x, layout, bias)), 0
         else:
-            together = AttentionScope(layout.mask, self.causal, bias)
+            together = AttentionScope(mask, self.causal, bias)
         alone = AttentionScope(None, self.causal, bias)
-        # Positions restart with every passage, so packed and unpacked rows give equal scores.
-        turn = self.rotation(0, x.shape[1], x, layout.positions) if self.rotary else None
+        if n_whole == layout.n_rows or not n_whole:
+            return attend_within(together if not n_whole else alone, dropout, seen)
 
         def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            parts = [query, keys, values] if turn is None else [turn(query), turn(keys), values]
-            if n_whole == layout.n_rows or not n_whole:
-                return attend_within(together if not n_whole else alone, dropout, seen)(heads, *parts)
-            found: tuple[AttentionWeights | None, AttentionWeights | None] = (None, None) if seen is None else ([], [])
             # Split, not sliced: the gradient of two slices is two full tensors and their sum.
             sizes = [n_whole, layout.n_rows - n_whole]
-            sides = zip(*(torch.split(part, sizes) for part in parts), strict=True)
-            first = attend_within(alone, dropout, found[0])(heads, *next(sides))
-            rest = attend_within(together, dropout, found[1])(heads, *next(sides))
-            if seen is not None and found[0] and found[1]:
-                seen.append(torch.cat((found[0][0], found[1][0])))
-            return torch.cat((first, rest))
+            sides = zip(*(torch.split(part, sizes) for part in (query, keys, values)), strict=True)
+            weights: list[Tensor] | None = None if seen is None else []
+            parts = [
+                attend_within(scope, dropout, weights)(heads, *side)
+                for scope, side in zip((alone, together), sides, strict=True)
+            ]
+            if seen is not None and weights:
+                seen.append(torch.cat(weights))
+            return torch.cat(parts)
 
         return mix
 
@@ -174,6 +222,6 @@ class SelfAttentionContext(nn.Module):
             shut.masked_fill_(torch.ones(shut.shape[-2:], dtype=torch.bool, device=x.device).triu(1), -math.inf)
         return shut if bias is None else shut + bias
 
-    def rotation(self, start: int, stop: int, x: Tensor, places: Tensor | None = None) -> Rotation:
-        """Return the rotation of positions start..stop, or of places (B, T), for heads of x (..., D)."""
-        return Rotation(start, stop, x[..., : self.d_head], places)
+    def _rotation(self, start: int, stop: int, x: Tensor, positions: Tensor | None = None) -> Rotation | None:
+        """Return the rotation of start..stop, or of positions (B, T), for heads of x (..., D); None without."""
+        return Rotation(start, stop, x[..., : self.d_head], positions) if self.rotary else None

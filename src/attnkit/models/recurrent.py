@@ -1,14 +1,14 @@
 """Recurrent building blocks: one step of a cell, one layer over a whole sequence, a bidirectional encoder.
 
-Knows nothing of vocabularies, attention or decoding. A state is a tuple of tensors: (h,) for ``gru`` and ``rnn``,
-(h, c) for ``lstm``. Parameters live in ``torch.nn``'s own modules, so that weights can be copied to and from them.
+A state is a tuple of tensors: (h,) for ``gru`` and ``rnn``, (h, c) for ``lstm``. Parameters live in ``torch.nn``'s own
+modules, so that weights can be copied to and from them.
 
-Letters: B batch, S source length, T any length, d width of a state, G number of gates (gru 3, lstm 4, rnn 1).
+Letters: B batch, S source length, T any length, K beams, d width of a state, G number of gates (gru 3, lstm 4, rnn 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -117,19 +117,12 @@ def run_layer(
     Rows are padded on the right to T; ``lengths`` (B,) int64 counts real steps, None meaning all of them. Outputs at
     padded steps are whatever came of running on: no real step sees them.
     """
-    if isinstance(layer, nn.LSTM):
-        return _run_lstm(layer, inputs, state, lengths)
-    # The last state is read from the outputs: torch.nn's is that of the padding.
-    outputs, _ = layer(inputs, _whole(state[0]))
-    return outputs, (take_last(outputs, lengths),)
-
-
-def _run_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-    """Run an LSTM by torch.nn, except in two cases on the CPU.
-
-    Ragged rows are unrolled because torch.nn returns c at the last step only, and training on packed rows, which would
-    help, takes longer. So are rows in bfloat16, which torch 2.13 trains in 1.2 to 1.6 times the plain loop's time.
-    """
+    if not isinstance(layer, nn.LSTM):
+        # The last state is read from the outputs: torch.nn's is that of the padding.
+        outputs, _ = layer(inputs, _whole(state[0]))
+        return outputs, (take_last(outputs, lengths),)
+    # On the CPU ragged rows are unrolled: torch.nn returns c at the last step only, and training on packed rows, which
+    # would help, takes longer. So are rows in bfloat16, which torch 2.13 trains in 1.2 to 1.6 times the loop's time.
     if inputs.device.type == "cpu" and (lengths is not None or inputs.dtype == torch.bfloat16):
         outputs, states = unroll(layer, inputs, state)
         return outputs, tuple(take_last(part, lengths) for part in states)
@@ -165,10 +158,42 @@ def reverse(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return sequence.flip(1)
     # Real steps are mirrored, padding maps to itself.
-    places = torch.arange(sequence.shape[1], device=sequence.device).expand(sequence.shape[:2])  # (B, T)
+    at = torch.arange(sequence.shape[1], device=sequence.device).expand(sequence.shape[:2])  # (B, T)
     ends = lengths[:, None]  # (B, 1)
-    order = torch.where(places < ends, ends - 1 - places, places)
+    order = torch.where(at < ends, ends - 1 - at, at)
     return sequence.gather(1, order[:, :, None].expand_as(sequence))
+
+
+def run_layers(layers: nn.ModuleList, inputs: Tensor, states: Sequence[CellState], dropout: Dropout) -> Tensor:
+    """Run a stack over whole sequences (B, T, d_input) from first states (B, d); return the top h (B, T, d)."""
+    for index, (layer, state) in enumerate(zip(layers, states, strict=True)):
+        assert isinstance(layer, nn.RNNBase)
+        # The inputs have their dropout already: only between layers here.
+        inputs, _ = run_layer(layer, dropout(inputs) if index else inputs, state)
+    return inputs
+
+
+def step_layers(
+    layers: nn.ModuleList, step_cell: Step, gates: Tensor, states: Sequence[CellState], dropout: Dropout
+) -> tuple[CellState, ...]:
+    """Take one step of a stack from the first layer's input product (B, K, G*d); return the new states (B, K, d)."""
+    new: list[CellState] = []
+    for layer, state in zip(layers, states, strict=True):
+        weights = weights_of(layer)
+        if new:
+            gates = F.linear(dropout(new[-1][0]), weights.input, weights.input_bias)
+        new.append(step_cell(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state))
+    return tuple(new)
+
+
+def map_states(states: Sequence[CellState], function: Callable[[Tensor], Tensor]) -> tuple[CellState, ...]:
+    """Return the states with the function applied to each tensor."""
+    return tuple(tuple(function(part) for part in state) for state in states)
+
+
+def reorder(part: Tensor, parents: Tensor) -> Tensor:
+    """Return part (B, K, width) with the beams parents (B, K'), which may widen K from 1."""
+    return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
 
 
 class RecurrentEncoder(nn.Module):
@@ -201,21 +226,17 @@ class RecurrentEncoder(nn.Module):
         # At least 1: an empty row would have no last step to take the state from.
         lengths = None if mask is None else mask.sum(dim=1).clamp(min=1)
         finals: list[CellState] = []
-        for index in range(len(self.forwards)):
-            outputs, final = self._run(index, self.dropout(inputs) if index else inputs, lengths)
+        for index, ahead in enumerate(self.forwards):
+            assert isinstance(ahead, nn.RNNBase)
+            inputs = self.dropout(inputs) if index else inputs
+            outputs, final = run_layer(ahead, inputs, zero_state(ahead, inputs), lengths)
+            if self.backwards:
+                back = self.backwards[index]
+                assert isinstance(back, nn.RNNBase)
+                # After reversing, padding is on the right again, so both directions skip it alike.
+                reversed_outputs, first = run_layer(back, reverse(inputs, lengths), zero_state(back, inputs), lengths)
+                outputs = torch.cat([outputs, reverse(reversed_outputs, lengths)], dim=-1)  # (B, S, d)
+                final = tuple(torch.cat(parts, dim=-1) for parts in zip(final, first, strict=True))
             finals.append(final)
             inputs = outputs
         return inputs, finals
-
-    def _run(self, index: int, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        ahead = self.forwards[index]
-        assert isinstance(ahead, nn.RNNBase)
-        outputs, final = run_layer(ahead, inputs, zero_state(ahead, inputs), lengths)
-        if not self.backwards:
-            return outputs, final
-        back = self.backwards[index]
-        assert isinstance(back, nn.RNNBase)
-        # After reversing, padding is on the right again, so both directions skip it alike.
-        reversed_outputs, first = run_layer(back, reverse(inputs, lengths), zero_state(back, inputs), lengths)
-        both = torch.cat([outputs, reverse(reversed_outputs, lengths)], dim=-1)  # (B, S, d)
-        return both, tuple(torch.cat(parts, dim=-1) for parts in zip(final, first, strict=True))

@@ -1,4 +1,8 @@
-"""The recurrent encoder-decoder (Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015)."""
+"""The recurrent encoder-decoder (Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015).
+
+Letters: B batch, K beams, S source length, T target length, D width of embeddings, d width of a state, V vocabulary,
+G number of gates (gru 3, lstm 4, rnn 1).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import attend_prepared
+from attnkit.models.attention.attend import AttentionFunction
 from attnkit.models.attention.distribution import Distribution, make_distribution, softmax
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import RnnConfig
-from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
-from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
+from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
+from attnkit.models.recurrent import (
+    STEPS,
+    CellState,
+    RecurrentEncoder,
+    make_layer,
+    map_states,
+    reorder,
+    run_layers,
+    step_layers,
+    weights_of,
+)
 from attnkit.protocols import DecoderState
 
 
@@ -38,18 +53,29 @@ class EncodedSource:
 
 
 @dataclass(frozen=True)
-class DecoderCarry:
-    """What passes from step to step, per beam."""
+class RecurrentState:
+    """Decoding state: the source, stored once per sentence, and what passes from step to step, per beam."""
 
+    source: EncodedSource
     layers: tuple[CellState, ...]
     """One state a layer, its tensors (B, K, d)."""
     fed: Tensor | None
     """(B, K, D): the features of the last step, where input feeding is on."""
+    record: bool = False
+    attention: Tensor | None = None
+    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> DecoderCarry:
-        """Return the memory with the function applied to each of its tensors."""
-        layers = tuple(tuple(function(part) for part in state) for state in self.layers)
-        return DecoderCarry(layers, None if self.fed is None else function(self.fed))
+    def reorder_beams(self, parents: Tensor) -> RecurrentState:
+        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        return self._change(lambda part: reorder(part, parents))
+
+    def select_rows(self, sentences: Tensor) -> RecurrentState:
+        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
+        return replace(self._change(lambda part: part[sentences]), source=self.source.select_rows(sentences))
+
+    def _change(self, function: Callable[[Tensor], Tensor]) -> RecurrentState:
+        fed, attention = (None if part is None else function(part) for part in (self.fed, self.attention))
+        return replace(self, layers=map_states(self.layers, function), fed=fed, attention=attention)
 
 
 class RecurrentDecoder(nn.Module):
@@ -57,7 +83,6 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
-        # D and d of the legend.
         d_model, d_hidden = config.d_model, config.d_hidden
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
@@ -79,8 +104,7 @@ class RecurrentDecoder(nn.Module):
         # Widths of [s; c; y], each left out where the readout does not see it.
         d_read = d_hidden + (0 if self.blind else d_hidden) + (0 if self.looks_last else d_model)
         self.readout = Linear(d_read, d_model)
-        nn.init.xavier_uniform_(self.readout.weight)
-        nn.init.zeros_(self.readout.bias)
+        init_xavier(self.readout)
         self.dropout = Dropout(config.dropout)
 
     def prepare(self, outputs: Tensor, mask: Tensor | None, summary: Tensor) -> EncodedSource:
@@ -89,46 +113,41 @@ class RecurrentDecoder(nn.Module):
         keys = values if self.align is None else self.align.prepare(values)
         return EncodedSource(values, keys, None if mask is None else mask[:, None, None, :], summary.unsqueeze(1))
 
-    def begin(self, layers: Sequence[CellState]) -> DecoderCarry:
-        """Return the memory before the first step, for the layers' first states (B, d)."""
-        # (B, 1, d): one beam until reordered.
-        states = tuple(tuple(part.unsqueeze(1) for part in state) for state in layers)
+    def begin(self, source: EncodedSource, layers: Sequence[CellState], record: bool = False) -> RecurrentState:
+        """Return the state before the first step, for the layers' first states (B, d)."""
+        states = map_states(layers, lambda part: part.unsqueeze(1))  # (B, 1, d): one beam until reordered
         h = states[0][0]
-        return DecoderCarry(states, h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None)
+        fed = h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None
+        return RecurrentState(source, states, fed, record)
 
     def forward(self, words: Tensor, source: EncodedSource, layers: Sequence[CellState]) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
-        # A step then depends on the one before it: no layer can run over all steps at once.
         if self.looks_first or self.feeds:
-            return self._unroll(words, source, self.begin(layers))
+            # A step depends on the one before it: no layer can run over all steps at once.
+            return self._unroll(words, self.begin(source, layers))
         summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
-        hidden = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
-        for index, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
-            assert isinstance(layer, nn.RNNBase)
-            hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
-        # (B, T, d)
+        inputs = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
+        hidden = run_layers(self.layers, inputs, layers, self.dropout)  # (B, T, d)
         context = self._attend(hidden, source)[0] if self.looks_last else summary
         return self._read(words, hidden, context)
 
-    def step(
-        self, words: Tensor, source: EncodedSource, memory: DecoderCarry
-    ) -> tuple[Tensor, DecoderCarry, Tensor | None]:
-        """Return features (B, K, D), the memory after them and attention weights (B, K, S), for words (B, K, D)."""
+    def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
         gates, given_weights = self._share_of_words(words)
-        top, context, memory, weights = self._advance(gates, given_weights, source, memory)
+        top, context, state = self._advance(gates, given_weights, state)
         features = self._read(words, top, context)
-        return features, replace(memory, fed=features if self.feeds else None), weights
+        return features, replace(state, fed=features if self.feeds else None)
 
-    def _unroll(self, words: Tensor, source: EncodedSource, memory: DecoderCarry) -> Tensor:
+    def _unroll(self, words: Tensor, state: RecurrentState) -> Tensor:
         """Return features (B, T, D) step by step; what no step waits for is computed before or after the loop."""
         # W [y; c; f] is a sum of products: the tokens' part of all steps is one product outside the loop.
         gates, given_weights = self._share_of_words(words)
         tops, contexts, features = [], [], []
-        for gate in torch.split(gates, 1, dim=1):  # each (B, 1, G · d)
-            top, context, memory, _ = self._advance(gate, given_weights, source, memory)
+        for gate in torch.split(gates, 1, dim=1):  # each (B, 1, G*d)
+            top, context, state = self._advance(gate, given_weights, state)
             if self.feeds:
                 features.append(self._read(None, top, context))
-                memory = replace(memory, fed=features[-1])
+                state = replace(state, fed=features[-1])
             else:
                 tops.append(top)
                 contexts.append(context)
@@ -138,84 +157,42 @@ class RecurrentDecoder(nn.Module):
 
     def _share_of_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
-        # G gates per cell: 1 for Elman's, 3 for the GRU, 4 for the LSTM.
         weights = weights_of(self.layers[0])
         word_weight, *given_weights = torch.split(weights.input, [self.d_model, *self.d_given], dim=1)
         return F.linear(words, word_weight, weights.input_bias), given_weights
 
     def _advance(
-        self, gates: Tensor, given_weights: list[Tensor], source: EncodedSource, memory: DecoderCarry
-    ) -> tuple[Tensor, Tensor, DecoderCarry, Tensor | None]:
-        """Take one step of all layers.
-
-        Returns the top h (B, K, d), the context (B, K, d), the memory after the step and attention weights (B, K, S).
-        """
-        context, alignment = source.summary, None  # (B, 1, d)
+        self, gates: Tensor, given_weights: list[Tensor], state: RecurrentState
+    ) -> tuple[Tensor, Tensor, RecurrentState]:
+        """Take one step of all layers; return the top h (B, K, d), the context (B, K, d) and the state after it."""
+        context, weights = state.source.summary, None  # (B, 1, d)
         if self.looks_first:
             # Bahdanau et al. 2015: the query is the top state before this step.
-            context, alignment = self._attend(memory.layers[-1][0], source)
-        given = ([context] if self.gives_context else []) + ([] if memory.fed is None else [memory.fed])
+            context, weights = self._attend(state.layers[-1][0], state.source)
+        given = ([context] if self.gives_context else []) + ([] if state.fed is None else [state.fed])
         for part, weight in zip(given, given_weights, strict=True):
-            gates = gates + F.linear(part, weight)  # (B, K, G · d)
-        states: list[CellState] = []
-        for layer, state in zip(self.layers, memory.layers, strict=True):
-            weights = weights_of(layer)
-            if states:
-                gates = F.linear(self.dropout(states[-1][0]), weights.input, weights.input_bias)
-            # (B, K, d) per part
-            states.append(self.step_cell(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state))
-        top = states[-1][0]
+            gates = gates + F.linear(part, weight)  # (B, K, G*d)
+        layers = step_layers(self.layers, self.step_cell, gates, state.layers, self.dropout)
+        top = layers[-1][0]
         if self.looks_last:
             # Luong et al. 2015: the query is the top state after this step.
-            context, alignment = self._attend(top, source)
-        return top, context.expand_as(top), DecoderCarry(tuple(states), memory.fed), alignment
+            context, weights = self._attend(top, state.source)
+        state = replace(state, layers=layers, attention=weights if state.record else None)
+        return top, context.expand_as(top), state
 
     def _attend(self, query: Tensor, source: EncodedSource) -> tuple[Tensor, Tensor]:
         """Return context (B, T, d) and weights (B, T, S) for queries (B, T, d)."""
         assert self.align is not None
-        context, weights = attend_prepared(
-            # (B, 1, T, d) queries against (B, 1, S, d) keys
-            query.unsqueeze(1),
-            source.keys,
-            source.values,
-            self.align,
-            self.distribute,
-            source.mask,
-        )
-        return context.squeeze(1), weights.squeeze(1)  # without the head dimension
+        function, scope = AttentionFunction(self.align, self.distribute), AttentionScope(source.mask)
+        weights = function.weights(query.unsqueeze(1), source.keys, scope)  # (B, 1, T, S): one head
+        return (weights @ source.values).squeeze(1), weights.squeeze(1)
 
     def _read(self, words: Tensor | None, top: Tensor, context: Tensor) -> Tensor:
         """Return features (B, T, D): g(y, s, c), or g(s, c) where the query is the current state, or g(y, s)."""
         parts = [top] if self.blind else [top, context]
         if words is not None and not self.looks_last:
             parts.insert(0, words)
-        return torch.as_tensor(self.dropout(torch.tanh(self.readout(torch.cat(parts, dim=-1)))))
-
-
-@dataclass(frozen=True)
-class RecurrentState:
-    """Decoding state: what is stored once per sentence, and once per beam."""
-
-    source: EncodedSource
-    memory: DecoderCarry
-    record: bool
-    attention: Tensor | None = None
-    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
-
-    def reorder_beams(self, parents: Tensor) -> RecurrentState:
-        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
-
-        def gather(part: Tensor) -> Tensor:
-            return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
-
-        attention = None if self.attention is None else gather(self.attention)
-        return replace(self, memory=self.memory.map(gather), attention=attention)
-
-    def select_rows(self, sentences: Tensor) -> RecurrentState:
-        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
-        attention = None if self.attention is None else self.attention[sentences]
-        memory = self.memory.map(lambda part: part[sentences])
-        return replace(self, source=self.source.select_rows(sentences), memory=memory, attention=attention)
+        return self.dropout(torch.tanh(self.readout(torch.cat(parts, dim=-1))))
 
 
 class Bridge(nn.Module):
@@ -223,7 +200,7 @@ class Bridge(nn.Module):
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
-        # all final states, side by side
+        # All final states, side by side.
         d_from, self.d_hidden = config.encoder_layers * config.d_hidden, config.d_hidden
         # h and c, or h alone; each has a map of its own.
         n_parts = 2 if config.cell == "lstm" else 1
@@ -248,20 +225,13 @@ class RnnTranslator(nn.Module):
             raise ValueError(
                 f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
-        self.start_from = config.decoder_init
-        self.decoder_layers = config.decoder_layers
+        self.start_from, self.decoder_layers = config.decoder_init, config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
         self.tgt_embedding = (
             self.src_embedding if config.tie_embeddings == "all" else nn.Embedding(tgt_vocab_size, config.d_model)
         )
-        self.encoder = RecurrentEncoder(
-            config.cell,
-            config.d_model,
-            config.d_hidden,
-            config.encoder_layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
-        )
+        sizes = config.cell, config.d_model, config.d_hidden, config.encoder_layers
+        self.encoder = RecurrentEncoder(*sizes, bidirectional=config.bidirectional, dropout=config.dropout)
         self.bridge = Bridge(config) if config.decoder_init == "bridge" else None
         self.decoder = RecurrentDecoder(config)
         self.output = Linear(config.d_model, tgt_vocab_size)
@@ -282,15 +252,14 @@ class RnnTranslator(nn.Module):
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
 
-        src_mask (B, S) is True at real tokens, with padding on the right only; None means that there is none.
+        src_mask (B, S) is True at real tokens, with padding on the right only; None without padding.
         """
         source, layers = self._encode(src, src_mask)
-        return torch.as_tensor(self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers))
+        features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
+        return features
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
-        if ids is None:
-            return torch.as_tensor(self.output(hidden))
         return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
@@ -311,17 +280,15 @@ class RnnTranslator(nn.Module):
     ) -> RecurrentState:
         """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
         source, layers = self._encode(src, src_mask)
-        return RecurrentState(source, self.decoder.begin(layers), record)
+        return self.decoder.begin(source, layers, record)
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
         assert isinstance(state, RecurrentState)
-        words = self._embed(self.tgt_embedding, prev)  # (B, K, D)
-        features, memory, weights = self.decoder.step(words, state.source, state.memory)
-        return features, replace(state, memory=memory, attention=weights if state.record else None)
+        return self.decoder.step(self._embed(self.tgt_embedding, prev), state)
 
     def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
-        return torch.as_tensor(self.dropout(embedding(ids) * self.scale))
+        return self.dropout(embedding(ids) * self.scale)
 
     def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
         """Return what the decoder sees of the sources, and its layers' first states (B, d)."""
@@ -331,8 +298,7 @@ class RnnTranslator(nn.Module):
             return source, self.bridge(finals)
         if self.start_from == "layers":
             return source, finals
-        # The encoder's top layer.
-        first = finals[-1]
+        first = finals[-1]  # the encoder's top layer
         if self.start_from == "zeros":
             first = tuple(torch.zeros_like(part) for part in first)
         return source, [first] * self.decoder_layers

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017), post- or pre-norm, with six kinds of positions.
 
-Letters: B batch, S source length, T target length, D model width, V vocabulary, K beams, H heads, L layers.
-Knows no text and no search: ids in, features out.
+Letters: B batch, S source length, T target length, D model width, V vocabulary, K beams, H heads, d head width,
+L layers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.multihead import HeadGroups, Mix, attend_within, initialise_parts, split_heads
+from attnkit.models.attention.multihead import HeadGroups, attend_within, initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.attention.scaled_dot_product import AttentionScope
-from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import TransformerConfig
-from attnkit.models.kv_cache import BeamSlots, DecodingState, GenericDecodingState
-from attnkit.models.layers import DecoderLayer, EncoderLayer
-from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
-from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
+from attnkit.models.kv_cache import DecodingState, GenericDecodingState
+from attnkit.models.layers import DecoderLayer, EncoderLayer, top_norm
+from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
+from attnkit.models.packing import PackedLayout, SelfAttentionContext
+from attnkit.models.positions import LearnedPositions, sinusoids
 
 TransformerState = DecodingState | GenericDecodingState
 Seen = list[Tensor]
@@ -37,17 +37,15 @@ class Embedding(nn.Module):
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
         # With weights of deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
-        self.sinusoidal = config.positions == "sinusoidal"
         # Rotary, ALiBi and relative positions act inside attention.
-        learned = config.positions == "learned"
+        self.sinusoidal, learned = config.positions == "sinusoidal", config.positions == "learned"
         self.positions = LearnedPositions(config.max_length, config.d_model) if learned else None
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Return (B, T, D) for ids (B, T) at positions start..start + T."""
-        x: Tensor = self.dropout(self.norm(self.embed_at(ids, start, start + ids.shape[1])))
-        return x
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return (B, T, D) for ids (B, T) at positions 0, 1, ..."""
+        return self.dropout(self.norm(self.embed_at(ids, 0, ids.shape[1])))
 
     def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Return (B, K, D) for ids (B, K) at positions start..stop; one position serves all K beams."""
@@ -59,69 +57,12 @@ class Embedding(nn.Module):
         return x
 
 
-class TransformerSelfAttention(nn.Module):
-    """How the positions of one sequence see each other, shared by the layers of a stack: bias, rotation, causality."""
-
-    def __init__(self, config: TransformerConfig, causal: bool) -> None:
-        super().__init__()
-        self.causal, self.dropout = causal, config.attention_dropout
-        self.rotary = config.positions == "rotary"
-        self.d_head = config.d_model // config.n_heads
-        # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
-        self.bias: AlibiBias | RelativeBias | None = None
-        if config.positions == "alibi":
-            self.bias = AlibiBias(config.n_heads)
-        elif config.positions == "relative":
-            self.bias = RelativeBias(config.n_heads, both_ways=not causal)
-        self.pattern = None
-        if config.pattern != "none":
-            self.pattern = make_pattern(config.pattern, config.pattern_size, causal, config.pattern_globals)
-
-    def forward(self, x: Tensor, mask: Tensor | None, seen: Seen | None = None) -> Mix:
-        """Return the mix of one pass over x (B, T, D) whose keys mask (B, T) allows; weights are added to seen."""
-        mix = self._mix(x, None if mask is None else mask[:, None, None, :], seen)
-        if not self.rotary:
-            return mix
-        # Rotation acts on queries and keys, never on values (Su et al. 2021).
-        turn = self.rotation(0, x.shape[1], x)  # T positions from 0
-        return lambda heads, query, keys, values: mix(heads, turn(query), turn(keys), values)
-
-    def _mix(self, x: Tensor, mask: Tensor | None, seen: Seen | None) -> Mix:
-        pattern, own_bias = self.pattern, self.bias
-        # Tile by tile: scores (T, T) are never built.
-        if pattern is not None and seen is None:
-            return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
-        if pattern is not None:
-            at = torch.arange(x.shape[1], device=x.device)
-            # Recorded weights need the dense form: the pattern becomes a mask (T, T).
-            visible = pattern.sees(at[:, None], at[None, :])
-            mask = visible if mask is None else visible & mask
-        bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))
-        return attend_within(AttentionScope(mask, self.causal, bias), self.dropout if self.training else 0.0, seen)
-
-    def rotation(self, start: int, stop: int, x: Tensor) -> Rotation:
-        """Return the rotation of positions start..stop for heads of x (..., D)."""
-        return Rotation(start, stop, x[..., : self.d_head])
-
-    def step(self, x: Tensor, state: TransformerState) -> list[Mix]:
-        """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
-        distance = state.begin_step(x.shape[1])  # (1, C): key step minus query step, for C cache slots
-        if self.bias is not None:
-            state.add_bias(self.bias(distance))
-        if self.pattern is not None:
-            # Distances are 0 or negative: a key's position is the query's plus its distance.
-            visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
-            state.add_bias(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
-        mixes: list[Mix] = [partial(state.self_attend, layer) for layer in range(state.n_layers)]
-        if not self.rotary:
-            return mixes
-        # One position serves all beams: they are at the same step.
-        turn = self.rotation(state.n_steps, state.n_steps + 1, x)
-
-        def turned(mix: Mix, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return mix(heads, turn(query), turn(keys), values)
-
-        return [partial(turned, mix) for mix in mixes]
+def build_context(config: TransformerConfig, causal: bool) -> SelfAttentionContext:
+    """Return how the positions of one side see each other."""
+    if config.pattern == "none":
+        return SelfAttentionContext(config, causal)
+    pattern = make_pattern(config.pattern, config.pattern_size, causal, config.pattern_globals)
+    return SelfAttentionContext(config, causal, pattern)
 
 
 class Encoder(nn.Module):
@@ -130,17 +71,17 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
         self.embedding = Embedding(config, vocab_size, config.embedding_norm)
-        self.own = TransformerSelfAttention(config, causal=False)
+        self.own = build_context(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
+        self.norm = top_norm(config)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
         """Return the memory (B, S, D)."""
         x: Tensor = self.embedding(src)  # (B, S, D)
-        own = self.own(x, src_mask, seen)  # one mix for all layers
+        n_unmixed, mask = (len(src), None) if src_mask is None else (0, src_mask[:, None, None, :])  # (B, 1, 1, S)
+        own = self.own(x, PackedLayout(len(src), n_unmixed, mask), seen)  # one mix for all layers
         for layer in self.layers:
             x = layer(x, own)
-        # Pre-norm leaves the residual stream unnormalised; post-norm layers end with a norm of their own.
         memory: Tensor = self.norm(x)
         return memory
 
@@ -152,16 +93,12 @@ class Decoder(nn.Module):
         super().__init__()
         self.n_heads, self.dropout = config.n_heads, config.attention_dropout
         self.embedding = Embedding(config, vocab_size)
-        self.own = TransformerSelfAttention(config, causal=True)
+        self.own = build_context(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
+        self.norm = top_norm(config)
         # Keys and values of all layers in one product: rows 2l·D.. are layer l's keys, (2l+1)·D.. its values.
         self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
         initialise_parts(self.memory)
-
-    def cross_heads(self) -> list[HeadGroups]:
-        """Return the heads that look at the memory, layer by layer."""
-        return [layer.cross.heads for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def project(self, memory: Tensor) -> Tensor:
         """Return the memory's keys and values for all layers, (2 L, B, H, S, d), a view."""
@@ -170,13 +107,13 @@ class Decoder(nn.Module):
     def forward(
         self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor | None, seen: tuple[Seen, Seen] | None = None
     ) -> Tensor:
-        """Return features (B, T, D). Padding stands at the end of a target, so causality alone hides it.
+        """Return features (B, T, D). Padding follows a target's tokens, so causality alone masks it.
 
         The weights of self-attention and those over the memory are added to the two lists of seen.
         """
         own_seen, cross_seen = seen or (None, None)
         x: Tensor = self.embedding(tgt_in)  # (B, T, D)
-        own = self.own(x, None, own_seen)
+        own = self.own(x, PackedLayout.unpacked(len(x)), own_seen)
         scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])  # (B, 1, 1, S)
         mix = attend_within(scope, self.dropout if self.training else 0.0, cross_seen)
         parts = self.project(memory).unbind(0)  # 2 L tensors (B, H, S, d)
@@ -204,13 +141,11 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
-        # Scaled dot product with softmax in every head.
         self.fused = config.plain_attention
         self.encoder = Encoder(config, src_vocab_size)
         self.decoder = Decoder(config, tgt_vocab_size)
         self.output = Linear(config.d_model, tgt_vocab_size)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        init_xavier(self.output)
         if config.tie_embeddings != "none":
             self.output.weight = self.decoder.embedding.words.weight
         if config.tie_embeddings == "all":
@@ -230,10 +165,7 @@ class Transformer(nn.Module):
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V), or only the columns of the given words."""
-        if ids is not None:
-            return some_outputs(self.output, hidden, ids)
-        logits: Tensor = self.output(hidden)
-        return logits
+        return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
@@ -259,8 +191,8 @@ class Transformer(nn.Module):
             # Scaled dot x softmax has a cache of its own with fewer operations.
             return DecodingState(memory, src_mask, n_beams, max_length, record)
         # Any other pair of functions computes its weights as written.
-        beams = BeamSlots(len(src), n_beams, max_length, torch.float32, memory.device)
-        return GenericDecodingState(self.decoder.cross_heads(), memory, src_mask, beams, record)
+        heads: list[HeadGroups] = [layer.cross.heads for layer in self.decoder.layers]  # type: ignore[misc,union-attr]
+        return GenericDecodingState(heads, memory, src_mask, n_beams, max_length, record)
 
     def step(self, prev: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""

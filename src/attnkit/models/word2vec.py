@@ -1,8 +1,7 @@
 """Word2vec model (Mikolov et al. 2013): input vectors W and output vectors W'.
 
 Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one
-there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h. Knows no text, no
-windows and no losses.
+there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h.
 
 Letters: V words, R rows of W (V, and more with subwords), B places, C rows that are read for one, D width of a row of
 W, H width of h: D, or C x D where context is concatenated.
@@ -40,11 +39,11 @@ class Word2VecModel(nn.Module):
 
         Mean and sum are over the rows that are there; concatenated, a row that is missing is a stretch of zeros.
         """
-        found = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
+        vectors = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
         if self.context == "concat":
-            joined = found[..., : self.dim].flatten(1)  # (B, C x D), without the zeros that fill up rows
+            joined = vectors[..., : self.dim].flatten(1)  # (B, C x D), without the zeros that fill up rows
             return F.pad(joined, (0, self.outputs.shape[1] - joined.shape[1]))
-        total = found.sum(1)  # (B, D)
+        total = vectors.sum(1)  # (B, D)
         return total / sizes(mask) if self.context == "mean" else total
 
     def errors(self, upstream: Tensor, mask: Tensor, *, whole: bool = False) -> Tensor:
@@ -56,22 +55,20 @@ class Word2VecModel(nn.Module):
         if self.context == "concat":
             # Concatenated, every row has its own part of the gradient.
             own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)  # (B, C, D)
-            found = F.pad(own, (0, self.inputs.shape[1] - self.dim))
+            shares = F.pad(own, (0, self.inputs.shape[1] - self.dim))
         else:
             # The true gradient divides a mean and not a sum; word2vec.c does the reverse.
             divided = (self.context == "mean") != whole
             shared = upstream / sizes(mask) if divided else upstream
-            found = shared.unsqueeze(1).expand(-1, mask.shape[1], -1)
-        return found.masked_fill(~mask.unsqueeze(-1), 0.0)
+            shares = shared.unsqueeze(1).expand(-1, mask.shape[1], -1)
+        return shares.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores (B, V) of every word: softmax makes them P(o|c) of the notes."""
-        # (B, V)
-        return hidden @ self.outputs.T
+        return hidden @ self.outputs.T  # (B, V)
 
     def predictors(self, rows: Tensor) -> Tensor:
         """Return the rows u (..., K, H) of W' that are named by (..., K)."""
-        # (..., K, H)
         return F.embedding(rows, self.outputs)
 
     def tree_log_probs(self, hidden: Tensor, paths: tuple[Tensor, Tensor, Tensor]) -> Tensor:

@@ -1,25 +1,343 @@
-"""Alignment functions a(q, k): how well a query fits each key. The table of all twelve, by name.
+"""Alignment functions a(q, k): how well a query fits each key. The table of all twelve is at the end.
 
-Letters: B batch, H heads, T queries, S keys. Each class splits its work: ``prepare`` is what depends on the keys alone
-and is done once per sentence, ``score`` is the rest; calling the module does both. Every head has weights of its own.
+Each class splits its work: ``prepare`` is what depends on the keys alone and is done once per sentence, ``score`` is
+the rest. Every head has weights of its own. Formulas: Table 2 of the lecture notes on attention.
+
+Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_hidden width inside a function.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from attnkit.models.attention.base import AlignmentModule
-from attnkit.models.attention.config import SAME_WIDTH, AlignmentName, AttentionOptions
-from attnkit.models.attention.dot_product import (
-    ActivatedGeneral,
-    BiasedGeneral,
-    Dot,
-    General,
-    Kernel,
-    ScaledDot,
-    Similarity,
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnkit.models.attention.config import SAME_WIDTH, ActivationName, AlignmentName, AttentionOptions, KeyFeatureName
+from attnkit.models.attention.linear_attention import FEATURE_MAPS
+from attnkit.models.attention.per_head import (
+    build_head_vector,
+    build_per_head_linear,
+    map_heads,
+    spread_heads,
+    weighted_sum,
 )
-from attnkit.models.attention.mlp import Additive, Concat, Deep, Feature, Location
+from attnkit.models.linear import HALF
+from attnkit.models.positions import sinusoids
+
+# In place where autograd allows: the tensors are (B, H, T, S, d_hidden), the largest of all.
+ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": F.relu_,
+    "sigmoid": torch.sigmoid_,
+    "softplus": F.softplus,
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
+"""Some overwrite their input, which must be read by nobody else."""
+
+
+class AlignmentModule(nn.Module):
+    """Scores of queries (B, H, T, d_query) against keys (B, H, S, d_key); unless overridden, dot products."""
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return what depends on the keys alone, (B, H, S, width of the function's own).
+
+        at is the position at which all the keys stand, as in a step of a decoder; None: they stand at 0, 1, 2, ...
+        """
+        return keys
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return scores (B, H, T, S) of queries against prepared keys."""
+        return query @ prepared.transpose(-1, -2)
+
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the scores times any positive number of each row's own, which weights s / Σ s do not notice.
+
+        Functions whose scores may all underflow choose it by what the mask shows.
+        """
+        return self.score(query, prepared)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return scores (B, H, T, S)."""
+        return self.score(query, self.prepare(keys))
+
+
+# By a product or a distance.
+class Similarity(AlignmentModule):
+    """sim(k, q), a measure without weights, times the strength (Graves et al. 2014, eq. 5 and 6)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.kind, self.strength = options.similarity, options.strength
+        # Scales the exponent of the Gaussian, as √d scales a dot product.
+        self.root = math.sqrt(d_key)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return the keys at length 1, for cosine and pearson; otherwise as they are."""
+        if self.kind == "pearson":
+            # Pearson's correlation is the cosine of centred vectors.
+            keys = keys - keys.mean(-1, keepdim=True)
+        # Unit vectors turn the dot product into the cosine.
+        return F.normalize(keys, dim=-1) if self.kind in ("cosine", "pearson") else keys
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return the similarities, times the strength."""
+        if self.kind == "euclidean":
+            scores = -_distances(query, prepared).to(query.dtype)
+        elif self.kind == "gaussian":
+            scores = torch.exp(_distances(query, prepared).square() / (-2 * self.root)).to(query.dtype)
+        else:
+            scores = self.prepare(query) @ prepared.transpose(-1, -2)  # (B, H, T, S)
+        return scores if self.strength == 1.0 else scores * self.strength
+
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the gaussian over that of the nearest key in sight, so that keys far away are not all 0."""
+        if self.kind != "gaussian" or not prepared.shape[-2]:
+            return self.score(query, prepared)
+        squares = _distances(query, prepared).square()  # (B, H, T, S)
+        # Detached: normalisation cancels the shift, and its gradient with it.
+        visible = squares.detach() if mask is None else squares.detach().masked_fill(~mask, math.inf)
+        nearest = visible.amin(-1, keepdim=True)
+        nearest = nearest.masked_fill(nearest == math.inf, 0.0)
+        # A masked key may be nearer, and its exponential infinite.
+        return torch.exp(((nearest - squares) / (2 * self.root)).clamp(max=0.0))
+
+
+def _distances(query: Tensor, keys: Tensor) -> Tensor:
+    """Return |q - k| (B, H, T, S), in float32 at least; a key that equals its query gets no gradient."""
+    q, k = (x.float() if x.dtype in HALF else x for x in (query, keys))
+    # Number by number: of |q|² + |k|² - 2 q·k rounding leaves nothing where long vectors are near each other.
+    return torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class Dot(AlignmentModule):
+    """The dot product q·k (Luong et al. 2015, eq. 8)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+
+
+class ScaledDot(AlignmentModule):
+    """The scaled dot product q·k / √d_key (Vaswani et al. 2017, eq. 1)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        # Keeps the variance of scores at 1 for unit-variance queries and keys.
+        self.scale = 1.0 / math.sqrt(d_key)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return q·k / √d_key; the scale goes to the query, which is smaller than the scores."""
+        return (query * self.scale) @ prepared.transpose(-1, -2)
+
+
+class General(AlignmentModule):
+    """The bilinear form qᵀWk (Luong et al. 2015, eq. 8); widths may differ."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        # The gain 1/√d takes the place of the division in scaled dot products: with wider scores the softmax would
+        # pick one key from the start, and little gradient would come through it.
+        self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return Wk, (B, H, S, d_query)."""
+        return self.keys(keys)
+
+
+class BiasedGeneral(AlignmentModule):
+    """k·(Wq + b) (Sordoni et al. 2016)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.query = build_per_head_linear(n_heads, d_query, d_key, gain=d_query**-0.5)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return (Wq + b)·k."""
+        return self.query(query) @ prepared.transpose(-1, -2)
+
+
+class ActivatedGeneral(AlignmentModule):
+    """act(qᵀWk + b) with one number b a head (Ma et al. 2017)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)
+        self.bias = nn.Parameter(torch.zeros(n_heads))
+        self.activation = ACTIVATIONS[options.activation]
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return Wk, (B, H, S, d_query)."""
+        return self.keys(keys)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return act(q·Wk + b)."""
+        return self.activation(query @ prepared.transpose(-1, -2) + self.bias.view(-1, 1, 1))  # (B, H, T, S)
+
+
+class Kernel(AlignmentModule):
+    """φ(q)ᵀφ(k), never negative; the heads share the random directions of φ (Choromanski et al. 2021)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.feature_map = FEATURE_MAPS[options.feature_map](d_key, options.n_features, 0)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return φ(k) as features and the logarithm of their scale, (B, H, S, m + 1), in float32 at least."""
+        return torch.cat(self.feature_map.scaled(keys), dim=-1)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return φ(q)·φ(k); it may underflow to zeros for long vectors, where ``relative`` does not."""
+        features, scale = self.feature_map.scaled(query)  # (B, H, T, m), (B, H, T, 1)
+        key_features, key_scale = prepared[..., :-1], prepared[..., -1:]  # (B, H, S, m), (B, H, S, 1)
+        scores = (features @ key_features.transpose(-1, -2)) * (scale + key_scale.transpose(-1, -2)).exp()
+        return scores.to(query.dtype)
+
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return φ(q)·φ(k) over the scale of q and over the largest scale of the keys in sight.
+
+        Weights are then those of linear_attention, which training has where a decoder's steps build scores.
+        """
+        if not prepared.shape[-2]:
+            return self.score(query, prepared)
+        features, _ = self.feature_map.scaled(query)
+        key_features, scale = prepared[..., :-1], prepared[..., -1:].transpose(-1, -2)
+        if mask is not None:
+            scale = scale.masked_fill(~mask, -math.inf)
+        top = scale.amax(-1, keepdim=True)  # (B, H, T or 1, 1)
+        # -inf - -inf would be NaN where every key is masked.
+        finite = top.masked_fill(top == -math.inf, 0.0)
+        return (features @ key_features.transpose(-1, -2)) * (scale - finite).exp()
+
+
+# By a small network.
+class Additive(AlignmentModule):
+    """A small network w·act(W₁q + W₂k + b) (Bahdanau et al. 2015, appendix A.1.2)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
+        self.activation = ACTIVATIONS[options.activation]
+        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.keys = build_per_head_linear(n_heads, d_key, d_hidden)
+        self.weight = build_head_vector(n_heads, d_hidden)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return W₂k + b, (B, H, S, d_hidden)."""
+        return self.keys(keys)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return w·act(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
+        inner = _sum_of_pairs(self.query(query), prepared)
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads)
+
+
+def _sum_of_pairs(query: Tensor, prepared: Tensor) -> Tensor:
+    return query.unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, 1, d_hidden) + (B, H, 1, S, d_hidden)
+
+
+class Concat(AlignmentModule):
+    """w·act(W[q; k] + b) (Luong et al. 2015, eq. 8): additive, with one matrix for both."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads, self.d_query, d_hidden = n_heads, d_query, options.d_hidden or d_query
+        self.activation = ACTIVATIONS[options.activation]
+        # One matrix, as in the paper; its column blocks are applied apart, since W[q; k] is the sum of two products.
+        self.both = build_per_head_linear(n_heads, d_query + d_key, d_hidden)
+        self.weight = build_head_vector(n_heads, d_hidden)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return W's part for k, and b, (B, H, S, d_hidden)."""
+        return map_heads(keys, self.both.weight[..., self.d_query :], self.both.bias)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return w·act(W[q; k] + b); builds (B, H, T, S, d_hidden)."""
+        inner = _sum_of_pairs(map_heads(query, self.both.weight[..., : self.d_query]), prepared)
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads)
+
+
+class Deep(AlignmentModule):
+    """w·E⁽ᴸ⁻¹⁾ + bᴸ, where E¹ = act(W₁k + W₀q) + b¹ and Eˡ = act(WˡEˡ⁻¹ + bˡ) (Pavlopoulos et al. 2017)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
+        self.activation = ACTIVATIONS[options.activation]
+        # The first layer is split like that of additive alignment.
+        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
+        # b¹ comes after the activation, unlike all later biases, as in the paper's formula.
+        self.first_bias = nn.Parameter(torch.zeros(n_heads * d_hidden))
+        n_inner = options.deep_layers - 2
+        self.layers = nn.ModuleList(build_per_head_linear(n_heads, d_hidden, d_hidden) for _ in range(n_inner))
+        self.weight = build_head_vector(n_heads, d_hidden)
+        self.bias = nn.Parameter(torch.zeros(n_heads))
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return W₁k, (B, H, S, d_hidden)."""
+        return self.keys(keys)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return w·E⁽ᴸ⁻¹⁾ + bᴸ; builds (B, H, T, S, d_hidden) for every layer."""
+        inner = self.activation(_sum_of_pairs(self.query(query), prepared))
+        inner = inner + spread_heads(self.first_bias, self.n_heads, 5)
+        for layer in self.layers:
+            inner = self.activation(layer(inner))
+        return weighted_sum(inner, self.weight, self.n_heads) + self.bias.view(-1, 1, 1)
+
+
+# From one side alone.
+class Location(AlignmentModule):
+    """w_i·q: position i is scored from the query alone (Luong et al. 2015, section 3.1), up to max_source positions."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(n_heads, options.max_source, d_query).normal_(std=d_query**-0.5))
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return each key's w_i, (B, H, S, d_query); of the keys only their number matters."""
+        # While decoding all new keys stand at one position.
+        start, stop = (0, keys.shape[-2]) if at is None else (at, at + 1)
+        if stop > self.table.shape[1]:
+            raise ValueError(f"location attention knows {self.table.shape[1]} positions; the sentence needs {stop}")
+        return self.table[:, start:stop].expand(*keys.shape[:-1], -1)  # (H, S or 1, d_query) to (B, H, S, d_query)
+
+
+class Feature(AlignmentModule):
+    """w·act(W₁φ₁(K) + W₂φ₂(K) + b): keys are scored by their own features, whatever the query (Li et al. 2019)."""
+
+    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
+        self.activation = ACTIVATIONS[options.activation]
+        self.features = options.first_feature, options.second_feature
+        self.first = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
+        self.second = build_per_head_linear(n_heads, d_key, d_hidden)
+        self.weight = build_head_vector(n_heads, d_hidden)
+
+    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
+        """Return the scores of the keys, (B, H, S, 1)."""
+        first, second = (_key_features(name, keys, at) for name in self.features)
+        inner = self.first(first) + self.second(second)  # (B, H, S, d_hidden): no query, so no T
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return the keys' scores, the same for every query."""
+        return prepared.transpose(-1, -2).expand(*query.shape[:-1], -1)  # a view (B, H, T, S)
+
+
+def _key_features(name: KeyFeatureName, keys: Tensor, at: int | None) -> Tensor:
+    """Return φ of keys (B, H, S, d) that stand at 0, 1, ..., or all of them at one position."""
+    if name == "identity":
+        return keys
+    if name == "square":
+        return keys.square()
+    start, stop = (0, keys.shape[-2]) if at is None else (at, at + 1)
+    return sinusoids(start, stop, like=keys)[:, : keys.shape[-1]].expand(keys.shape)
+
 
 # The one table: a name in a configuration finds its class here.
 ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], AlignmentModule]] = {
@@ -40,11 +358,7 @@ ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], Alig
 
 
 def make_alignment(
-    name: AlignmentName,
-    d_query: int,
-    d_key: int,
-    options: AttentionOptions | None = None,
-    n_heads: int = 1,
+    name: AlignmentName, d_query: int, d_key: int, options: AttentionOptions | None = None, n_heads: int = 1
 ) -> AlignmentModule:
     """Return an alignment function; ValueError where it needs queries and keys of one width and they are not."""
     # These compare number by number; all others project at least one side.

@@ -1,7 +1,4 @@
-"""The names of alignment and distribution functions, what can be chosen about them, and which pairs have no meaning.
-
-Free of torch. The functions themselves occur in ``alignment`` and ``distribution``.
-"""
+"""Names and options of alignment and distribution functions, and the pairs without a meaning. Torch-free."""
 
 from __future__ import annotations
 
@@ -93,31 +90,22 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_
 # normalize divides by the sum of scores, which may vanish or change sign.
 _SIGNED = "its scores may be negative, and normalize divides scores by their sum"
 INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
-    ("dot", "normalize"): _SIGNED,
-    ("scaled_dot", "normalize"): _SIGNED,
-    ("general", "normalize"): _SIGNED,
-    ("biased_general", "normalize"): _SIGNED,
-    ("concat", "normalize"): _SIGNED,
-    ("additive", "normalize"): _SIGNED,
-    ("deep", "normalize"): _SIGNED,
-    ("location", "normalize"): _SIGNED,
-    ("feature", "normalize"): _SIGNED,
+    (name, "normalize"): _SIGNED
+    for name in ALIGNMENT_NAMES
+    if name not in ("similarity", "activated_general", "kernel")
 }
 """Pairs without a meaning under any options, and why; ``incompatibility`` adds those that depend on options."""
 
 
 def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
     """Return why a pair has no meaning, None where it has one."""
-    reason = INCOMPATIBLE.get((alignment, distribution))
     # Every other distribution takes scores of any sign.
-    if distribution != "normalize":
-        return reason
-    if alignment == "similarity" and options.similarity != "gaussian":
+    if distribution == "normalize" and alignment == "similarity" and options.similarity != "gaussian":
         return f"{_SIGNED}; attention_options.similarity gaussian is never negative"
-    if alignment == "activated_general" and options.activation not in NOT_NEGATIVE:
+    if distribution == "normalize" and alignment == "activated_general" and options.activation not in NOT_NEGATIVE:
         choices = ", ".join(sorted(NOT_NEGATIVE))
         return f"{_SIGNED}; attention_options.activation {choices} are never negative"
-    return reason
+    return INCOMPATIBLE.get((alignment, distribution))
 
 
 def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
@@ -136,19 +124,19 @@ def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
 def n_parameters(alignment: AlignmentName, d_query: int, d_key: int, options: AttentionOptions) -> int:
     """Return how many numbers the matrices of one head's alignment hold, buffers left out."""
     d_hidden = options.d_hidden or d_query
-    both = d_hidden * (d_query + d_key)
-    bilinear = d_query * d_key
-    numbers: dict[AlignmentName, int] = {
-        "general": bilinear,
-        "biased_general": bilinear,
-        "activated_general": bilinear,
-        "concat": both,
-        "additive": both,
-        "deep": both + (options.deep_layers - 2) * d_hidden**2,
-        "location": options.max_source * d_query,
-        "feature": 2 * d_hidden * d_key,
-    }
-    return numbers.get(alignment, 0)
+    match alignment:
+        case "general" | "biased_general" | "activated_general":
+            return d_query * d_key
+        case "concat" | "additive":
+            return d_hidden * (d_query + d_key)
+        case "deep":
+            return d_hidden * (d_query + d_key) + (options.deep_layers - 2) * d_hidden**2
+        case "location":
+            return options.max_source * d_query
+        case "feature":
+            return 2 * d_hidden * d_key
+        case _:
+            return 0
 
 
 def saved_activations(

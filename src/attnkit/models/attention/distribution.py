@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from attnkit.models.attention.base import build_per_head_linear, head_vector, weighted_sum
 from attnkit.models.attention.config import AttentionOptions, DistributionName
+from attnkit.models.attention.per_head import build_head_vector, build_per_head_linear, weighted_sum
+from attnkit.models.linear import HALF
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 
@@ -21,8 +22,7 @@ Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 def softmax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """Return exp(s) / Σ exp(s) over the keys that the mask allows (True = may attend); the query is not used.
 
-    A row with nothing to attend to gives zeros, and zero gradients: the mask is filled with the lowest finite number,
-    since -inf would make such a row NaN, and then with zeros.
+    A row with nothing to attend to gives zeros, and zero gradients.
     """
     if mask is None:
         return scores.softmax(-1)
@@ -37,8 +37,7 @@ def normalize(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
 
     The slope of a row is 1 / Σ s. Where that is about to exceed all numbers, the row passes no gradient.
     """
-    if mask is not None:
-        scores = scores.masked_fill(~mask, 0.0)
+    scores = _zero_masked(scores, mask)
     if scores.requires_grad:
         faint = scores.detach().sum(-1, keepdim=True).abs() < 1024 * torch.finfo(scores.dtype).tiny
         scores = torch.where(faint, scores.detach(), scores)
@@ -58,8 +57,7 @@ def hard(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     # masked keys lose every comparison
     visible = scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     chosen = torch.zeros_like(scores).scatter_(-1, visible.detach().argmax(-1, keepdim=True), 1.0)
-    if mask is not None:
-        chosen = chosen.masked_fill(~mask, 0.0)
+    chosen = _zero_masked(chosen, mask)
     if not scores.requires_grad:
         return chosen
     # Forward the hard choice, backward the gradient of softmax.
@@ -69,8 +67,7 @@ def hard(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
 
 def sigmoid(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """Return 1 / (1 + exp(-s)): each key is weighed by itself, and rows sum to anything."""
-    weights = scores.sigmoid()
-    return weights if mask is None else weights.masked_fill(~mask, 0.0)
+    return _zero_masked(scores.sigmoid(), mask)
 
 
 def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
@@ -85,7 +82,7 @@ def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     inside = z >= ordered.gather(-1, size - 1)
     # τ = (Σ of the support - 1) / k; from z, not from the sorted copy, so that gradients pass.
     threshold = (z.masked_fill(~inside, 0.0).sum(-1, keepdim=True) - 1) / inside.sum(-1, keepdim=True)
-    return _settled((z - threshold).clamp(min=0.0), scores, mask)
+    return _zero_masked((z - threshold).clamp(min=0.0).to(scores.dtype), mask)
 
 
 def entmax15(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
@@ -107,7 +104,7 @@ def entmax15(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     spread = (z - mean).masked_fill(~inside, 0.0).square().sum(-1, keepdim=True)
     # (1 - spread) / count is (mean - τ)², which is above 0: the largest weight of all is.
     threshold = mean - ((1 - spread) / count).clamp(min=torch.finfo(z.dtype).tiny).sqrt()
-    return _settled((z - threshold).clamp(min=0.0).square(), scores, mask)
+    return _zero_masked((z - threshold).clamp(min=0.0).square().to(scores.dtype), mask)
 
 
 def _shifted(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -115,14 +112,13 @@ def _shifted(scores: Tensor, mask: Tensor | None) -> Tensor:
 
     Half precision becomes float32, for sums over sorted rows.
     """
-    z = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    z = scores.float() if scores.dtype in HALF else scores
     if mask is not None:
         z = z.masked_fill(~mask, torch.finfo(z.dtype).min)
     return (z - z.detach().amax(-1, keepdim=True)).clamp(min=-2.0)
 
 
-def _settled(weights: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    weights = weights.to(scores.dtype)
+def _zero_masked(weights: Tensor, mask: Tensor | None) -> Tensor:
     return weights if mask is None else weights.masked_fill(~mask, 0.0)
 
 
@@ -138,19 +134,18 @@ class Local(nn.Module):
         super().__init__()
         self.n_heads, self.window, d_hidden = n_heads, options.window, options.d_hidden or d_query
         self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
-        self.weight = head_vector(n_heads, d_hidden)
+        self.weight = build_head_vector(n_heads, d_hidden)
 
     def forward(self, scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
         """Return weights (B, H, T, S) for the queries (B, H, T, d) that the scores belong to."""
         # (B, H, T) in (0, 1), equation 9 without the factor S.
         share = weighted_sum(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
-        if share.dtype in (torch.bfloat16, torch.float16):
+        if share.dtype in HALF:
             share = share.float()  # half precision cannot tell the positions beyond 256 apart
-        if mask is not None:
-            mask = mask.expand(*mask.shape[:-1], scores.shape[-1])  # one True for all keys counts as often as they do
         if mask is None:
             distance = torch.arange(scores.shape[-1], device=scores.device) - scores.shape[-1] * share.unsqueeze(-1)
         else:
+            mask = mask.expand(*mask.shape[:-1], scores.shape[-1])  # one True for all keys counts as often as they do
             distance = mask.cumsum(-1) - 1 - mask.sum(-1, keepdim=True) * share.unsqueeze(-1)  # (B, H, T, S)
         near = distance.detach().abs() <= self.window  # the window [p - D, p + D]
         weights = softmax(scores, query, near if mask is None else near & mask)
@@ -158,27 +153,21 @@ class Local(nn.Module):
         return weights * torch.exp(-2 * (distance / self.window).square()).to(weights.dtype)
 
 
-def _without_parameters(function: Distribution) -> Callable[[int, AttentionOptions, int], Distribution]:
-    def make(d_query: int, options: AttentionOptions, n_heads: int) -> Distribution:
-        return function
-
-    return make
-
-
-DISTRIBUTIONS: dict[DistributionName, Callable[[int, AttentionOptions, int], Distribution]] = {
-    "softmax": _without_parameters(softmax),
-    "normalize": _without_parameters(normalize),
-    "hard": _without_parameters(hard),
-    "sigmoid": _without_parameters(sigmoid),
-    "sparsemax": _without_parameters(sparsemax),
-    "entmax15": _without_parameters(entmax15),
+DISTRIBUTIONS: dict[DistributionName, Distribution | type[Local]] = {
+    "softmax": softmax,
+    "normalize": normalize,
+    "hard": hard,
+    "sigmoid": sigmoid,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
     "local": Local,
 }
-"""Name -> function, made from the width of queries, the options and the number of heads."""
+"""Name -> function, or the class of one with weights: made from the width of queries, the options and the heads."""
 
 
 def make_distribution(
     name: DistributionName, d_query: int, options: AttentionOptions | None = None, n_heads: int = 1
 ) -> Distribution:
     """Return a distribution function, called as distribute(scores, query, mask); local has weights to train."""
-    return DISTRIBUTIONS[name](d_query, options or AttentionOptions(), n_heads)
+    function = DISTRIBUTIONS[name]
+    return function(d_query, options or AttentionOptions(), n_heads) if isinstance(function, type) else function

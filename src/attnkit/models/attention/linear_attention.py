@@ -1,28 +1,20 @@
-"""Kernel attention in linear time: φ(q)·Σ φ(k) v over φ(q)·Σ φ(k), and its feature maps φ."""
+"""Kernel attention in linear time: φ(q)·Σ φ(k) v over φ(q)·Σ φ(k), and its feature maps φ.
+
+A feature map takes vectors (..., d) to positive features (..., m). ``scaled`` returns φ(x) · e^(-c), of moderate size,
+and c (..., 1), which gradients do not pass; ``forward`` returns φ(x), which may underflow to zeros for long vectors.
+
+Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m features, d_v width of values.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-# Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m features, d_v width of values.
-HALF = (torch.bfloat16, torch.float16)
-
-
-class FeatureMap(Protocol):
-    """From vectors (..., d) to positive features (..., m)."""
-
-    def scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return φ(x) · e^(-c) (..., m), of moderate size, and c (..., 1), which gradients do not pass."""
-        ...
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return φ(x) (..., m); it may underflow to zeros for long vectors, where ``scaled`` does not."""
-        ...
+from attnkit.models.linear import HALF
 
 
 class FavorFeatures(nn.Module):
@@ -101,12 +93,9 @@ def orthogonal_directions(n: int, width: int, seed: int) -> Tensor:
     return rows[:n]
 
 
-FEATURE_MAPS: dict[str, Callable[[int, int, int], FavorFeatures | EluFeatures]] = {
-    "favor": FavorFeatures,
-    "elu": EluFeatures,
-}
+FeatureMap = FavorFeatures | EluFeatures
+FEATURE_MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {"favor": FavorFeatures, "elu": EluFeatures}
 """Name -> feature map, made from the width of queries and keys, the number of random features, and a seed."""
-
 
 CHUNK = 128
 """Positions whose scores the causal form builds at once; it takes T / CHUNK steps."""
@@ -133,97 +122,80 @@ def linear_attention(
         raise ValueError("linear attention needs one mask for all queries: it never builds scores of its own")
     if causal and n_queries != n_keys:
         raise ValueError(f"causal linear attention needs as many keys as queries, not {n_keys} and {n_queries}")
-    sums = LinearAttentionState(feature_map)  # (B, H, m, d_v + 1) once filled
+    state = LinearAttentionState(feature_map)
     if not causal:
-        sums.add(keys, values, mask)
-        return sums.read(query)
+        sums, _ = state.add(*state.features(keys, mask), _with_ones(values))
+        features, _ = feature_map.scaled(query)  # (B, H, T, m); a query's scale cancels
+        return _divide(features @ sums).to(query.dtype)
     # Split, not sliced: the gradient of each slice would be as long as the whole.
     queries, keyed, valued = (torch.split(tensor, CHUNK, dim=-2) for tensor in (query, keys, values))
     masks: Sequence[Tensor | None] = [None] * len(queries)
     if mask is not None:
         masks = torch.split(mask.expand(*mask.shape[:-1], n_keys), CHUNK, dim=-1)
     chunks = zip(queries, keyed, valued, masks, strict=True)
-    return torch.cat([sums.step(q, k, v, allowed) for q, k, v, allowed in chunks], dim=-2)
+    return torch.cat([state.step(q, k, v, allowed) for q, k, v, allowed in chunks], dim=-2)
 
 
 class LinearAttentionState:
     """What all keys so far come to: Σ φ(k) v and Σ φ(k), which is all that a decoder must remember of them.
 
     The sums are kept over e^top, the scale of the largest key so far: what a key adds never depends on later keys, on
-    batch mates or on masked keys. Once used they are tensors of (B, H, m, d_v + 1) and (B, H, 1, 1).
+    batch mates or on masked keys.
     """
 
     def __init__(self, feature_map: FeatureMap) -> None:
         self.feature_map = feature_map
-        self.sums: Tensor | None = None
-        self.top: Tensor | None = None
-
-    def add(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> None:
-        """Take in keys (B, H, S, d) and values (B, H, S, d_v); mask (B, H, 1, S) as in ``linear_attention``."""
-        # (B, H, S, m), (B, H, S, 1)
-        features, scale = self._keys(keys, mask)
-        self._add(features, scale, _with_ones(values, features.dtype))
-
-    def read(self, query: Tensor) -> Tensor:
-        """Return the context (B, H, T, d_v) of queries (B, H, T, d) over all keys so far."""
-        assert self.sums is not None
-        # (B, H, T, m)
-        features, _ = self.feature_map.scaled(query)  # a query's scale cancels
-        return _divided(features @ self.sums).to(query.dtype)
+        self.kept: tuple[Tensor, Tensor] | None = None
+        """The sums (B, H, m, d_v + 1), the last column being Σ φ(k), and top (B, H, 1, 1)."""
 
     def step(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """Take in as many keys as queries and return the context (B, H, T, d_v): query i sees them up to its own.
 
         One position is a step of a decoder; more make a chunk, whose scores (T, T) are built.
         """
-        features, _ = self.feature_map.scaled(query)
-        key_features, scale = self._keys(keys, mask)
-        ones = _with_ones(values, features.dtype)
-        tops = scale.cummax(-2).values  # (B, H, T, 1)
-        if self.top is not None:
-            tops = torch.maximum(tops, self.top)
-        # -inf where all keys so far are masked.
+        features, _ = self.feature_map.scaled(query)  # (B, H, T, m)
+        key_features, scale = self.features(keys, mask)
+        ones = _with_ones(values).to(features.dtype)
+        tops = scale.cummax(-2).values  # (B, H, T, 1), -inf where all keys so far are masked
+        if self.kept is not None:
+            tops = torch.maximum(tops, self.kept[1])
         finite = _finite(tops)
         future = torch.ones(scale.shape[-2], scale.shape[-2], dtype=torch.bool, device=scale.device).triu(1)
         shrunk = (scale.transpose(-1, -2) - finite).masked_fill_(future, -math.inf).exp_()  # (B, H, T, T)
         totals = (features @ key_features.transpose(-1, -2) * shrunk) @ ones  # (B, H, T, d_v + 1)
-        if self.sums is not None and self.top is not None:
+        if self.kept is not None:
             # Earlier chunks come in through their sums alone, brought to the new scale.
-            totals = totals + features @ self.sums * (self.top - finite).exp()
-        self._add(key_features, scale, ones)
-        return _divided(totals).to(query.dtype)
+            sums, top = self.kept
+            totals = totals + features @ sums * (top - finite).exp()
+        self.add(key_features, scale, ones)
+        return _divide(totals).to(query.dtype)
 
-    def reorder_beams(self, rows: Tensor) -> LinearAttentionState:
-        """Let row b continue the sums of row rows[b]: beams that follow others, or sentences that remain."""
-        if self.sums is not None and self.top is not None:
-            self.sums, self.top = self.sums.index_select(0, rows), self.top.index_select(0, rows)
-        return self
-
-    def _keys(self, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the keys' features and scales, -inf where the mask hides a key."""
+    def features(self, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the features (B, H, S, m) and scales (B, H, S, 1) of keys, -inf where the mask hides a key."""
         features, scale = self.feature_map.scaled(keys)
         if mask is not None:
             scale = scale.masked_fill(~mask.transpose(-1, -2) if mask.dim() > 1 else ~mask[:, None], -math.inf)
         return features, scale
 
-    def _add(self, features: Tensor, scale: Tensor, ones: Tensor) -> None:
+    def add(self, features: Tensor, scale: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in keys by their features and scales, with values (B, H, S, d_v + 1); return what is kept."""
         top = scale.amax(-2, keepdim=True) if scale.shape[-2] else scale.new_full((1, 1), -math.inf)
-        if self.top is not None:
-            top = torch.maximum(top, self.top)
+        if self.kept is not None:
+            top = torch.maximum(top, self.kept[1])
         finite = _finite(top)
-        # Earlier sums are brought to the new scale below.
-        added = (features * (scale - finite).exp()).transpose(-1, -2) @ ones  # (B, H, m, d_v + 1)
-        if self.sums is not None and self.top is not None:
-            added = added + self.sums * (self.top - finite).exp()
-        self.sums, self.top = added, top
+        sums = (features * (scale - finite).exp()).transpose(-1, -2) @ ones.to(features.dtype)  # (B, H, m, d_v + 1)
+        if self.kept is not None:
+            sums = sums + self.kept[0] * (self.kept[1] - finite).exp()  # brought to the new scale
+        self.kept = sums, top
+        return self.kept
 
 
-def _with_ones(values: Tensor, dtype: torch.dtype) -> Tensor:
+def _with_ones(values: Tensor) -> Tensor:
     """Return the values and a column of ones, whose sum is what the others are divided by."""
-    return torch.cat((values, values.new_ones((*values.shape[:-1], 1))), dim=-1).to(dtype)
+    return torch.cat((values, values.new_ones((*values.shape[:-1], 1))), dim=-1)
 
 
-def _divided(totals: Tensor) -> Tensor:
+def _divide(totals: Tensor) -> Tensor:
     # The last column is the sum of weights; a row that sees nothing has 0 there and stays 0.
     above, below = totals[..., :-1], totals[..., -1:]
     return above / below.masked_fill(below == 0, 1.0)

@@ -1,4 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): project to heads, attend, project back."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): project to heads, attend, project back.
+
+Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +10,43 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from attnkit.models.attention.alignment import make_alignment
+from attnkit.models.attention.alignment import AlignmentModule, make_alignment
 from attnkit.models.attention.attend import AttentionFunction
-from attnkit.models.attention.base import AlignmentModule
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, per_head
 from attnkit.models.attention.distribution import Distribution, make_distribution
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.linear import Linear
 
-# Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
 Mix = Callable[..., Tensor]
 """From heads and the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
-Prepared = list[Tensor]
+PreparedKeys = list[Tensor]
 """What each group of heads has prepared of the keys, (B, H of the group, S, width of the group)."""
 
 
 class HeadGroup(nn.Module):
     """Heads that share an alignment function and a distribution function, with weights of their own."""
 
-    def __init__(self, places: list[int], n_heads: int, align: AlignmentModule, distribute: Distribution) -> None:
+    def __init__(self, indices: list[int], n_heads: int, align: AlignmentModule, distribute: Distribution) -> None:
         super().__init__()
-        self.places, self.all = places, len(places) == n_heads
+        self.indices, self.all = indices, len(indices) == n_heads
         # Consecutive heads can be taken as a view.
-        self.together = places == list(range(places[0], places[-1] + 1))
+        self.consecutive = indices == list(range(indices[0], indices[-1] + 1))
         self.align, self.distribute = align, distribute
 
     @property
-    def pair(self) -> AttentionFunction:
+    def function(self) -> AttentionFunction:
         """Return both functions."""
         return AttentionFunction(self.align, self.distribute)
 
     def pick(self, x: Tensor) -> Tensor:
-        """Return the group's heads of (..., H, T, d)."""
+        """Return the group's heads of (..., H, T, d): neighbours as a view, others copied."""
         if self.all:
             return x
-        # Neighbouring heads are a view; others are copied.
-        if self.together:
-            return x.narrow(-3, self.places[0], len(self.places))
-        return x.index_select(-3, torch.tensor(self.places, device=x.device))
+        if self.consecutive:
+            return x.narrow(-3, self.indices[0], len(self.indices))
+        return x.index_select(-3, torch.tensor(self.indices, device=x.device))
 
-    def within(self, scope: AttentionScope) -> AttentionScope:
+    def pick_scope(self, scope: AttentionScope) -> AttentionScope:
         """Return the scope of the group's heads."""
         if self.all:
             return scope
@@ -75,15 +75,15 @@ class HeadGroups(nn.Module):
         self.groups = nn.ModuleList()
         # dict.fromkeys keeps the order of first occurrence: state-dict names depend on it.
         for align, distribute in dict.fromkeys(names):
-            places = [place for place, name in enumerate(names) if name == (align, distribute)]
+            indices = [index for index, name in enumerate(names) if name == (align, distribute)]
             functions = (
-                make_alignment(align, width, width, options, len(places)),
-                make_distribution(distribute, width, options, len(places)),
+                make_alignment(align, width, width, options, len(indices)),
+                make_distribution(distribute, width, options, len(indices)),
             )
-            self.groups.append(HeadGroup(places, n_heads, *functions))
+            self.groups.append(HeadGroup(indices, n_heads, *functions))
         # Groups are computed one after another; order restores the heads.
-        order = [place for group in self.head_groups for place in group.places]
-        self.order = None if order == sorted(order) else [order.index(place) for place in range(n_heads)]
+        order = [index for group in self.head_groups for index in group.indices]
+        self.order = None if order == sorted(order) else [order.index(head) for head in range(n_heads)]
 
     @property
     def head_groups(self) -> list[HeadGroup]:
@@ -96,21 +96,18 @@ class HeadGroups(nn.Module):
         """Return the context (B, H, T, d), each group's by its fastest form."""
         parts = []
         for group in self.head_groups:
-            # (B, H of the group, T or S, d)
-            q, k, v = (group.pick(part) for part in (query, keys, values))
-            parts.append(group.pair.context(q, k, v, group.within(scope), dropout))
+            q, k, v = (group.pick(part) for part in (query, keys, values))  # (B, H of the group, T or S, d)
+            parts.append(group.function.context(q, k, v, group.pick_scope(scope), dropout))
         return self._join(parts)
 
-    def prepare(self, keys: Tensor, at: int | None = None) -> Prepared:
+    def prepare(self, keys: Tensor, at: int | None = None) -> PreparedKeys:
         """Return what depends on the keys (B, H, S, d) alone, which all stand at one position or at 0, 1, 2, ..."""
         return [group.align.prepare(group.pick(keys), at) for group in self.head_groups]
 
-    def weights(self, query: Tensor, prepared: Prepared, scope: AttentionScope) -> Tensor:
+    def weights(self, query: Tensor, prepared: PreparedKeys, scope: AttentionScope) -> Tensor:
         """Return the weights (B, H, T, S), computed as they are written."""
-        parts = []
-        for group, keys in zip(self.head_groups, prepared, strict=True):
-            parts.append(group.pair.weights(group.pick(query), keys, group.within(scope)))
-        return self._join(parts)
+        groups = zip(self.head_groups, prepared, strict=True)
+        return self._join([g.function.weights(g.pick(query), keys, g.pick_scope(scope)) for g, keys in groups])
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         """Return the groups' heads (B, H of the group, ...) in their order, (B, H, ...)."""
@@ -119,10 +116,7 @@ class HeadGroups(nn.Module):
 
 
 def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None) -> Mix:
-    """Return the mix of heads within a scope; with a list, weights are computed as written and each call's added to it.
-
-    Weights are added before any dropout.
-    """
+    """Return the mix of heads within a scope; with a list, each call's weights are added to it, before dropout."""
 
     def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if seen is None:
@@ -170,25 +164,23 @@ class MultiHeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, places: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, positions: Tensor | None = None) -> Tensor:
         """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x.
 
-        With places (N,) of the flattened rows, only these are projected back: (N, D).
+        With positions (N,) of the flattened rows, only these are projected back: (N, D).
         """
-        batch, length, width = x.shape
         # Query, keys and values in one product: a wide matrix keeps the cores busy.
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
         context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
         # One copy mends order and precision.
         merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
-        merged = merged.reshape(batch, length, width)  # (B, T, D)
-        y: Tensor = self.output(merged if places is None else take(merged, places))
-        return y
+        merged = merged.reshape(x.shape)  # (B, T, D)
+        return self.output(merged if positions is None else take(merged, positions))
 
 
-def take(x: Tensor, places: Tensor) -> Tensor:
+def take(x: Tensor, positions: Tensor) -> Tensor:
     """Return the positions (N,) of the flattened rows of x (B, T, D): (N, D)."""
-    return x.flatten(0, 1).index_select(0, places)
+    return x.flatten(0, 1).index_select(0, positions)
 
 
 def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
@@ -198,12 +190,10 @@ def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
 
 
 def initialise_parts(projection: nn.Linear) -> None:
-    """Initialise a fused projection as its square blocks would be, Xavier with gain 1/√2, however many there are.
+    """Initialise a fused projection block by block, Xavier with gain 1/√2, however many square blocks there are.
 
     For three parts that equals Xavier on the fused matrix, as nn.MultiheadAttention does it.
     """
-    width = projection.in_features
-    for first in range(0, projection.out_features, width):
-        block = projection.weight.data[first : first + width]  # (D, D)
+    for block in torch.split(projection.weight.data, projection.in_features):  # (D, D) each
         nn.init.xavier_uniform_(block, gain=2**-0.5)
     nn.init.zeros_(projection.bias)

@@ -14,9 +14,8 @@ PatternName = Literal["window", "strided", "block", "global"]
 Sees = Callable[[Any, Any], Any]
 """Whether query i sees key j, elementwise for tensors."""
 
-# A tile of scores is at most 1 MB per head in float32.
 ROWS, COLUMNS = 128, 2048
-"""Most queries and keys of one tile. Its scores are all that is ever built of the matrix."""
+"""Most queries and keys of one tile: at most 1 MB of scores per head in float32."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Pattern:
 
     def sees(self, i: Any, j: Any) -> Any:
         """Return whether query i sees key j."""
+        # Subclasses use bitwise operators, which work on numbers and on tensors alike.
         raise NotImplementedError
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -61,7 +61,6 @@ class Window(Pattern):
 
     def sees(self, i: Any, j: Any) -> Any:
         """Return whether query i sees key j."""
-        # Bitwise operators: they work on numbers and on tensors alike.
         return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -91,12 +90,11 @@ class Strided(Pattern):
         return (abs(i - j) < self.size) & ((j <= i) | (not self.causal))
 
     def _far(self, i: Any, j: Any) -> Any:
-        every = ((i - j) % self.size == 0) & (abs(i - j) >= self.size)
-        return every & ((j <= i) | (not self.causal))
+        return ((i - j) % self.size == 0) & (abs(i - j) >= self.size) & ((j <= i) | (not self.causal))
 
 
 @dataclass(frozen=True)
-class Block(Pattern):
+class BlockDiagonal(Pattern):
     """A query sees the keys of its own block of ``size`` positions, or causally those up to its own (Qiu 2020)."""
 
     def sees(self, i: Any, j: Any) -> Any:
@@ -139,19 +137,17 @@ class GlobalWindow(Pattern):
         yield from _band(self.size, after, queries[self.n_global :], keys[self.n_global :], self.sees)
 
 
-def make_pattern(name: PatternName, size: int, causal: bool = False, n_global: int = 1) -> Pattern:
-    """Return a pattern by name; n_global is used by ``global`` alone."""
-    if name == "global":
-        return GlobalWindow(size, causal, n_global)
-    return PATTERNS[name](size, causal)
-
-
 PATTERNS: dict[PatternName, Callable[[int, bool], Pattern]] = {
     "window": Window,
     "strided": Strided,
-    "block": Block,
+    "block": BlockDiagonal,
     "global": GlobalWindow,
 }
+
+
+def make_pattern(name: PatternName, size: int, causal: bool = False, n_global: int = 1) -> Pattern:
+    """Return a pattern by name; n_global is used by ``global`` alone."""
+    return GlobalWindow(size, causal, n_global) if name == "global" else PATTERNS[name](size, causal)
 
 
 def _cut(positions: range, size: int) -> Iterator[range]:

@@ -1,4 +1,7 @@
-"""Scaled dot product × softmax in its fastest equal form, packed sequences included."""
+"""Scaled dot product × softmax in its fastest equal form, packed sequences included.
+
+Letters: B batch, H heads, T queries, S keys, d head width, P passages.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +17,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnkit.models.attention.distribution import softmax
+from attnkit.models.linear import HALF
 
-# Letters: B batch, H heads, T queries, S keys, d head width, P passages.
-_WIDEST = 256
-"""Largest head width of the kernel."""
-_MULTIPLE = 8
-"""Head widths are multiples of this."""
-# Window to the left and right in tokens; -1 is unlimited.
-_CAUSAL = (-1, 0)
-_FREE = (-1, -1)
+# PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward of a batch of captions
+# (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms for plain batched products and 7.5 ms in float32. Up to this many
+# scores per head the plain form is taken, beyond it the fused kernel in float32: its memory does not grow with T x S.
+PLAIN_SCORES = 256 * 256
 
 
 def supports_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
-    """Return whether the kernel serves tensors like x with heads so wide."""
-    fits = d_head <= _WIDEST and d_head % _MULTIPLE == 0 and x.dtype in (torch.bfloat16, torch.float16)
+    """Return whether the kernel for packed sequences serves tensors like x with heads so wide."""
+    fits = d_head <= 256 and d_head % 8 == 0 and x.dtype in HALF  # the kernel's own limits
     return fits and not dropout and x.device.type == "cuda" and _is_served(x.device)
 
 
 @lru_cache
 def _is_served(device: torch.device) -> bool:
-    """Return whether PyTorch has the kernel for a GPU, Nvidia's from Ampere on, and says causality as a window.
-
-    Older ones say it otherwise; a mask serves there.
-    """
+    """Return whether PyTorch has the kernel for a GPU, Nvidia's from Ampere on, and takes causality as a window."""
     fits = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
     return fits and "window_size" in inspect.signature(_kernel()).parameters
 
 
 def _kernel() -> Callable[..., Any]:
-    """Return PyTorch's kernel, which is imported here since it brings the compiler with it."""
-    from torch.nn.attention.varlen import varlen_attn
+    """Return PyTorch's kernel."""
+    from torch.nn.attention.varlen import varlen_attn  # here, since it brings the compiler with it
 
     return varlen_attn
 
@@ -51,25 +48,15 @@ def _kernel() -> Callable[..., Any]:
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:
     """Return the context (B, H, T, d) of softmax(q·k / √d) over the values of each token's own passage.
 
-    Args:
-        query: (B, H, T, d).
-        keys: (B, H, T, d).
-        values: (B, H, T, d).
-        bounds: (P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends. No
-            passage is longer than a row.
-        causal: a token sees none behind it.
+    Queries, keys and values are (B, H, T, d); bounds (P + 1,) int32 says where each passage begins in the flattened
+    rows, and where the last one ends. No passage is longer than a row. Causal: a token sees none after it.
     """
     batch, n_heads, length, width = query.shape
     # The kernel takes (tokens, H, d), rows end to end.
     q, k, v = (part.transpose(1, 2).reshape(batch * length, n_heads, width) for part in (query, keys, values))
-    context: Tensor = _kernel()(q, k, v, bounds, bounds, length, length, window_size=_CAUSAL if causal else _FREE)
+    window = (-1, 0) if causal else (-1, -1)  # tokens to the left and right; -1 is unlimited
+    context: Tensor = _kernel()(q, k, v, bounds, bounds, length, length, window_size=window)
     return context.view(batch, length, n_heads, width).transpose(1, 2)  # back to (B, H, T, d)
-
-
-# PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward of a batch of captions
-# (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms for plain batched products and 7.5 ms in float32. Up to this many
-# scores per head the plain form is taken, beyond it the fused kernel in float32: its memory does not grow with T x S.
-PLAIN_SCORES = 256 * 256
 
 
 @dataclass(frozen=True)
@@ -100,41 +87,31 @@ def prefers_matmul(x: Tensor, n_scores: int) -> bool:
 
     There a bias costs one pass over the scores, and a mask four: two on the way forward, two on the way back.
     """
-    return _is_slow(x) and n_scores <= PLAIN_SCORES
-
-
-def _is_slow(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
+    return x.device.type == "cpu" and x.dtype in HALF and n_scores <= PLAIN_SCORES
 
 
 def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0) -> Tensor:
     """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
     if scope.bounds is not None:
         return varlen_attention(query, keys, values, scope.bounds, scope.causal)
-    if prefers_matmul(query, query.shape[-2] * keys.shape[-2]):
-        return _plain(query, keys, values, scope, dropout)
-    # Half precision in the fused CPU kernel is slower than float32.
-    if _is_slow(query):
-        return _fused(query.float(), keys.float(), values.float(), scope, dropout).to(query.dtype)
-    return _fused(query, keys, values, scope, dropout)
-
-
-def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
+    n_queries, n_keys = query.shape[-2], keys.shape[-2]
+    if prefers_matmul(query, n_queries * n_keys):
+        scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)  # (B, H, T, S)
+        if scope.bias is not None:
+            same = scope.bias.dtype == scores.dtype
+            scores = scores.add_(scope.bias) if same else scores + scope.bias  # nobody else reads the product
+        weights = softmax(scores, query, scope.allowed(n_queries, n_keys, query.device))
+        weights = weights.to(values.dtype)  # a float32 bias has widened the scores
+        return F.dropout(weights, dropout) @ values if dropout else weights @ values
+    dtype = query.dtype
+    if query.device.type == "cpu" and dtype in HALF:
+        query, keys, values = query.float(), keys.float(), values.float()
     mask, causal = scope.mask, scope.causal
     if scope.bias is not None or (causal and mask is not None):
         # The kernel takes is_causal or a mask, not both.
-        mask, causal = scope.allowed(query.shape[-2], keys.shape[-2], query.device), False
+        mask, causal = scope.allowed(n_queries, n_keys, query.device), False
     if scope.bias is not None:
         bias = scope.bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, -math.inf)  # additive: -inf where masked
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
-
-
-def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
-    scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)  # (B, H, T, S)
-    if scope.bias is not None:
-        same = scope.bias.dtype == scores.dtype
-        scores = scores.add_(scope.bias) if same else scores + scope.bias  # nobody else reads the product
-    weights = softmax(scores, query, scope.allowed(query.shape[-2], keys.shape[-2], query.device))
-    weights = weights.to(values.dtype)  # a float32 bias has widened the scores
-    return F.dropout(weights, dropout) @ values if dropout else weights @ values
+    context = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+    return context.to(dtype)

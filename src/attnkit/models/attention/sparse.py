@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from attnkit.models.attention.patterns import Pattern, Tile
+from attnkit.models.linear import HALF
 
 Bias = Callable[[Tensor], Tensor]
 """From distances j - i (rows, columns) to what is added to the scores, (H, rows, columns)."""
@@ -42,12 +43,11 @@ def sparse_attention(
     mask = None if mask is None else mask.expand(*mask.shape[:-1], keys.shape[-2])
     tables = [table for table in bias.parameters() if table.requires_grad] if isinstance(bias, nn.Module) else []
     plan = _Plan(pattern, mask, bias, query.shape[-1] ** -0.5)
-    if query.dtype in (torch.bfloat16, torch.float16):
+    dtype = query.dtype
+    if dtype in HALF:
         # Running sums over tiles would lose their low bits in half precision.
-        parts = (part.float() for part in (query, keys, values))
-        return _Sparse.apply(plan, *parts, *tables).to(query.dtype)  # type: ignore[no-any-return,no-untyped-call]
-    context: Tensor = _Sparse.apply(plan, query, keys, values, *tables)  # type: ignore[no-untyped-call]
-    return context
+        query, keys, values = query.float(), keys.float(), values.float()
+    return _Sparse.apply(plan, query, keys, values, *tables).to(dtype)  # type: ignore[no-any-return,no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,12 @@ class _Plan:
         """Return the scores (B, H, rows, columns), -inf where a query does not see a key."""
         rows, columns = _slice(tile.queries), _slice(tile.keys)
         scores = (query[..., rows, :] * self.scale) @ keys[..., columns, :].transpose(-1, -2)
-        if self.bias is not None:
-            scores += self.bias(distances(tile, query.device)).to(scores.dtype)
-        if tile.sees is not None:
+        if self.bias is not None or tile.sees is not None:
             i, j = _positions(tile, query.device)
-            scores.masked_fill_(~tile.sees(i, j), -math.inf)
+            if self.bias is not None:
+                scores += self.bias(j - i).to(scores.dtype)
+            if tile.sees is not None:
+                scores.masked_fill_(~tile.sees(i, j), -math.inf)
         if self.mask is not None:
             scores.masked_fill_(~self.mask[..., columns], -math.inf)
         return scores
@@ -75,11 +76,11 @@ class _Plan:
     def add_to_tables(self, tile: Tile, gradient: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]) -> None:
         """Add to ``sums`` what the gradient of a tile's scores comes to for the tables of the bias."""
         assert self.bias is not None
+        i, j = _positions(tile, gradient.device)
         with torch.enable_grad():
-            bias = self.bias(distances(tile, gradient.device))
-        over = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)  # summed over the batch
-        found = torch.autograd.grad(bias, tables, over.expand_as(bias))
-        for total, part in zip(sums, found, strict=True):
+            bias = self.bias(j - i)
+        summed = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)  # over the batch
+        for total, part in zip(sums, torch.autograd.grad(bias, tables, summed.expand_as(bias)), strict=True):
             total += part
 
 
@@ -133,12 +134,6 @@ class _Sparse(torch.autograd.Function):
             to_query[..., rows, :] += to_scores @ keys[..., columns, :]
             to_keys[..., columns, :] += to_scores.transpose(-1, -2) @ query[..., rows, :]
         return None, to_query, to_keys, to_values, *to_tables
-
-
-def distances(tile: Tile, device: torch.device) -> Tensor:
-    """Return j - i for a tile's queries i and keys j, (rows, columns) int64."""
-    i, j = _positions(tile, device)
-    return j - i
 
 
 def _positions(tile: Tile, device: torch.device) -> tuple[Tensor, Tensor]:
