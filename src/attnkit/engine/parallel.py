@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,7 +16,9 @@ from attnkit.engine.task import Evaluation
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.models.layers import transformer_layers
 from attnkit.training.flat_optimizer import FlatParameterStore, Precision
-from attnkit.training.parameter_store import ParameterStore
+
+if TYPE_CHECKING:
+    from attnkit.training.fsdp import FsdpParameterStore
 
 _MAX_VARIANTS = 64
 """Compiled variants per layer: batch contents, mode and precision give at most a dozen."""
@@ -105,7 +107,7 @@ def build_parameter_store(
     precision: Precision,
     ranks: ProcessGroup,
     rates: Mapping[str, float] | None,
-) -> ParameterStore:
+) -> FlatParameterStore | FsdpParameterStore:
     """Return the weights with their optimizer: replicated on each rank, or sharded over the ranks.
 
     Args:

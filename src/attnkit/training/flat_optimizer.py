@@ -52,9 +52,10 @@ class ParamGroup(NamedTuple):
 
 
 class FlatParameterStore:
-    """``ParameterStore`` with all weights on every rank; building it moves the parameters into flat buffers.
+    """Parameters, gradient, moments and moving average of a model in training, all of them on every rank.
 
-    Autograd accumulates into views of a flat buffer, so gradients are zeroed (``zero_grad``), never set to None.
+    Building it moves the parameters into flat buffers. Autograd accumulates into views of a flat buffer, so gradients
+    are zeroed (``zero_grad``), never set to None. All ranks call every method.
 
     Args:
         model: On its device already; from then on nobody else may move or cast its parameters.
@@ -70,11 +71,13 @@ class FlatParameterStore:
         precision: Precision = "float32",
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        self.model, self._config, self.n_updates = model, config, 0
+        self.model, self._config = model, config
+        self.n_updates = 0
+        """Optimizer updates taken; the bias correction depends on it."""
         named = list(model.named_parameters())  # tied weights occur once: names are by identity
         if not named:
             raise ValueError("the model has no parameters")
-        device = named[0][1].device
+        self.device = device = named[0][1].device
         dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
         trainable = [(n, p) for n, p in named if p.requires_grad]
         # Decayed groups first, in the order in which rates occur: the layout depends on the model alone.
@@ -110,11 +113,6 @@ class FlatParameterStore:
         self._n_accumulated = 0
         # The average follows the master weights, which are never rounded to bfloat16.
         self.average = None if config.ema_decay is None else self.master.clone()
-
-    @property
-    def device(self) -> torch.device:
-        """Device of parameters and gradient."""
-        return self.gradient.device
 
     def accumulate_grads(self) -> None:
         """Add the gradient of one micro-batch to the sum, after its backward pass."""
@@ -182,12 +180,15 @@ class FlatParameterStore:
         self._n_accumulated = 0
 
     def inference(self) -> AbstractContextManager[nn.Module]:
-        """Let the model compute with the weights that are saved."""
+        """Let the model compute with the weights that are saved: full precision, the moving average if there is one.
+
+        On rank 0; what the others get need not be able to compute.
+        """
         return self.use_buffer(self._saved())
 
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Let the model compute with other weights."""
+        """Let the model compute with other weights, as ``inference`` does."""
         # The whole model once more: only evaluation with other weights pays for it.
         flat = torch.zeros_like(self.master)
         for name, view in self.views(flat).items():
@@ -212,7 +213,7 @@ class FlatParameterStore:
         return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
 
     def tensors(self) -> Tensors:
-        """Return all that is saved, as views that hold until the next step."""
+        """Return all that is saved, on rank 0, as views that hold until the next step."""
         model = self.views(self._saved()) | buffers_of(self.model)
         buffers = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         if self.average is not None:
@@ -222,9 +223,10 @@ class FlatParameterStore:
         return model, optimizer
 
     shapes = tensors
+    """Return tensors of the names, shapes and types of ``tensors``, on every rank."""
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
-        """Copy in what ``tensors`` returned when the checkpoint was saved."""
+        """Copy in what ``tensors`` returned when the checkpoint was saved; shapes fit already."""
         with torch.no_grad():
             for own, saved in zip(self.tensors(), (model, optimizer), strict=True):
                 for name, tensor in own.items():

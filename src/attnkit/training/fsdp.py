@@ -27,7 +27,7 @@ ENTRIES = ("hidden", "hidden_at")
 
 
 class FsdpParameterStore:
-    """``ParameterStore`` with a shard per rank; building it, inside a process group, shards the model.
+    """A ``FlatParameterStore`` with a shard per rank; building it, inside a process group, shards the model.
 
     Every rank must compute equally often, since all ranks take part in gathering a block.
 
@@ -54,13 +54,13 @@ class FsdpParameterStore:
             raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
         self.model, self.n_updates, self._config = model, 0, config
         # Before sharding: DTensors have a device too, but shards of it.
-        self._device = next(model.parameters()).device
+        self.device = next(model.parameters()).device
         # An unsharded skeleton for evaluation: torch's hooks on the sharded model would gather on all ranks.
         self._plain = _emptied(copy.deepcopy(model))
         low = precision == "bfloat16"
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
         # One dimension: parameters are sharded over all ranks.
-        self._mesh = init_device_mesh(self._device.type, (torch.distributed.get_world_size(),))
+        self._mesh = init_device_mesh(self.device.type, (torch.distributed.get_world_size(),))
         # Blocks before the model: what remains outside of them becomes a group of its own.
         for part in [*blocks, model]:
             fully_shard(part, mesh=self._mesh, mp_policy=policy)
@@ -92,11 +92,6 @@ class FsdpParameterStore:
         averaged = config.ema_decay is not None
         self._average = {name: p.detach().clone() for name, p in self._named.items()} if averaged else None
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return self._device
-
     def accumulate_grads(self) -> None:
         """Do nothing: the backward pass has summed the gradient over ranks and micro-batches."""
 
@@ -106,7 +101,7 @@ class FsdpParameterStore:
     def grad_norm(self) -> Tensor:
         """Return the norm of the whole gradient, the same on every rank."""
         # Squares add up over shards; roots do not.
-        squares = torch.zeros((), dtype=torch.float64, device=self._device)
+        squares = torch.zeros((), dtype=torch.float64, device=self.device)
         for p in self._trained.values():
             if p.grad is not None:
                 local = p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
@@ -147,7 +142,7 @@ class FsdpParameterStore:
         # Ranks other than 0 get no tensors and leave the skeleton empty.
         for name, p in self._plain.named_parameters():
             if name in tensors:
-                p.data = tensors[name].to(self._device)
+                p.data = tensors[name].to(self.device)
         try:
             yield self._plain.eval()
         finally:
@@ -208,7 +203,7 @@ class FsdpParameterStore:
     def _copy_shard(self, share: Tensor, whole: Tensor) -> None:
         assert isinstance(share, DTensor)
         # src_data_rank=None: every rank has read the checkpoint, so nothing is broadcast.
-        sharded = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
+        sharded = distribute_tensor(whole.to(self.device), self._mesh, share.placements, src_data_rank=None)
         share.to_local().copy_(sharded.to_local())
 
 

@@ -20,9 +20,8 @@ from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
 
 
-# A step trains on one global batch, split into micro-batches over time and over ranks.
 class GlobalBatch(Protocol):
-    """One global batch, of which this rank holds some micro-batches."""
+    """What one step trains on, split into micro-batches over time and over ranks; this rank holds some of them."""
 
     @property
     def micro_batches(self) -> Sequence[Any]:
@@ -121,7 +120,14 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
         DivergedError: Ten steps in a row had a non-finite loss or gradient.
         UsageError: The configuration needs a metric that evaluation does not give.
     """
-    _check(job, state)
+    if state.weights.model is not job.model:
+        raise ValueError("the state was built for another model than the job's")
+    for wanted, key in (
+        (job.config.limits.early_stopping_patience is not None, "limits.early_stopping_patience"),
+        (job.config.optimization.schedule == "plateau", "optimization.schedule plateau"),
+    ):
+        if wanted and job.evaluate is None:
+            raise UsageError(f"{key} needs validation data")
     # A start in the past, so that minutes of earlier restarts count.
     started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed)
     state.finished = _limit_reached(job.config.limits, state)
@@ -150,16 +156,13 @@ def progress(limits: LimitsConfig, state: TrainState) -> float:
 
 
 def _shares(limits: LimitsConfig, state: TrainState) -> list[tuple[str, float]]:
-    done: dict[str, float] = {
-        # The keys complete the names of the settings: limits.max_steps and so on.
-        "steps": state.step,
-        "epochs": state.epoch + _ROUNDING,
-        "tokens": state.tokens,
-        "minutes": state.minutes,
-    }
-    # Limits that are not set bound nothing.
-    bounds: dict[str, float | None] = {name: getattr(limits, f"max_{name}") for name in done}
-    return [(name, done[name] / bound) for name, bound in bounds.items() if bound is not None]
+    parts: list[tuple[str, float, float | None]] = [
+        ("steps", state.step, limits.max_steps),
+        ("epochs", state.epoch + _ROUNDING, limits.max_epochs),
+        ("tokens", state.tokens, limits.max_tokens),
+        ("minutes", state.minutes, limits.max_minutes),
+    ]
+    return [(name, done / most) for name, done, most in parts if most is not None]
 
 
 def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
@@ -168,15 +171,6 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
             return name
     patience = limits.early_stopping_patience
     return "patience" if patience is not None and state.evals_without_improvement >= patience else None
-
-
-def _check(job: TrainingJob, state: TrainState) -> None:
-    if state.weights.model is not job.model:
-        raise ValueError("the state was built for another model than the job's")
-    if job.evaluate is None and job.config.limits.early_stopping_patience is not None:
-        raise UsageError("limits.early_stopping_patience needs validation data")
-    if job.evaluate is None and job.config.optimization.schedule == "plateau":
-        raise UsageError("optimization.schedule plateau needs validation data")
 
 
 def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
@@ -188,8 +182,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     # Schedules count steps from 1: step 0 of a warmup would learn nothing.
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     # Gradients of this rank's micro-batches; a term's sum is divided by its count over the whole global batch.
-    device = state.weights.device
-    sums = [torch.zeros((), device=device), torch.zeros((), device=device)]  # objective, reported loss
+    sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
     # An evaluation between two steps has left the model in evaluation mode.
     job.model.train()
     n_counted = len(step.micro_batches) - step.n_padding_batches
@@ -273,25 +266,18 @@ def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
 
 def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
-    # Dropout off; the next step switches it on again.
     limits = job.config.limits
-    # No dropout; _train_step switches back.
-    job.model.eval()
+    job.model.eval()  # no dropout; _train_step switches back
     with torch.no_grad(), state.weights.inference() as model:
-        found = job.evaluate(model)
-    if found is None:
+        metrics = job.evaluate(model)
+    if metrics is None:
         return None
-    metrics = dict(found)
     if limits.metric not in metrics:
-        raise UsageError(
-            f"unknown metric '{limits.metric}'",
-            where="limits.metric",
-            help=f"choose {', '.join(sorted(metrics))}",
-        )
-    optimization = job.config.optimization
+        choices = f"choose {', '.join(sorted(metrics))}"
+        raise UsageError(f"unknown metric '{limits.metric}'", where="limits.metric", help=choices)
     # The loss decides between equal values of a coarse metric such as BLEU 0.0.
     value, loss = metrics[limits.metric], metrics.get("loss")
-    improved = state.note_metric(value, limits.higher_is_better, optimization, loss)
+    improved = state.note_metric(value, limits.higher_is_better, job.config.optimization, loss)
     state.eval_pending = False
     state.finished = _limit_reached(limits, state)
-    return EvaluationRecord(state.step, state.epoch, metrics, improved)
+    return EvaluationRecord(state.step, state.epoch, dict(metrics), improved)

@@ -1,9 +1,12 @@
-"""Losses as sums, which the loop divides by global counts."""
+"""Losses as sums, which the loop divides by global counts.
+
+Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,7 +15,6 @@ from torch.autograd.function import once_differentiable
 
 from attnkit.onednn import HAS_PRODUCT, linear_product
 
-# Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
 _BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
 _BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
 
@@ -55,26 +57,27 @@ def linear_cross_entropy(
         The smoothed sum, differentiable once, and the plain negative log-likelihood summed, without gradient; both
         scalars, of float32 at least.
     """
-    # Only those that autograd asks for are computed.
+    if chunk_rows is None:
+        size = hidden.element_size()
+        per_logit = size if size >= 4 else size + 4  # narrow logits have a float32 copy beside them
+        budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
+        chunk_rows = max(1, budget // (per_logit * len(weight)))
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
-        rows = chunk_rows or _rows_that_fit(hidden, len(weight))
-        log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, rows)
+        log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, chunk_rows)
         # -log p = log Σ exp(logits) - logit of the target, (N,) each.
         nll = log_norms.sum() - chosen.sum()
         total = nll
         if label_smoothing:
-            # The mean logit of all rows needs no logits: it is linear in hidden.
-            uniform = log_norms.sum() - gradients.sum_of_mean_logits()
+            uniform = log_norms.sum() - gradients.smooth(label_smoothing)
             total = (1 - label_smoothing) * nll + label_smoothing * uniform
-            gradients.smooth(label_smoothing)
     if gradients.any:
         total = _AttachGradients.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
     return total, nll
 
 
 class _ChunkedGradients:
-    """The gradients of hidden (N, D), weight (V, D) and bias (V,) that are wanted, summed chunk by chunk."""
+    """The gradients of hidden (N, D), weight (V, D) and bias (V,) that autograd wants, summed chunk by chunk."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         # Detached: the graph ends here, and _AttachGradients continues it.
@@ -91,41 +94,36 @@ class _ChunkedGradients:
             self.bias = torch.zeros_like(bias, dtype=self.wide, requires_grad=False)
         self.any = any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
 
-    def logits(self, rows: slice, out: Tensor) -> Tensor:
-        """Compute the logits (n, V) of some rows, if need be into ``out``."""
-        hidden, weight, bias = self.inputs
-        return _product(hidden[rows], weight, bias, out)  # (n, D) @ (D, V)
-
     def add(self, rows: slice, errors: Tensor) -> None:
         """Add the part of the rows whose logits have the gradient ``errors`` (n, V)."""
         hidden, weight, _ = self.inputs
         if self.hidden is not None:
             part = self.hidden[rows]
             # (n, V) @ (V, D), written into its place where the product allows it.
-            found = _product(errors, weight.t(), None, part)
-            if found is not part:
-                part.copy_(found)
+            product = _product(errors, weight.t(), None, part)
+            if product is not part:
+                part.copy_(product)
         if self.weight is not None:
             self.weight.add_(_product(errors.t(), hidden[rows].t()))  # (V, n) @ (n, D)
         if self.bias is not None:
             self.bias.add_(errors.sum(0, dtype=self.wide))  # (V,)
 
-    def smooth(self, label_smoothing: float) -> None:
-        """Subtract smoothing / V from the gradient of every logit: an outer product, so no pass over (N, V)."""
-        hidden, weight, _ = self.inputs
+    def smooth(self, label_smoothing: float) -> Tensor:
+        """Subtract smoothing / V from the gradient of every logit; return the sum over rows of their mean logits.
+
+        Both are linear in hidden, so neither takes a pass over (N, V).
+        """
+        hidden, weight, bias = self.inputs
+        hidden_sum, weight_sum = hidden.sum(0, dtype=self.wide), weight.sum(0, dtype=self.wide)  # (D,) each
         # Softmax and target are in the chunked pass already: only -smoothing / V per logit is left.
         share = label_smoothing / len(weight)
         if self.hidden is not None:
-            self.hidden.sub_((share * weight.sum(0, dtype=self.wide)).to(self.dtype))  # (D,), for every row
+            self.hidden.sub_((share * weight_sum).to(self.dtype))  # (D,), for every row
         if self.weight is not None:
-            self.weight.sub_(share * hidden.sum(0, dtype=self.wide))  # (D,), for every word
+            self.weight.sub_(share * hidden_sum)  # (D,), for every word
         if self.bias is not None:
             self.bias.sub_(share * len(hidden))
-
-    def sum_of_mean_logits(self) -> Tensor:
-        """Return the sum over rows of the mean over the vocabulary of the logits."""
-        hidden, weight, bias = self.inputs
-        mean = hidden.sum(0, dtype=self.wide) @ weight.sum(0, dtype=self.wide) / len(weight)  # (D,) @ (D,)
+        mean = hidden_sum @ weight_sum / len(weight)
         return mean if bias is None else mean + len(hidden) * bias.mean(dtype=self.wide)
 
 
@@ -145,11 +143,9 @@ class _AttachGradients(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale by the gradient of the total; out of place, so that a retained graph may be run again."""
-        found: _ChunkedGradients = ctx.gradients
-        scaled = (
-            None if g is None else (g * upstream).to(found.dtype) for g in (found.hidden, found.weight, found.bias)
-        )
-        return None, *scaled, None
+        sums: _ChunkedGradients = ctx.gradients
+        parts = (sums.hidden, sums.weight, sums.bias)
+        return None, *(None if part is None else (part * upstream).to(sums.dtype) for part in parts), None
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -160,33 +156,20 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor 
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 
-def _rows_that_fit(hidden: Tensor, vocab_size: int) -> int:
-    size = hidden.element_size()
-    per_logit = size if size >= 4 else size + 4  # narrow logits have a float32 copy beside them
-    # As many rows as keep the buffer within the caches.
-    budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
-    return max(1, budget // (per_logit * vocab_size))
-
-
-def _chunks(n_rows: int, most: int) -> Iterator[slice]:
-    """Cut rows into the fewest chunks of at most ``most``, near equal in size: no tiny last product."""
-    n_chunks = -(-n_rows // most)
-    for i in range(n_chunks):
-        # Integer arithmetic: borders are exact and cover every row.
-        yield slice(n_rows * i // n_chunks, n_rows * (i + 1) // n_chunks)
-
-
 def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
     """Add up the gradients of ``softmax - on_target * onehot``; return log normalizers and target logits, (N,) each."""
-    hidden, weight, _ = gradients.inputs
+    hidden, weight, bias = gradients.inputs
     # One buffer for the logits of all chunks, and a wide one where they are half precision.
     narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))
     wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
     log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,)
     chosen = torch.empty_like(log_norms)
-    for span in _chunks(len(hidden), rows):
-        n = span.stop - span.start
-        logits = gradients.logits(span, narrow[:n])  # (n, V)
+    # The fewest chunks, near equal in size: no tiny last product. Integer arithmetic covers every row.
+    n_chunks = -(-len(hidden) // rows)
+    borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
+    for start, stop in pairwise(borders):
+        span, n = slice(start, stop), stop - start
+        logits = _product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
         column = targets[span, None]  # (n, 1)
         chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
         highest = logits.amax(1)  # (n,)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from attnkit.errors import RunError
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import ParameterStore
+
+if TYPE_CHECKING:  # FSDP is slow to import
+    from attnkit.training.flat_optimizer import FlatParameterStore
+    from attnkit.training.fsdp import FsdpParameterStore
+
+    ParameterStore = FlatParameterStore | FsdpParameterStore
 
 # Names of attributes, stored in state.json.
 _COUNTERS = (
