@@ -1,8 +1,7 @@
-"""What auto-encoders are built from, as checked values. Free of torch."""
+"""Configuration of auto-encoders. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -16,14 +15,12 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
     kind: Literal["rnn"] = "rnn"
     """Which model: this one."""
-    # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
     d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
     """Width of the embeddings."""
     d_hidden: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of the recurrent states."""
-    # The bottleneck.
     d_code: int = Field(default=64, gt=0, le=MOST_WIDTH)
     """Numbers of the code: all that the decoder knows of a line."""
     encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
@@ -34,7 +31,6 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Whether the encoder also reads right to left."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer; never on the code."""
-    # Embeddings.
     tie_embeddings: bool = True
     """Whether embeddings and output layer are one matrix."""
     embeddings: VectorsName | None = None
@@ -91,12 +87,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     def min_parameters(self, d_input: int) -> int:
         """Return how many numbers the matrices of such a model hold."""
         # Encoder and decoder mirror each other.
-        return 2 * products(self.widths(d_input))
-
-
-def products(widths: Sequence[int]) -> int:
-    """Return how many numbers the matrices between layers of these widths hold."""
-    return sum(left * right for left, right in pairwise(widths))
+        return 2 * sum(left * right for left, right in pairwise(self.widths(d_input)))
 
 
 AutoencoderConfig = Annotated[RnnAutoencoderConfig | MlpAutoencoderConfig, Field(discriminator="kind")]

@@ -29,11 +29,8 @@ class PromptState:
     """(B, 1), the prompts' last words, until the first step has read them."""
     window: Tensor | None = None
     """(B, T), the words that a sliding window has in sight."""
-
-    @property
-    def attention(self) -> Tensor | None:
-        """Return None: a language model has no source."""
-        return None
+    attention: Tensor | None = None
+    """Always None: a language model has no source."""
 
     def reorder_beams(self, parents: Tensor) -> PromptState:
         """Let beam k of sentence b continue the old beam parents[b, k]."""

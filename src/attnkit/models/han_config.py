@@ -1,4 +1,4 @@
-"""What document classifiers are built from, as checked values. Free of torch."""
+"""Configuration of document classifiers. Torch-free."""
 
 from __future__ import annotations
 

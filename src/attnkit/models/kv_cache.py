@@ -136,7 +136,6 @@ class DecodingState(BeamState):
         self.mask = self.ancestry
 
     def select_rows(self, sentences: Tensor) -> BeamState:
-        """Keep only these rows of the batch, in this order."""
         self.memory = self.memory.index_select(1, sentences)
         self.slots = self.slots.index_select(1, sentences)
         return super().select_rows(sentences)
@@ -148,11 +147,9 @@ class DecodingState(BeamState):
         self.take_past(self.slots.shape[-2])
 
     def widen(self, more: int) -> None:
-        """Add so many free slots of keys and values."""
         self.slots = widen(self.slots, more)
 
     def begin_step(self, n_queries: int) -> Tensor:
-        """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
         distances = super().begin_step(n_queries)
         self.mask = self.ancestry[:, None]  # (B, 1, K, C)
         return distances
@@ -224,7 +221,6 @@ class GenericDecodingState(BeamState):
         return [[part.contiguous() for part in heads.prepare(own)] for heads, own in pairs]
 
     def select_rows(self, sentences: Tensor) -> BeamState:
-        """Keep only these rows of the batch, in this order."""
         self.prepared = [[part.index_select(0, sentences) for part in layer] for layer in self.prepared]
         self.slots = [[part.index_select(0, sentences) for part in layer] for layer in self.slots]
         self.values = self.values.index_select(1, sentences)
@@ -238,12 +234,10 @@ class GenericDecodingState(BeamState):
         self.take_past(self.slot_values.shape[-2])
 
     def widen(self, more: int) -> None:
-        """Add so many free slots of keys and values."""
         self.slots = [[widen(part, more) for part in layer] for layer in self.slots]
         self.slot_values = widen(self.slot_values, more)
 
     def begin_step(self, n_queries: int) -> Tensor:
-        """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
         distances = super().begin_step(n_queries)
         self.scope = AttentionScope(self.ancestry[:, None] == 0)  # (B, 1, K, C)
         return distances

@@ -25,9 +25,8 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     Raises:
         ValueError: No checkpoint is given, or names, shapes, dtypes or whole-number tensors differ.
     """
-    # Name -> float64 sum over checkpoints.
-    sums: dict[str, Tensor] = {}
     first: Mapping[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}
     n = 0
     for n, tensors in enumerate(checkpoints, start=1):
         if n == 1:
@@ -36,23 +35,20 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
             # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
             continue
-        # Before the sum: shapes that broadcast would add up without an error.
-        _check_alike(first, tensors, n)
+        if odd := first.keys() ^ tensors.keys():
+            what = f"'{min(odd)}' is in only one of them"
+            raise ValueError(f"checkpoint {n} does not have the tensors of the first: {what}")
+        # All is compared before anything is added: shapes that broadcast would add up without an error.
+        for name, tensor in first.items():
+            if tensor.shape != tensors[name].shape or tensor.dtype != tensors[name].dtype:
+                raise ValueError(f"'{name}' has another shape or dtype in checkpoint {n} than in the first")
+            if not tensor.is_floating_point() and not torch.equal(tensor, tensors[name]):
+                raise ValueError(f"'{name}' differs in checkpoint {n} and has no mean: it is not floating point")
         for name, total in sums.items():
             total += tensors[name]
     if n == 0:
         raise ValueError("no checkpoints to average")
     return {name: (sums[name] / n).to(t.dtype) if name in sums else t.clone() for name, t in first.items()}
-
-
-def _check_alike(first: Mapping[str, Tensor], other: Mapping[str, Tensor], n: int) -> None:
-    if odd := first.keys() ^ other.keys():
-        raise ValueError(f"checkpoint {n} does not have the tensors of the first: '{min(odd)}' is in only one of them")
-    for name, tensor in first.items():
-        if tensor.shape != other[name].shape or tensor.dtype != other[name].dtype:
-            raise ValueError(f"'{name}' has another shape or dtype in checkpoint {n} than in the first")
-        if not tensor.is_floating_point() and not torch.equal(tensor, other[name]):
-            raise ValueError(f"'{name}' differs in checkpoint {n} and has no mean: it is not floating point")
 
 
 Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]

@@ -19,50 +19,44 @@ if TYPE_CHECKING:  # FSDP is slow to import
 
     ParameterStore = FlatParameterStore | FsdpParameterStore
 
-# Names of attributes, stored in state.json.
-_COUNTERS = (
-    *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
-    *("best", "best_step", "best_loss", "evals_without_improvement", "plateau_wait"),
-    *("lr_scale", "eval_pending", "finished"),
-)
 
-
+@dataclasses.dataclass(eq=False)
 class TrainState:
     """State of a run between two steps.
 
     Two states with equal tensors and counters lead to bit-identical weights, given the same job.
     """
 
-    def __init__(self, weights: ParameterStore, position: Any) -> None:
-        self.weights = weights
-        self.position = position
-        """Position of the feed: a frozen dataclass of plain values, otherwise opaque."""
-        self.step = 0
-        """Steps taken, skipped ones included."""
-        self.epoch = 0.0
-        """Epochs done."""
-        self.tokens = 0
-        """Real tokens seen."""
-        self.minutes = 0.0
-        """Wall time spent, over all restarts."""
-        self.skipped = 0
-        """Steps whose update was not applied because a number was not finite."""
-        self.skipped_in_row = 0
-        self.best: float | None = None
-        """Best value of the metric so far, and the step it belongs to."""
-        self.best_step: int | None = None
-        self.best_loss: float | None = None
-        """Loss of that evaluation, where evaluations report one: it decides between equal values."""
-        self.evals_without_improvement = 0
-        """Evaluations since the best one."""
-        self.plateau_wait = 0
-        """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
-        self.lr_scale = 1.0
-        """Factor of the learning rate, which ``plateau`` lowers."""
-        self.eval_pending = False
-        """Whether an evaluation comes before the next step."""
-        self.finished: str | None = None
-        """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
+    weights: ParameterStore
+    position: Any
+    """Position of the feed: a frozen dataclass of plain values, otherwise opaque."""
+    # Counters: all fields from here on are stored in state.json.
+    step: int = 0
+    """Steps taken, skipped ones included."""
+    epoch: float = 0.0
+    """Epochs done."""
+    tokens: int = 0
+    """Real tokens seen."""
+    minutes: float = 0.0
+    """Wall time spent, over all restarts."""
+    skipped: int = 0
+    """Steps whose update was not applied because a number was not finite."""
+    skipped_in_row: int = 0
+    best: float | None = None
+    """Best value of the metric so far, and the step it belongs to."""
+    best_step: int | None = None
+    best_loss: float | None = None
+    """Loss of that evaluation, where evaluations report one: it decides between equal values."""
+    evals_without_improvement: int = 0
+    """Evaluations since the best one."""
+    plateau_wait: int = 0
+    """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
+    lr_scale: float = 1.0
+    """Factor of the learning rate, which ``plateau`` lowers."""
+    eval_pending: bool = False
+    """Whether an evaluation comes before the next step."""
+    finished: str | None = None
+    """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 
     def note_metric(
         self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
@@ -115,6 +109,9 @@ class TrainState:
             setattr(self, name, counters[name])
         # The fresh state brings the type of its position; counters hold plain values.
         self.position = type(self.position)(**counters["position"])
+
+
+_COUNTERS = tuple(field.name for field in dataclasses.fields(TrainState))[2:]
 
 
 def _check(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) -> None:

@@ -60,7 +60,6 @@ class Window(Pattern):
     """A query sees its own key and ``size`` to each side, or causally to the left (Longformer: Beltagy 2020, 3.1)."""
 
     def sees(self, i: Any, j: Any) -> Any:
-        """Return whether query i sees key j."""
         return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -73,7 +72,6 @@ class Strided(Pattern):
     """A query sees the keys less than ``size`` away and, beyond them, every size-th (Child 2019, 4.3, strided)."""
 
     def sees(self, i: Any, j: Any) -> Any:
-        """Return whether query i sees key j."""
         return self._near(i, j) | self._far(i, j)
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -98,7 +96,6 @@ class BlockDiagonal(Pattern):
     """A query sees the keys of its own block of ``size`` positions, or causally those up to its own (Qiu 2020)."""
 
     def sees(self, i: Any, j: Any) -> Any:
-        """Return whether query i sees key j."""
         return (i // self.size == j // self.size) & ((j <= i) | (not self.causal))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -121,7 +118,6 @@ class GlobalWindow(Pattern):
     n_global: int = 1
 
     def sees(self, i: Any, j: Any) -> Any:
-        """Return whether query i sees key j."""
         near = (j >= i - self.size) & (j <= i + self.size)
         return (near | (i < self.n_global) | (j < self.n_global)) & ((j <= i) | (not self.causal))
 
