@@ -179,10 +179,10 @@ class SelfAttentionContext(nn.Module):
             mask, n_whole = visible if mask is None else visible & mask, 0
         bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))  # (H, T, T)
         dropout = self.dropout if self.training else 0.0
-        ragged = self.plain and bias is None and seen is None and supports_varlen(x, self.d_head, dropout)
+        ragged = layout.bounds is not None and self.plain and bias is None and seen is None
         # A bias would make a row NaN where a token sees nothing, as it may in rows with padding.
         visible_to_self = pattern is None and (mask is None or mask.shape[-2] > 1)
-        if layout.bounds is not None and ragged:
+        if ragged and supports_varlen(x, self.d_head, dropout):
             together, n_whole = AttentionScope(None, self.causal, None, layout.bounds), 0
         elif self.plain and visible_to_self and prefers_matmul(x, x.shape[1] ** 2):
             # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
