@@ -27,14 +27,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from peers import Message, machine, save_result
+from squad_parts import split_paragraphs
 
 from attnkit.metrics.answers import answer_scores
 from attnkit.metrics.labels import confusion, label_scores
 from attnkit.metrics.spans import span_scores
 from attnkit.text.conll import read_sentences
-from attnkit.text.documents import space_words
-from attnkit.text.labeled_text import LabeledTable, LabeledText
-from attnkit.text.squad import Paragraph, Question, read_squad, split_paragraphs
+from attnkit.text.documents import LabeledTable, LabeledText, space_words
+from attnkit.text.squad import Paragraph, Question, read_squad
 
 RESULT = Path(__file__).parent / "results" / "baselines.json"
 XQUAD_SHARES, XQUAD_SEED = (0.7, 0.1, 0.2), 1

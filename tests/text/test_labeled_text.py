@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text.labeled_text import LabeledTable, find_columns
+from attnkit.text.documents import LabeledTable, find_columns
 
 
 def table(folder: Path, content: str) -> Path:

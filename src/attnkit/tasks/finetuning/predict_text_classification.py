@@ -25,7 +25,7 @@ from attnkit.tasks.finetuning.predict import (
     truncation_warning,
 )
 from attnkit.tasks.finetuning.text_classification_data import TextEncoder, n_characters
-from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
+from attnkit.text.documents import KINDS, LabeledTable, LabeledText
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 

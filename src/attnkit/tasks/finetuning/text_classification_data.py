@@ -24,7 +24,7 @@ from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassificationConfig
-from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
+from attnkit.text.documents import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.line_stream import line_batches
 from attnkit.text.long_lines import encode_prefixes
 from attnkit.text.tokenizer import Tokenizer
