@@ -10,7 +10,7 @@ import torch
 from attnkit.engine.resolve import resolve
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.translation.task import TrainRequest, train
-from attnkit.text.toy.simple_corpora import make_reversal
+from attnkit.text.toy.corpus import make_reversal
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
 

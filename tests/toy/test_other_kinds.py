@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.text.toy.corpus import Kind, make_files
-from attnkit.text.toy.simple_corpora import make_expressions, make_reversal, make_reviews, make_summaries
+from attnkit.text.toy.corpus import Kind, make_expressions, make_files, make_reversal, make_reviews, make_summaries
 
 
 def test_reversal_reverses_and_holds_out() -> None:

@@ -1,21 +1,25 @@
-"""The toy corpora by name, as files of lines; English–French with sentences held out whose combinations are new."""
+"""The toy corpora: English–French with held-out combinations of words, digit reversal, code, headlines, reviews."""
 
 from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
 from attnkit.text.toy.english_french import Sampler
-from attnkit.text.toy.simple_corpora import make_expressions, make_reversal, make_reviews, make_summaries
+from attnkit.text.toy.lexicon import read_tables
 
 Pair = tuple[str, str]
+Parts = dict[str, list[Pair]]
 Kind = Literal["english-french", "reverse", "summary", "code", "reviews"]
-_MAKERS = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
+MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
 
+_TABLES = read_tables("simple_corpora.txt")
+_CODE, _HEADLINES, _REVIEWS = (_TABLES[name] for name in ("code", "headlines", "reviews"))
 # The lecture notes' examples are in no part of the corpus, so that their translations are new.
 NOTES_SENTENCES = ("I am a student.", "The cat sat on the mat.")
 # The notes' words may meet in training: the sentences are new, their combinations of words are not.
@@ -35,7 +39,8 @@ def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_tes
         return {f"{name}.tsv": [f"{text}\t{label}" for text, label in rows] for name, rows in parts.items()}
     if kind == "english-french":
         return as_files(make_corpus(seed, n_train, n_valid, n_test).parts, ("en", "fr"))
-    return as_files(_MAKERS[kind](seed, n_train, n_valid, n_test), ("src", "tgt"))
+    makers = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
+    return as_files(makers[kind](seed, n_train, n_valid, n_test), ("src", "tgt"))
 
 
 def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
@@ -61,7 +66,7 @@ class Corpus:
     novel: set[str] = field(default_factory=set)
 
     @property
-    def parts(self) -> dict[str, list[Pair]]:
+    def parts(self) -> Parts:
         """The pairs by the names of their files."""
         return {"test": self.test, "valid": self.valid, "train": self.train}
 
@@ -93,3 +98,209 @@ def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
     for pairs in (corpus.test, corpus.valid):
         rng.shuffle(pairs)
     return corpus
+
+
+def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make train, valid and test strings of 1-25 digits, and test-long of 26-30.
+
+    Lengths are drawn evenly. No held-out string is in training; at most a fifth of all strings of a length are held
+    out, so that training keeps short ones. Short strings may occur more than once in training.
+    """
+    rng = random.Random(f"reversal {seed}")
+
+    def draw(shortest: int, longest: int) -> str:
+        return "".join(rng.choices("0123456789", k=rng.randint(shortest, longest)))
+
+    held_out: set[str] = set()
+    n_held_out: Counter[int] = Counter()
+    drawn: dict[str, list[str]] = {"train": [], "valid": [], "test": [], "test-long": []}
+    short, long = (1, MAX_TRAIN_LENGTH), (MAX_TRAIN_LENGTH + 1, MAX_LONG_LENGTH)
+    for name, size, lengths in (("test", n_test, short), ("valid", n_valid, short), ("test-long", n_test, long)):
+        while len(drawn[name]) < size:
+            digits = draw(*lengths)
+            if digits not in held_out and n_held_out[len(digits)] * 5 < 10 ** len(digits):
+                held_out.add(digits)
+                n_held_out[len(digits)] += 1
+                drawn[name].append(digits)
+    while len(drawn["train"]) < n_train:
+        if (digits := draw(*short)) not in held_out:
+            drawn["train"].append(digits)
+    return {name: [(" ".join(digits), " ".join(reversed(digits))) for digits in drawn[name]] for name in drawn}
+
+
+def _distinct_pairs(
+    rng: random.Random, kinds: Sequence[Callable[[random.Random], Pair]], n_train: int, n_valid: int, n_test: int
+) -> Parts:
+    """Draw test, valid and train pairs of the kinds; no source occurs twice."""
+    seen: set[str] = set()
+    parts: Parts = {}
+    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
+        parts[name] = []
+        while len(parts[name]) < size:
+            pair = rng.choice(kinds)(rng)
+            if pair[0] not in seen:
+                seen.add(pair[0])
+                parts[name].append(pair)
+    return parts
+
+
+def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
+    kinds = (_assignment, _assignment, _conditional, _print, _comprehension)
+    return _distinct_pairs(random.Random(f"code {seed}"), kinds, n_train, n_valid, n_test)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value in words and in code; ``simple`` code needs no parentheses inside a larger expression."""
+
+    words: str
+    code: str
+    simple: bool = True
+
+
+def _value(rng: random.Random, depth: int) -> _Value:
+    roll = rng.random()
+    if depth == 0 or roll < 0.3:
+        name, number = rng.choice(_CODE["names"]), str(rng.randint(0, 100))
+        return rng.choice((_Value(name, name), _Value(number, number)))
+    if roll < 0.5:
+        words, code = rng.choice(_CODE["of list"]).split(" | ")
+        chosen = rng.choice(_CODE["lists"])
+        return _Value(words.format(chosen), code.format(chosen))
+    words, code = rng.choice(_CODE["binary"]).split(" | ")
+    operands = _value(rng, depth - 1), _value(rng, depth - 1)
+    call = code.startswith(("max", "min"))
+    written = [value.code if call or value.simple else f"({value.code})" for value in operands]
+    return _Value(words.format(*(value.words for value in operands)), code.format(*written), simple=call)
+
+
+def _assignment(rng: random.Random) -> Pair:
+    target, value = rng.choice(_CODE["names"]), _value(rng, 2)
+    opening = rng.choice(("Set {} to {}.", "Let {} be {}."))
+    return opening.format(target, value.words), f"{target} = {value.code}"
+
+
+def _conditional(rng: random.Random) -> Pair:
+    target = rng.choice(_CODE["names"])
+    words, code = rng.choice(_CODE["tests"]).split(" | ")
+    left, right = rng.choice(_CODE["names"]), _value(rng, 1)
+    yes, no = _value(rng, 1), _value(rng, 0)
+    said = f"Set {target} to {yes.words} if {words.format(left, right.words)}, otherwise to {no.words}."
+    return said, f"{target} = {yes.code} if {code.format(left, right.code)} else {no.code}"
+
+
+def _print(rng: random.Random) -> Pair:
+    value = _value(rng, 2)
+    return f"{rng.choice(('Print', 'Show'))} {value.words}.", f"print({value.code})"
+
+
+def _comprehension(rng: random.Random) -> Pair:
+    target, source = rng.sample(_CODE["lists"], 2)
+    change, code = rng.choice(_CODE["changes"]).split(" | ")
+    words, made = f"Make {target} from {change} each of {source}", f"{target} = [{code.format('n')} for n in {source}"
+    if rng.random() < 0.5:
+        sign, bound = rng.choice((("above", ">"), ("below", "<"))), rng.randint(0, 100)
+        return f"{words} that is {sign[0]} {bound}.", f"{made} if n {sign[1]} {bound}]"
+    return f"{words}.", f"{made}]"
+
+
+def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make reports of four sentences and their headlines; no report occurs twice."""
+    kinds = (_closure, _match, _accident, _opening, _election)
+    return _distinct_pairs(random.Random(f"summary {seed}"), kinds, n_train, n_valid, n_test)
+
+
+def _choices(rng: random.Random, names: str) -> list[str]:
+    """Draw one word of each of the lists named."""
+    return [rng.choice(_HEADLINES[name]) for name in names.split()]
+
+
+def _report(rng: random.Random, facts: list[str]) -> str:
+    """Join the facts, in order, with an irrelevant sentence among them."""
+    facts.insert(rng.randint(1, len(facts)), rng.choice(_HEADLINES["opinions"]))
+    return " ".join(facts)
+
+
+def _closure(rng: random.Random) -> Pair:
+    what, place, cause = _choices(rng, "services places causes")
+    day, until = rng.sample(_HEADLINES["days"], 2)
+    facts = [
+        rng.choice((f"The {what} in {place} was closed on {day}.", f"On {day} the {what} in {place} had to close.")),
+        rng.choice((f"The reason was {cause}.", f"Officials said {cause} was to blame.")),
+        f"It is expected to open again on {until}.",
+    ]
+    return _report(rng, facts), f"{place} {what} closed until {until} after {cause}"
+
+
+def _match(rng: random.Random) -> Pair:
+    places, teams = (rng.sample(_HEADLINES[name], 2) for name in ("places", "teams"))
+    home, away = map(" ".join, zip(places, teams, strict=True))
+    losing, margin, day = rng.randint(0, 4), rng.randint(1, 4), rng.choice(_HEADLINES["days"])
+    winner, loser = rng.sample((home, away), 2)
+    score = f"{losing + margin}-{losing}"
+    facts = [
+        f"{home} met {away} on {day}.",
+        rng.choice((f"After ninety minutes {winner} had won by {score}.", f"The match ended {score} for {winner}.")),
+        f"The captain of {loser} was disappointed.",
+    ]
+    return _report(rng, facts), f"{winner} beat {loser} {score}"
+
+
+def _accident(rng: random.Random) -> Pair:
+    n, day, place, what = _choices(rng, "counts days places vehicles")
+    cause = rng.choice(_HEADLINES["causes"][:5])
+    facts = [
+        f"A {what} left its route near {place} on {day}.",
+        rng.choice((f"In all {n} people were hurt.", f"The crash left {n} people hurt.")),
+        f"Police believe that {cause} was the cause.",
+    ]
+    return _report(rng, facts), f"{n.capitalize()} hurt in {place} {what} crash"
+
+
+def _opening(rng: random.Random) -> Pair:
+    what, place, n = _choices(rng, "services places counts")
+    opening = rng.choice((f"The people of {place} have a new {what}.", f"A new {what} was opened in {place}."))
+    cost = f"It cost {rng.choice(_HEADLINES['counts'])} million pounds."
+    facts = [opening, f"It took {n} years to build.", rng.choice((cost, "Hundreds came to see it on the first day."))]
+    return _report(rng, facts), f"New {what} opens in {place} after {n} years"
+
+
+def _election(rng: random.Random) -> Pair:
+    winner, loser = rng.sample(_HEADLINES["candidates"], 2)
+    place, share = rng.choice(_HEADLINES["places"]), rng.randint(51, 79)
+    facts = [
+        f"Voters in {place} chose a mayor on {rng.choice(_HEADLINES['days'])}.",
+        f"{winner} received {share} percent of the votes.",
+        rng.choice((f"{loser} came second.", f"{loser}, who came second, did not comment.")),
+    ]
+    return _report(rng, facts), f"{winner} elected mayor of {place} with {share} percent"
+
+
+def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make train, valid and test reviews with their labels, "bad" or "good"; no review is in two parts."""
+    rng = random.Random(f"reviews {seed}")
+    seen: set[str] = set()
+    parts: Parts = {}
+    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
+        parts[name] = []
+        while len(parts[name]) < size:
+            review = _review(rng)
+            if review[0] not in seen:
+                parts[name].append(review)
+        seen.update(text for text, _ in parts[name])
+    return {name: parts[name] for name in ("train", "valid", "test")}
+
+
+def _review(rng: random.Random) -> Pair:
+    labels = ("bad", "good")
+    label = rng.choice(labels)
+    opinions = [rng.choice(_REVIEWS[rng.choice(labels)]) for _ in range(rng.randint(1, 3))]
+    others = [rng.choice(_REVIEWS["others"]).format(opinion) for opinion in opinions]
+    filler = [
+        text.format(**{name: rng.choice(_REVIEWS[name]) for name in ("day", "place", "kin", "thing")})
+        for text in rng.sample(_REVIEWS["filler"], rng.randint(2, 4))
+    ]
+    sentences = [rng.choice(_REVIEWS["own"]).format(rng.choice(_REVIEWS[label])), *others, *filler]
+    rng.shuffle(sentences)
+    return " ".join(sentences), label
