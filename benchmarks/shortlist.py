@@ -72,7 +72,7 @@ class Translators:
     def __init__(self, options: argparse.Namespace, lexicons: dict[int, Path]) -> None:
         from attnkit.data.loader import Batching
         from attnkit.runtime.devices import set_threads
-        from attnkit.tasks.translation.shortlist import Shortlist
+        from attnkit.tasks.translation.shortlist import LexiconShortlist
         from attnkit.tasks.translation.translator import load_translator
 
         set_threads(options.threads)
@@ -83,7 +83,7 @@ class Translators:
         first = self.translators[options.precision[0]]
         self.tokenizer, self.batching = first.src_tokenizer, Batching(options.batch)
         self.shortlists = {
-            best: Shortlist(path, first.src_tokenizer, first.tgt_tokenizer) for best, path in lexicons.items()
+            best: LexiconShortlist(path, first.src_tokenizer, first.tgt_tokenizer) for best, path in lexicons.items()
         }
 
     def translate(self, lines: list[str], row: Row) -> tuple[float, list[str]]:

@@ -48,9 +48,9 @@ class Attnkit:
     def words(self, translator: Any) -> Any:
         """Return the shortlist, which is read the first time."""
         if self.shortlist is None:
-            from attnkit.tasks.translation.shortlist import Shortlist
+            from attnkit.tasks.translation.shortlist import LexiconShortlist
 
-            self.shortlist = Shortlist(Path(self.lexicon), translator.src_tokenizer, translator.tgt_tokenizer)
+            self.shortlist = LexiconShortlist(Path(self.lexicon), translator.src_tokenizer, translator.tgt_tokenizer)
         return self.shortlist
 
 

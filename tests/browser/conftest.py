@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests a
 from chromium import Browser
 from looked import FACTS, LONG, SENTENCE
 
-from attnkit.plotting.html.attention.build import build_page
+from attnkit.plotting.html.attention import build_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 

@@ -9,7 +9,7 @@ from chromium import Browser
 from looked import quiet, tour, tree, weights
 
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, shown
-from attnkit.plotting.html.attention.build import build_page
+from attnkit.plotting.html.attention import build_page
 
 PAYLOADS = (
     "</script><img src=x onerror=pwned()>",

@@ -12,7 +12,7 @@ from chromium import Browser
 from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour
 
 from attnkit.plotting.attention_maps import AttentionMap
-from attnkit.plotting.html.attention.build import build_page
+from attnkit.plotting.html.attention import build_page
 
 
 @pytest.mark.parametrize(("kind", "map"), [(0, CROSS), (1, ENCODER), (2, DECODER)], ids=["cross", "encoder", "decoder"])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
-from attnkit.plotting.html.attention.build import Packed, build_page, pack, pack_all
+from attnkit.plotting.html.attention import Packed, build_page, pack, pack_all
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",

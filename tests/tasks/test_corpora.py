@@ -48,6 +48,6 @@ def test_lines_before_a_file_are_counted_once(tmp_path: Path, opened: list[str])
     opened.clear()
     kept = list(held.lines(0))
     assert sorted(opened) == NAMES
-    assert len(held.valid) == held.counts.held_out == 6
+    assert len(held.valid) == held.n_held_out == 6
     written = [f"{name} {n}" for name in NAMES if name.endswith("src") for n in range(40)]
     assert sorted([*kept, *(src for src, _ in held.valid)]) == sorted(written)

@@ -10,7 +10,7 @@ import pytest
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, RunError
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.data import Prepared, WarningEvent, open_prepared, prepare
+from attnkit.tasks.translation.data import TranslationData, WarningEvent, open_prepared, prepare
 
 
 def write(path: Path, lines: list[str]) -> str:
@@ -24,13 +24,13 @@ def configure(src: list[str], tgt: list[str], **changes: Any) -> TranslationConf
     return resolve(flags, preset_name="tiny").config
 
 
-def run(config: TranslationConfig, folder: Path) -> Prepared:
+def run(config: TranslationConfig, folder: Path) -> TranslationData:
     for _ in prepare(config, folder):
         pass
     return open_prepared(folder)
 
 
-def texts(prepared: Prepared) -> list[tuple[str, str]]:
+def texts(prepared: TranslationData) -> list[tuple[str, str]]:
     """Return the training pairs as text."""
     sides = [
         tokenizer.decode([store[i].tolist() for i in range(len(store))])

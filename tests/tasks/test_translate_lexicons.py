@@ -15,7 +15,7 @@ from attnkit.data.loader import Batching
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
+from attnkit.tasks.translation.shortlist import FREQUENT, LexiconShortlist, load_replacer, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
@@ -70,11 +70,11 @@ def digits(n: int, seed: int = 3) -> list[str]:
 def test_what_a_sentence_may_use(trained: Path, tmp_path: Path) -> None:
     tokenizer = load_translator([trained], device="cpu").src_tokenizer
     path = own_lexicon(tmp_path / "l", tokenizer, [(-1, 7), (9, 20), (9, 3), (10, 20), (11, 30)], [50, 40])
-    shortlist = Shortlist(path, tokenizer, tokenizer)
+    shortlist = LexiconShortlist(path, tokenizer, tokenizer)
     assert shortlist.of([10, 9, 10]).tolist() == [3, 7, 9, 10, 20, 40, 50]
     assert shortlist.of([12]).tolist() == [7, 12, 40, 50]
     many = list(range(4, 4 + FREQUENT + 20))[::-1]
-    shortlist = Shortlist(own_lexicon(path, tokenizer, [(9, 3)], many), tokenizer, tokenizer)
+    shortlist = LexiconShortlist(own_lexicon(path, tokenizer, [(9, 3)], many), tokenizer, tokenizer)
     assert shortlist.of([9]).tolist() == sorted({3, 9, *many[:FREQUENT]})
 
 
@@ -89,7 +89,9 @@ def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> No
     translator.shortlist = None
     free = [t.outputs[0].text for t in translator.stream(lines)]
     try:
-        translator.shortlist = Shortlist(own_lexicon(tmp_path / "l", tokenizer, rows, [ids["0"]]), tokenizer, tokenizer)
+        translator.shortlist = LexiconShortlist(
+            own_lexicon(tmp_path / "l", tokenizer, rows, [ids["0"]]), tokenizer, tokenizer
+        )
         for options in ({}, {"beam_size": 1}, {"sampling": True, "num_hypotheses": 2}):
             config = translator.configure(options)
             found = list(translator.stream(lines, config))
@@ -118,7 +120,7 @@ def test_all_tokens_change_nothing(random_translator: Translator, tmp_path: Path
     for options in ({}, {"beam_size": 1}, {"sampling": True}):
         config = translator.configure(options)
         without = [t.outputs[0] for t in translator.stream(lines, config)]
-        translator.shortlist = Shortlist(own_lexicon(tmp_path / "l", tokenizer, every, []), tokenizer, tokenizer)
+        translator.shortlist = LexiconShortlist(own_lexicon(tmp_path / "l", tokenizer, every, []), tokenizer, tokenizer)
         try:
             found = [t.outputs[0] for t in translator.stream(lines, config)]
         finally:
@@ -226,7 +228,7 @@ def test_unknown_words_of_a_line_in_parts(worded: Path, words: Path) -> None:
     assert len(parts) == 3
     found = next(iter(translator.stream([line], record=True))).outputs[0]
     plain = {"translations": [{"tokens": found.tokens, "attention": found.attention}]}
-    translator.unknowns = load_unknowns(words, translator.src_tokenizer, translator.tgt_tokenizer)
+    translator.replacer = load_replacer(words, translator.src_tokenizer, translator.tgt_tokenizer)
     assert translator.translate([line]) == expected(plain, parts, DICTIONARY)
 
 
@@ -274,7 +276,7 @@ def test_there_is_a_word_behind_each_token(config: dict[str, Any], line: str) ->
 
 def test_the_word_itself_is_written_as_it_stands() -> None:
     tokenizer = train_vocabulary(["a b"] * 3, VocabularyConfig(kind="word", size=8, lowercase=True))
-    unknowns = load_unknowns(None, tokenizer, tokenizer)
+    unknowns = load_replacer(None, tokenizer, tokenizer)
     a = tokenizer.encode(["a"])[0][0]
     weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.1, 0.3], [0.4, 0.4, 0.2]], np.float32)
     assert unknowns.text([UNK_ID, a, UNK_ID], weights, "Zürich BERN") == "BERN a Zürich"

@@ -23,7 +23,7 @@ from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Beam
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.text_classification.predict import DocumentClassifier, DocumentPrediction
 from attnkit.tasks.translation.loading import LoadedRun, load_run
-from attnkit.tasks.translation.score import refuse_too_long
+from attnkit.tasks.translation.score import check_lengths
 from attnkit.tasks.translation.translator import Translator
 
 
@@ -184,7 +184,7 @@ def encode_source(translator: Translator, source: str, number: int) -> list[int]
 def encode_target(translator: Translator, target: str, number: int) -> list[int]:
     """Return a given translation's ids. Raises ``DataError`` where the model has no positions for them."""
     ids = translator.tgt_tokenizer.encode([target])
-    refuse_too_long(translator.runs[0], ids, "target", number)
+    check_lengths(translator.runs[0], ids, "target", number)
     return ids[0]
 
 

@@ -11,7 +11,7 @@ from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.plotting.attention_maps import AttentionExample
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
-from attnkit.plotting.html.attention.build import build_page
+from attnkit.plotting.html.attention import build_page
 
 Paths = tuple[Path | None, Path | None, Path | None, Path | None]
 """Of the page, the SVG, the PNG and the PDF."""

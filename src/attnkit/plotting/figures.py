@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.cells import cell_len
 
 from attnkit.errors import DataError, UsageError
@@ -34,7 +35,7 @@ MAX_PIXELS = 100_000_000
 MAX_COLUMNS = 4
 """Panels side by side."""
 _INCH, _DENSITY = 96.0, 192
-"""Layout units (CSS pixels) per inch, and pixels of a PNG per inch."""
+"""Layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch."""
 _FONT, _SMALL = 12.0, 10.0
 """Heights of text in layout units."""
 _PAD, _BAR = 16.0, 160.0
@@ -76,7 +77,13 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
         _write(figure, _PAD, _PAD + 32, axes, _SMALL)
         mesh = None
         for one, corner in zip(slices, places, strict=True):
-            mesh = _panel(figure, one, corner, top)
+            (x, y), (_, _, left, above, cell) = corner, _panel_size(one)
+            _write(figure, x, y + _FONT, one.title, _FONT, weight="bold")
+            _write(figure, x, y + _FONT + 15, f"entropy {one.entropy:.2f} bits per row", _SMALL)
+            grid = _axes(figure, x + left, y + above, cell * len(one.keys), cell * len(one.queries))
+            mesh = _cells(grid, one.weights, RAMP, (0, top))
+            rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
+            _tick_labels(grid, rows, columns, min(_FONT, cell), rotation=90)
         if mesh is not None:
             _colour_bar(mesh, _axes(figure, _PAD, height - 44, _BAR, 10), {0: "0", top: f"{top:.3g}"})
             _write(figure, _PAD + _BAR + 16, height - 35, "attention weight", _SMALL)
@@ -98,7 +105,7 @@ def mask_picture(lesson: MaskLesson, format: PictureFormat) -> bytes:
         _write(figure, _PAD, 26, title, 15.0, weight="bold")
         _write(figure, _PAD, 46, "row: position that attends; column: position attended to", _SMALL)
         axes = _axes(figure, left, 84, n * cell, n * cell)
-        _cells(axes, np.asarray(lesson.mask, np.float64), _colour_map(["#eef1f4", "#0072b2"]), (0, 1), edge=2.0)
+        _cells(axes, lesson.mask, ("#eef1f4", "#0072b2"), (0, 1), edge=2.0)
         rows = [f"{word} {i + 1}".strip() for i, word in enumerate(words)]
         _tick_labels(axes, rows, [str(i + 1) for i in range(n)], _FONT, rotation=0)
 
@@ -116,7 +123,7 @@ def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
         _write(figure, _PAD, 26, f"Sinusoidal positions, {columns} dimensions", 15.0, weight="bold")
         _write(figure, _PAD, 46, "down: position; across: sine and cosine in turn, fast to slow", _SMALL)
         axes = _axes(figure, left, top, columns * wide, rows * high)
-        mesh = _cells(axes, table, _colour_map(["#0072b2", "#ffffff", "#d55e00"]), (-1, 1))
+        mesh = _cells(axes, table, ("#0072b2", "#ffffff", "#d55e00"), (-1, 1))
         axes.set_yticks(np.arange(0, rows, 10) + 0.5, [str(i) for i in range(0, rows, 10)])
         axes.set_xticks(np.arange(0, columns, 8) + 0.5, [str(i) for i in range(0, columns, 8)])
         _colour_bar(mesh, _axes(figure, left, size[1] - 48, 168, 10), {-1: "-1", 0: "0", 1: "1"})
@@ -146,9 +153,6 @@ def missing_glyphs(texts: Iterable[str]) -> list[str]:
     return _families(frozenset("".join(texts)))[1]
 
 
-# --- layout in CSS pixels from the upper left
-
-
 def _panel_size(one: MapSlice) -> tuple[float, float, float, float, float]:
     """Return width and height of a panel, left and top of its cells, and the size of a cell."""
     cell = float(np.clip(640 / max(len(one.keys), len(one.queries), 1), 11, 26))
@@ -159,25 +163,16 @@ def _panel_size(one: MapSlice) -> tuple[float, float, float, float, float]:
     return width, top + cell * len(one.queries), left, top, cell
 
 
-def _panel(figure: Figure, one: MapSlice, corner: tuple[float, float], top: float) -> Any:
-    """Draw one heat map and return its mesh."""
-    (x, y), (_, _, left, above, cell) = corner, _panel_size(one)
-    _write(figure, x, y + _FONT, one.title, _FONT, weight="bold")
-    _write(figure, x, y + _FONT + 15, f"entropy {one.entropy:.2f} bits per row", _SMALL)
-    axes = _axes(figure, x + left, y + above, cell * len(one.keys), cell * len(one.queries))
-    mesh = _cells(axes, np.asarray(one.weights, np.float64), _colour_map(RAMP), (0, top))
-    rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
-    _tick_labels(axes, rows, columns, min(_FONT, cell), rotation=90)
-    return mesh
-
-
 def _cells(
-    axes: Axes, values: np.ndarray[Any, Any], colours: Any, limits: tuple[float, float], edge: float = 0.0
+    axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[float, float], edge: float = 0.0
 ) -> Any:
     """Draw a matrix (rows, columns) as cells, row 0 on top; what is not finite is red."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colour_map = LinearSegmentedColormap.from_list("attnkit", list(colours)).with_extremes(bad="#c0392b")
     style: dict[str, Any] = {"edgecolors": "white", "linewidth": edge * 0.75} if edge else {}
-    low, high = limits
-    mesh = axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, **style)
+    matrix = np.ma.masked_invalid(np.asarray(values, np.float64))
+    mesh = axes.pcolormesh(matrix, cmap=colour_map, vmin=limits[0], vmax=limits[1], **style)
     axes.invert_yaxis()
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=_points(_SMALL))
@@ -213,12 +208,6 @@ def _points(size: float) -> float:
     return size * 72 / _INCH
 
 
-def _colour_map(colours: Sequence[str]) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("attnkit", list(colours)).with_extremes(bad="#c0392b")
-
-
 def _token(token: str) -> str:
     return truncate(shown(token), _LONGEST)
 
@@ -226,9 +215,6 @@ def _token(token: str) -> str:
 def _length(text: str, size: float) -> float:
     """Estimate the width of a text: fonts differ, and a little too much room does no harm."""
     return cell_len(text) * size * 0.64
-
-
-# --- matplotlib
 
 
 def check_installed() -> None:

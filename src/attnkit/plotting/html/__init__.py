@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 HERE = "attnkit.plotting.html"
+_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
@@ -23,7 +25,8 @@ def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping
     and what is put in is never looked at again.
     """
     style = _file(HERE, "base.css") + _file(package, "page.css")
-    script = _script([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
+    body = "\n".join([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
+    script = f'"use strict";\n(() => {{\n{body}}})();\n'
     policy = (
         "default-src 'none'; "
         f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -38,23 +41,13 @@ def escape(text: str) -> str:
     """Return text without markup; a character that XML cannot hold is named."""
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
         text = text.replace(sign, name)
-    return "".join(char if _is_xml(char) else f"U+{ord(char):04X}" for char in text)
-
-
-def _is_xml(char: str) -> bool:
-    """Return whether XML 1.0 may hold a character."""
-    return char in "\t\n" or (char >= " " and not "\ud800" <= char <= "\udfff" and char not in "\ufffe\uffff")
+    return _NOT_XML.sub(lambda found: f"U+{ord(found[0]):04X}", text)
 
 
 def as_json(data: Any) -> str:
     """Return JSON of ASCII alone in which no sign begins or ends markup."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _script(parts: Sequence[str]) -> str:
-    body = "\n".join(parts)
-    return f'"use strict";\n(() => {{\n{body}}})();\n'
 
 
 def _file(package: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""BERT's encoder as that of a translation model: which settings it takes over, and where its weights go."""
+"""BERT's encoder as the encoder of a translation model: its settings and its weights."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activati
 
 
 def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
-    """Return the configuration that a translation run takes over of a BERT's, given as it is written.
+    """Return the configuration that a translation run inherits from a BERT's, both as plain trees.
 
-    Its vocabulary is the source's alone, unless ``joint_vocabulary`` is asked for. Where positions are learned there
-    are no more of them than BERT has, and so lines and translations are no longer.
+    BERT's vocabulary is the source's alone, unless ``joint_vocabulary`` is asked for. Lines and translations are no
+    longer than BERT's learned positions.
 
     Raises:
         UsageError: a translation model has no such part, or ``kind`` asks for one that has no place for it.
@@ -43,8 +43,8 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
         raise RunError("the model of this run is not a valid BERT", where="--init-from") from error
     check_bert_supported(bert)
     if kind not in (None, "transformer"):
-        raise _no_place(kind)
-    model = {"kind": "transformer", "tie_embeddings": "target", "max_length": bert.max_length, **expected(bert)}
+        raise _no_encoder(kind)
+    model = {"kind": "transformer", "tie_embeddings": "target", "max_length": bert.max_length, **encoder_settings(bert)}
     model |= bert.model_dump(mode="json", include={"alignment", "distribution", "attention_options"})
     found: dict[str, Any] = {"model": model, "joint_vocabulary": False}
     if bert.max_positions is not None:
@@ -55,7 +55,7 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
     return found
 
 
-def expected(bert: BertConfig) -> dict[str, Any]:
+def encoder_settings(bert: BertConfig) -> dict[str, Any]:
     """Return what a translation model's keys have to be for its encoder to compute what a BERT computes."""
     same = {key: getattr(bert, key) for key in SAME}
     return {**same, "encoder_layers": bert.n_layers, "embedding_norm": bert.norm == "post", "pattern": "none"}
@@ -69,32 +69,6 @@ def check_bert_supported(bert: BertConfig) -> None:
         raise UsageError("a translation model has no gelu_tanh", where="model.activation", help=_OTHER)
 
 
-def check_same_architecture(bert: BertConfig, config: Any, name: str) -> None:
-    """Raise ``UsageError`` naming the key by which a translation model differs from a BERT at ``name``."""
-    check_bert_supported(bert)
-    if not isinstance(config, TransformerConfig):
-        raise _no_place(config.kind)
-    for key, theirs in expected(bert).items():
-        if (ours := getattr(config, key)) != theirs:
-            raise _differs(key, ours, theirs, name)
-    if config.heads != bert.heads:
-        key = "alignment" if [a for a, _ in config.heads] != [a for a, _ in bert.heads] else "distribution"
-        raise _differs(key, getattr(config, key), getattr(bert, key), name)
-    if bert.positions == "learned" and config.max_length > bert.max_length:
-        what = f"model.max_length is {config.max_length}, and the encoder of {name} has {bert.max_length} positions"
-        raise UsageError(what, where="model.max_length", help="remove or lower model.max_length")
-
-
-def _no_place(kind: str) -> UsageError:
-    what = f"a model of the kind '{str(kind)[:40]}' has no place for BERT's encoder"
-    return UsageError(what, where="model.kind", help="--model transformer")
-
-
-def _differs(key: str, ours: object, theirs: object, name: str) -> UsageError:
-    what = f"model.{key} is {ours}, but the encoder of {name} was trained with {theirs}"
-    return UsageError(what, where=f"model.{key}", help=f"remove model.{key}: --init-from sets it")
-
-
 def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
     """Check that a BERT's encoder fits a translation model.
 
@@ -102,9 +76,28 @@ def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
         UsageError: The model asked for has another architecture.
         RunError: The checkpoint has fewer weights than its configuration says.
     """
-    stored = _mlm_config(source)
-    check_same_architecture(stored.model, config.model, str(source.path.parent.parent))
-    check_min_parameters(source, stored.model.min_parameters(read_tokenizer(source).vocab_size))
+    bert, model, name = _mlm_config(source).model, config.model, source.path.parent.parent
+    check_bert_supported(bert)
+    if not isinstance(model, TransformerConfig):
+        raise _no_encoder(model.kind)
+    different = [key for key, theirs in encoder_settings(bert).items() if getattr(model, key) != theirs]
+    if not different and model.heads != bert.heads:
+        is_alignment = [a for a, _ in model.heads] != [a for a, _ in bert.heads]
+        different = ["alignment" if is_alignment else "distribution"]
+    if different:
+        key, where = different[0], f"model.{different[0]}"
+        theirs = encoder_settings(bert).get(key, getattr(bert, key, None))
+        what = f"{where} is {getattr(model, key)}, but the encoder of {name} was trained with {theirs}"
+        raise UsageError(what, where=where, help=f"remove {where}: --init-from sets it")
+    if bert.positions == "learned" and model.max_length > bert.max_length:
+        what = f"model.max_length is {model.max_length}, and the encoder of {name} has {bert.max_length} positions"
+        raise UsageError(what, where="model.max_length", help="remove or lower model.max_length")
+    check_min_parameters(source, bert.min_parameters(read_tokenizer(source).vocab_size))
+
+
+def _no_encoder(kind: str) -> UsageError:
+    what = f"a model of the kind '{str(kind)[:40]}' has no place for BERT's encoder"
+    return UsageError(what, where="model.kind", help="--model transformer")
 
 
 def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,7 +18,7 @@ from attnkit.engine.task import EvaluationCancelled, until_stopped
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
-from attnkit.tasks.translation.data import Prepared
+from attnkit.tasks.translation.data import TranslationData
 from attnkit.text.long_lines import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
@@ -29,7 +29,7 @@ _BATCH_TOKENS = 4096
 class TranslationEvaluation:
     """Scores a model on the development set whenever the loop asks; remembers the samples of the last time."""
 
-    prepared: Prepared
+    prepared: TranslationData
     search: SearchConfig
     device: torch.device
     n_samples: int
@@ -68,13 +68,10 @@ class TranslationEvaluation:
         """Return greedy translations of the development set."""
         vocabularies = self.prepared.vocabularies
         lines = self.prepared.valid_src
-        encoded = [
-            split_ids(line, ids, self.max_source, vocabularies.src)
-            for line, ids in zip(lines, vocabularies.src.encode(lines), strict=True)
-        ]
-        parts = [
-            LineSegment(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)
-        ]
+        parts: list[LineSegment] = []
+        for number, (line, ids) in enumerate(zip(lines, vocabularies.src.encode(lines), strict=True)):
+            pieces = split_ids(line, ids, self.max_source, vocabularies.src)
+            parts += [LineSegment(number, k, piece, []) for k, piece in enumerate(pieces)]
         greedy = exclude_padding_ids(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
@@ -90,18 +87,13 @@ def development_loss(
 ) -> float:
     """Return the mean negative log-likelihood of the references' tokens, in nats."""
     total, count = 0.0, 0
-    for indices in until_stopped(stop, batches_by_length(pairs, _BATCH_TOKENS)):
-        batch = pairs.batch(indices).to(device)
+    src, tgt = pairs.lengths
+    # A batch has at most so many padded tokens on both sides, or one pair.
+    grouped = make_batches((2 * np.maximum(src, tgt)).tolist(), Batching(_BATCH_TOKENS, "tokens"))
+    for indices in until_stopped(stop, grouped):
+        batch = pairs.batch(np.asarray(indices, np.int64)).to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
         _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
         total += float(nll)
         count += len(batch.targets)
     return total / max(count, 1)
-
-
-def batches_by_length(pairs: Pairs, max_tokens: int) -> Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Group all pairs by length; a batch has at most ``max_tokens`` padded tokens, or one pair."""
-    src, tgt = pairs.lengths
-    costs = np.maximum(src, tgt)
-    grouped = make_batches((2 * costs).tolist(), Batching(max_tokens, "tokens"))
-    return [np.asarray(batch, np.int64) for batch in grouped]

@@ -1,4 +1,4 @@
-"""How likely a model finds given translations: log-probabilities of pairs, teacher-forced."""
+"""Log-probabilities of given translations, teacher-forced."""
 
 from __future__ import annotations
 
@@ -55,28 +55,26 @@ def score_pairs(
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
 ) -> Iterator[PairScore]:
-    """Yield the score of each pair, in order. Nothing is cut off: an empty target is its end symbol alone.
+    """Yield the score of each pair, in order. Nothing is truncated: an empty target is its end symbol alone.
 
-    Errors call the two sides by their ``names``, those of files for instance.
+    ``names`` are the two sides in error messages, for instance their files.
     """
-    batching = batching or Batching()
-    rows = iter(pairs)
-    first = 1
+    rows, first = iter(pairs), 1
     while window := list(islice(rows, _WINDOW)):
         src = run.src_tokenizer.encode([pair[0] for pair in window])
         tgt = run.tgt_tokenizer.encode([pair[1] for pair in window])
         found: dict[int, PairScore] = {}
         for name, side in zip(names, (src, tgt), strict=True):
-            refuse_too_long(run, side, name, first)
+            check_lengths(run, side, name, first)
         first += len(window)
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
-        for batch in make_batches(lengths, batching):
+        for batch in make_batches(lengths, batching or Batching()):
             found.update(zip(batch, _score(run, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True))
         for i in range(len(window)):
             yield found[i]
 
 
-def refuse_too_long(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
+def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
     """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
     for line, ids in enumerate(rows, first):
         if run.max_positions is not None and len(ids) >= run.max_positions:

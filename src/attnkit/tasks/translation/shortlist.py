@@ -1,7 +1,4 @@
-"""What a lexicon is for in translation: few words to choose from, and words in the place of unknown ones.
-
-Knows no torch.
-"""
+"""Uses of a lexicon in translation: a shortlist of target tokens, and words in the place of unknown ones."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ FREQUENT = 200
 """The target's most frequent tokens that every sentence may use."""
 
 
-class Shortlist:
-    """The tokens that the translation of a sentence may use."""
+class LexiconShortlist:
+    """The target tokens that the translation of a sentence may use."""
 
     def __init__(self, path: Path, src: Tokenizer, tgt: Tokenizer) -> None:
         """Read a lexicon of the tokens of these vocabularies.
@@ -51,17 +48,17 @@ class Shortlist:
 
 
 @dataclass(frozen=True)
-class Unknowns:
-    """Puts words in the place of ``<unk>``, in vocabularies of whole words."""
+class UnknownReplacer:
+    """Replaces ``<unk>`` by words, in vocabularies of whole words."""
 
     src: Tokenizer
     tgt: Tokenizer
     dictionary: dict[str, str]
 
     def text(self, ids: Sequence[int], attention: NDArray[np.float32], source: str) -> str:
-        """Return a translation's text. For each unknown word there stands that of the source word most looked at.
+        """Return a translation's text, each unknown word replaced by the source word with the most attention.
 
-        It is its translation, or the source word itself. ``attention`` (len(ids), S) is over the source's tokens and
+        That word is translated if the dictionary has it. ``attention`` (len(ids), S) is over the source's tokens and
         its end, which is not a word.
         """
         words = source_words(source, self.src)
@@ -69,18 +66,16 @@ class Unknowns:
         for id, weights in zip(ids, attention, strict=True):
             piece = self.tgt.bytes_of(id).decode("utf-8", errors="replace")
             if id == UNK_ID:
-                places = np.argsort(-weights[: len(words)], kind="stable")
-                spelt = next((words[i] for i in places if words[i][0].strip()), None)
-                piece = piece if spelt is None else " " + self._translation(*spelt)
+                ranked = np.argsort(-weights[: len(words)], kind="stable")
+                spelt, normalized = next((words[i] for i in ranked if words[i][0].strip()), (None, ""))
+                if spelt is not None:
+                    piece = " " + (self.dictionary.get(spelt) or self.dictionary.get(normalized) or spelt)
             pieces.append(piece)
         return "".join(pieces).removeprefix(" ")
 
-    def _translation(self, surface: str, seen: str) -> str:
-        return self.dictionary.get(surface) or self.dictionary.get(seen) or surface
 
-
-def load_unknowns(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> Unknowns:
-    """Return what replaces unknown words, with a lexicon of words or without.
+def load_replacer(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> UnknownReplacer:
+    """Return the replacer of unknown words, with a lexicon of words or without.
 
     Raises:
         UsageError: The vocabularies are not of words.
@@ -92,7 +87,7 @@ def load_unknowns(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> Unknowns
                 f"--replace-unknowns is for vocabularies of words, and this run's is of kind {tokenizer.config.kind}",
                 help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
             )
-    return Unknowns(src, tgt, {} if path is None else load_dictionary(path))
+    return UnknownReplacer(src, tgt, {} if path is None else load_dictionary(path))
 
 
 def source_words(line: str, tokenizer: Tokenizer) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Lines from a file, a pipe or a keyboard through a translator, as output lines. Knows no terminals."""
+"""Lines from a file, a pipe or a keyboard through a translator, as output lines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from attnkit.data.loader import Batching
 from attnkit.engine.seq2seq import SearchJob
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.shortlist import Shortlist, load_unknowns
-from attnkit.tasks.translation.translator import Output, Translation, Translator, load_translator
-from attnkit.text.line_stream import (
-    encoding_warnings,
-    flush_interval,
-    line_batches,
-)
+from attnkit.tasks.translation.shortlist import LexiconShortlist, load_replacer
+from attnkit.tasks.translation.translator import Translation, load_translator
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader, read_lines
 
 
@@ -58,7 +54,7 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
     The first group is empty: everything is loaded, and reading begins. A line is answered as soon as no further one
     follows quickly, so that a pipe or a person never waits for a full window.
     """
-    _refuse(request)
+    check_request(request)
     set_threads(request.threads)
     translator = load_translator(
         request.runs,
@@ -71,7 +67,11 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
         # A greedy text needs no normalised scores; nobody sees them unless they are asked for.
         shown = request.scores or request.as_json
         config = translator.configure({"scores": shown, **request.search})
-        _equip(translator, request)
+        src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
+        if request.shortlist is not None:
+            translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
+        if request.unknowns:
+            translator.replacer = load_replacer(request.dictionary, src, tgt)
         record = request.attention or config.coverage_penalty != 0 or request.unknowns
         for run in translator.runs:
             for warning in run.warnings:
@@ -102,17 +102,8 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
         translator.close()
 
 
-def _equip(translator: Translator, request: TranslateRequest) -> None:
-    """Give a translator the lexicons that are asked for."""
-    src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
-    if request.shortlist is not None:
-        translator.shortlist = Shortlist(request.shortlist, src, tgt)
-    if request.unknowns:
-        translator.unknowns = load_unknowns(request.dictionary, src, tgt)
-
-
-def _refuse(request: TranslateRequest) -> None:
-    """Say what cannot be meant before anything is loaded."""
+def check_request(request: TranslateRequest) -> None:
+    """Refuse what cannot be meant before anything is loaded."""
     if request.dictionary is not None and not request.unknowns:
         raise UsageError("a dictionary is for unknown words", where="--dictionary", help="add --replace-unknowns")
     if request.attention and not request.as_json:
@@ -128,22 +119,12 @@ def _refuse(request: TranslateRequest) -> None:
 def render(translation: Translation, request: TranslateRequest) -> list[str]:
     """Return the output lines of one input line: one a hypothesis, or one JSON object."""
     if request.as_json:
-        return [json.dumps(as_dictionary(translation, request.attention), ensure_ascii=False)]
+        kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
+        outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
+        plain: dict[str, Any] = {"source": translation.source, "translations": outputs}
+        if request.attention:
+            plain["source_tokens"] = translation.source_tokens
+        return [json.dumps(plain, ensure_ascii=False)]
     if request.scores:
         return [f"{output.score:.6f}\t{output.text}" for output in translation.outputs]
     return [output.text for output in translation.outputs]
-
-
-def as_dictionary(translation: Translation, attention: bool) -> dict[str, Any]:
-    """Return a translation as plain data for ``--json``."""
-
-    def of(output: Output) -> dict[str, Any]:
-        plain: dict[str, Any] = {"text": output.text, "score": output.score, "log_prob": output.log_prob}
-        if attention:
-            plain |= {"tokens": output.tokens, "attention": output.attention}
-        return plain
-
-    found: dict[str, Any] = {"source": translation.source, "translations": [of(o) for o in translation.outputs]}
-    if attention:
-        found["source_tokens"] = translation.source_tokens
-    return found

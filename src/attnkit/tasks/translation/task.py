@@ -18,10 +18,10 @@ from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
-from attnkit.engine.vocabularies import Vocabularies, read_vocabularies
+from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
+from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation
 from attnkit.tasks.translation.loading import (
     build_for_checkpoint,
@@ -32,8 +32,6 @@ from attnkit.tasks.translation.loading import (
 )
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
-from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary import train_vocabulary
 
 
 def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
@@ -51,9 +49,12 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 
         check_encoder_fits(checkpoint, config)
+
+    def sample_lines(*sides: int) -> Iterator[str]:
+        return (pair[side] for sample in samples for pair in sample for side in sides)
+
     given = provided_vocabularies(config, checkpoint)
-    every = [pair for sample in samples for pair in sample]
-    vocabularies = given or _of_samples(config, every, provided_source_vocabulary(config, checkpoint))
+    vocabularies = given or train_vocabularies(config, provided_source_vocabulary(config, checkpoint), sample_lines)
     whole = given is not None or max(counts) <= SAMPLE
     sides = (vocabularies.src, vocabularies.tgt)
     tokens = 0.0
@@ -64,39 +65,26 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
     return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
 
 
-def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]], source: Tokenizer | None) -> Vocabularies:
-    if source is not None:
-        return Vocabularies(source, train_vocabulary((tgt for _, tgt in pairs), config.vocabulary))
-    if config.joint_vocabulary:
-        joint = train_vocabulary((text for pair in pairs for text in pair), config.vocabulary)
-        return Vocabularies(joint, joint)
-    return Vocabularies(*(train_vocabulary((pair[side] for pair in pairs), config.vocabulary) for side in (0, 1)))
-
-
 __all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "train"]
 
 
-class TranslationTask(Task[TranslationConfig, Prepared, TranslationModel]):
+class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]):
     """Sequence-to-sequence translation by a Transformer or a recurrent model."""
 
     def prepare(
         self, config: TranslationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        given, source = (
-            (lambda: provided_vocabularies(config, vocabulary_source())),
-            (lambda: provided_source_vocabulary(config, vocabulary_source())),
-        )
-        return prepare(config, folder, given, origin, source)
+        return prepare(config, folder, vocabulary_source, origin)
 
-    def load_data(self, config: TranslationConfig, folder: Path) -> Prepared:
+    def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
         return open_prepared(folder)
 
-    def build_model(self, config: TranslationConfig, data: Prepared) -> TranslationModel:
+    def build_model(self, config: TranslationConfig, data: TranslationData) -> TranslationModel:
         vocabularies = data.vocabularies
         return build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
 
     def evaluation(
-        self, config: TranslationConfig, data: Prepared, device: torch.device, stop: Stop | None
+        self, config: TranslationConfig, data: TranslationData, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return TranslationEvaluation(
             data, config.decoding, device, config.evaluation.n_samples, config.max_source, stop
@@ -132,14 +120,14 @@ class TranslationTask(Task[TranslationConfig, Prepared, TranslationModel]):
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
         return plan(config, init_from)
 
-    def dataset(self, data: Prepared) -> Dataset:
+    def dataset(self, data: TranslationData) -> Dataset:
         return data.pairs
 
-    def sampler(self, config: TranslationConfig, data: Prepared) -> Sampler | None:
+    def sampler(self, config: TranslationConfig, data: TranslationData) -> Sampler | None:
         return data.pairs.sampler(config.data.weights)
 
     def loss(
-        self, config: TranslationConfig, model: TranslationModel, data: Prepared, device: torch.device
+        self, config: TranslationConfig, model: TranslationModel, data: TranslationData, device: torch.device
     ) -> LossFunction:
         return seq2seq_loss(model, device, config.optimization.label_smoothing)
 

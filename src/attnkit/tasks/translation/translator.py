@@ -24,7 +24,7 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
 from attnkit.tasks.translation.score import score_pairs
-from attnkit.tasks.translation.shortlist import Shortlist, Unknowns
+from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
 
@@ -98,10 +98,10 @@ class Translator:
         self.longest: int | None = min(limits, default=None)
         """Most tokens of a text that the models have positions for; None: any number."""
         self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
-        self.shortlist: Shortlist | None = None
-        """What leaves few words to choose from, where that is wanted."""
-        self.unknowns: Unknowns | None = None
-        """What replaces unknown words, where that is wanted; it needs attention weights (``record``)."""
+        self.shortlist: LexiconShortlist | None = None
+        """Restricts the target tokens of a sentence, if given."""
+        self.replacer: UnknownReplacer | None = None
+        """Replaces unknown words, if given; needs attention weights (``record``)."""
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
@@ -148,7 +148,7 @@ class Translator:
         batching = batching or Batching()
         rows = iter(lines)
         starts = iter(prefixes) if prefixes is not None else None
-        job = SearchJob(config or self.search, record or self.unknowns is not None)
+        job = SearchJob(config or self.search, record or self.replacer is not None)
         offset = 0
         while window := list(islice(rows, batching.window)):
             given = list(islice(starts, len(window))) if starts is not None else None
@@ -204,7 +204,14 @@ class Translator:
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
-            texts = self.texts(line, chosen)
+            if self.replacer is None or all(UNK_ID not in hypothesis.ids for hypothesis in chosen):
+                texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
+            else:
+                sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
+                texts = []
+                for source, hypothesis in zip(sources, chosen, strict=True):
+                    assert hypothesis.attention is not None, "weights are recorded where unknown words are replaced"
+                    texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, source))
             outputs.append(
                 Output(
                     text=" ".join(texts).replace("\n", " "),
@@ -215,18 +222,6 @@ class Translator:
                 )
             )
         return Translation(line, [self.src_tokenizer.tokens(part.ids) for part in parts], outputs)
-
-    def texts(self, line: str, chosen: Sequence[Hypothesis]) -> list[str]:
-        """Return the text of a hypothesis of each part of a line, unknown words replaced where that is wanted."""
-        unknown = self.unknowns is not None and any(UNK_ID in hypothesis.ids for hypothesis in chosen)
-        if self.unknowns is None or not unknown:
-            return self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
-        sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
-        found = []
-        for source, hypothesis in zip(sources, chosen, strict=True):
-            assert hypothesis.attention is not None, "weights are recorded where unknown words are replaced"
-            found.append(self.unknowns.text(hypothesis.ids, hypothesis.attention, source))
-        return found
 
     def close(self) -> None:
         """End the worker processes, where there are any."""
