@@ -7,33 +7,24 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import (
-    CheckpointName,
-    Device,
-    OutputFile,
-    Precision,
-    RepetitionPenalty,
-    Strict,
-    Threads,
-    TopP,
-)
+from attnkit.cli import options
 
 
 def command(
     runs: Annotated[list[Path], Argument(help="Run folder; several form an ensemble.", metavar="RUN...")],
     input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
-    output: OutputFile = None,
+    output: options.OutputFile = None,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
     sampling: Annotated[bool, Option("--sampling", help="Sample instead of searching.")] = False,
     temperature: Annotated[
         float | None, Option(help="Sampling temperature: below 1 more conservative, above 1 more varied.")
     ] = None,
     top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
-    top_p: TopP = None,
+    top_p: options.TopP = None,
     seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
     length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
     coverage_penalty: Annotated[float | None, Option(help="Penalty for source words with little attention.")] = None,
-    repetition_penalty: RepetitionPenalty = None,
+    repetition_penalty: options.RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
@@ -63,11 +54,11 @@ def command(
     batch_size: Annotated[int | None, Option(min=1, help="Batch size. [default: 64 sentences or 4096 tokens]")] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
     workers: Annotated[int, Option(min=1, max=256, help="Worker processes with one thread each.")] = 1,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    threads: Threads = None,
-    checkpoint: CheckpointName = None,
-    strict: Strict = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    threads: options.Threads = None,
+    checkpoint: options.CheckpointName = None,
+    strict: options.Strict = False,
 ) -> None:
     """Translate text, line by line: N lines in, N lines out.
 
