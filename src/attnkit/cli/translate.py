@@ -68,7 +68,7 @@ def command(
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
-      attnkit translate word-run --replace-unknowns --dictionary words.tsv
+      attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     from attnkit.cli import console

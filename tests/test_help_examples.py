@@ -1,0 +1,216 @@
+"""The examples of every help page, run on small text: each of them works as it is printed."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import lzma
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnkit.cli.main import COMMANDS, GROUPS, main
+
+ROOT = Path(__file__).parents[1]
+SMALL = "--preset tiny --max-steps 2 --device cpu --threads 1 --overwrite"
+ADDED = {
+    **dict.fromkeys(("train", "pretrain-mlm", "pretrain-clm", "finetune"), SMALL),
+    "toy-corpus": "--pairs 150 --valid 10 --test 10 --overwrite",
+    "word2vec train": "--dim 8 --epochs 1 --min-count 1 --threads 1 --overwrite",
+    "word2vec project": "--words 120",
+}
+"""Appended to an example, so that it is quick: the last of equal flags wins."""
+RUN = {
+    "train": None,
+    "fill-mask": "bert",
+    "generate": "gpt",
+    "predict": "labels",
+    "embed": "codes",
+    "embed vectors.npy": "vector-codes",
+}
+"""The run that a command's examples call ``run``: the translator for those not named."""
+UNAVAILABLE = {"attnkit demo": "tested by make demo"}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield the name of each command and its help page, groups of commands included."""
+    for name, (module, _) in COMMANDS.items():
+        yield name, inspect.getdoc(import_module(f"attnkit.cli.{module}").command) or ""
+        for inner, (path, _) in GROUPS.get(name, {}).items():
+            yield f"{name} {inner}", inspect.getdoc(import_module(f"attnkit.cli.{path}").command) or ""
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield the name of each command and an example of its help page, continued lines joined."""
+    for name, help in commands():
+        shown = re.split(r"Examples?:|First steps:", help, maxsplit=1)[-1]
+        for line in re.findall(r"^ +((?:attnkit|echo) .+)$", re.sub(r"\\\n\s*", "", shown), re.MULTILINE):
+            yield name, line
+
+
+EXAMPLES = [(name, line) for name, line in examples() if line not in UNAVAILABLE]
+
+
+def run_line(line: str) -> int:
+    """Run a command of a shell and return its exit code, in this process where nothing is redirected."""
+    if re.search(r"[<>|](?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", line):
+        command = re.sub(r"\battnkit(?= )", f"{shlex.quote(sys.executable)} -m attnkit", line)
+        return subprocess.run(command, shell=True, timeout=120).returncode
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", shlex.split(line))
+        main()
+    return int(ended.value.code or 0)
+
+
+WORDS = [
+    "king",
+    "queen",
+    "man",
+    "woman",
+    "paris",
+    "france",
+    "berlin",
+    "london",
+    "motel",
+    "hotel",
+    "breakfast",
+    "cereal",
+    "dinner",
+    "lunch",
+    "apple",
+    "vector",
+    "glove",
+    "a",
+    "dog",
+    "runs",
+    "home",
+    "cat",
+    "sat",
+    "on",
+    "the",
+    "mat",
+    "new",
+    "york",
+    "i",
+    "eat",
+    "an",
+    "released",
+    "ios",
+    "inc",
+    "it",
+    "rained",
+    "nobody",
+    "came",
+]
+SQUAD = """{"version": "1.1", "data": [{"title": "t", "paragraphs": [%s]}]}"""
+PARAGRAPH = """{"context": "The cat number %d sat on the mat.", "qas": [{"id": "%d", "question": "Where did it sit?",
+ "answers": [{"text": "the mat", "answer_start": %d}]}]}"""
+
+
+def write_text(folder: Path) -> None:
+    """Write all text files that examples name."""
+    lines = (folder / "toy" / "train.en").read_text().splitlines()
+    rng = np.random.default_rng(1)
+    lines += [" ".join(rng.permutation(WORDS)[:12]) + "." for _ in range(150)]
+    text = "\n".join(lines) + "\n"
+    for name in ("text.txt", "more.txt", "corpus.txt", "b.txt", "lines.txt"):
+        (folder / name).write_text(text)
+    (folder / "text.txt.xz").write_bytes(lzma.compress(text.encode()))
+    for name, source in {"a": "train", "b": "train", "test": "test"}.items():
+        for language, other in (("en", "en"), ("de", "fr")):
+            shutil.copy(folder / "toy" / f"{source}.{other}", folder / f"{name}.{language}")
+    (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
+    for name in ("out.de", "new.de", "old.de"):
+        shutil.copy(folder / "test.de", folder / name)
+    (folder / "lines.txt").write_text("The cat sat on the [MASK].\nA dog runs.\n")
+    (folder / "prompts.txt").write_text("The cat\nA dog\n")
+    (folder / "words.txt").write_text("king\nqueen\n")
+    table = "text\tlabel\n" + "".join(f"{line}\t{'ab'[i % 2]}\n" for i, line in enumerate(lines[:80]))
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        (folder / name).write_text(table)
+    (folder / "reviews.tsv").write_text("".join(f"{line}\t{'ab'[i % 2]}\n" for i, line in enumerate(lines[:80])))
+    tagged = "".join(f"The O\n{word} B-A\n{WORDS[-i]} O\n\n" for i, word in enumerate(WORDS))
+    for name in ("train.conll", "test.conll", "dev.conll"):
+        (folder / name).write_text(tagged)
+    paragraphs = [PARAGRAPH % (i, i, len(f"The cat number {i} sat on ")) for i in range(40)]
+    for name in ("squad.json", "dev.json", "train.json"):
+        (folder / name).write_text(SQUAD % ",".join(paragraphs))
+    np.save(folder / "vectors.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    (folder / "wordsim353.tsv").write_text("king\tqueen\t8\nmotel\thotel\t9\ncat\tfrance\t1\ndog\tberlin\t2\n")
+    shutil.copy(folder / "wordsim353.tsv", folder / "simlex999.tsv")
+    (folder / "questions-words.txt").write_text(": capitals\nparis france berlin london\nman king woman queen\n")
+
+
+RUNS = (
+    f"train --src a.en --tgt a.de -o run {SMALL} --max-steps 5 --set evaluation.every_steps=1 --set "
+    "checkpoints.keep_last=5",
+    f"train --src a.en --tgt a.de -o word-run --set vocabulary.kind=word {SMALL}",
+    f"train --task text-classification --data reviews.tsv -o opinions {SMALL}",
+    f"train --task autoencode --data text.txt -o codes {SMALL}",
+    f"train --task autoencode --data vectors.npy -o vector-codes {SMALL}",
+    f"pretrain-mlm text.txt -o bert {SMALL}",
+    f"pretrain-clm text.txt -o gpt {SMALL}",
+    f"finetune bert --task text-classification --train train.tsv -o labels {SMALL}",
+    f"finetune bert --task token-classification --train train.conll -o tagger {SMALL}",
+    f"finetune bert --task question-answering --train squad.json -o reader {SMALL}",
+    f"word2vec train text.txt -o vectors {ADDED['word2vec train']}",
+    "word2vec convert vectors GoogleNews.bin",
+    "word2vec convert vectors glove.6B.100d.txt",
+    "word2vec phrases text.txt -o joined.txt --save p.tsv",
+    "align a.en a.de -o words.tsv",
+    "align a.en a.de --run run -o tokens.tsv",
+    "vocab a.en a.de -o vocab.json",
+    "export bert --to huggingface bert-base-uncased",
+)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every file and run that examples name."""
+    folder = tmp_path_factory.mktemp("help")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run_line(f"attnkit toy-corpus english-french -o toy {ADDED['toy-corpus']}") == 0
+        write_text(folder)
+        for line in RUNS:
+            assert run_line(f"attnkit {line}") == 0, line
+    for name in ("run1", "run2", "run-1", "run-2"):
+        shutil.copytree(folder / "run", folder / name)
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    return folder
+
+
+def test_every_command_has_an_example() -> None:
+    shown = {name for name, _ in examples()}
+    assert len(EXAMPLES) > 100
+    assert sorted({name for name, _ in commands()} - shown) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_an_example_works(
+    name: str, line: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "here"
+    shutil.copytree(workspace, folder, copy_function=os.link)
+    monkeypatch.chdir(folder)
+    called = " ".join(line.split()[1:3])
+    key = "embed vectors.npy" if "vectors.npy" in line and name == "embed" else name
+    other = RUN.get(key, "run")
+    if name == "import":
+        shutil.rmtree("bert")
+    if other != "run":
+        shutil.rmtree("run")
+        if other is not None:
+            Path(other).rename("run")
+    command = next((known for known in ADDED if called.startswith(known)), None)
+    assert run_line(f"{line} {ADDED[command]}" if command else line) == 0
