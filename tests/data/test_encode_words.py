@@ -19,7 +19,6 @@ from attnkit.data import words as module
 from attnkit.data.config import WordsConfig
 from attnkit.data.words import encode_words, open_words
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.kernels import word_table
 from attnkit.kernels import words as numbering
 from attnkit.text.config import PhrasesConfig, VocabularyConfig
 from attnkit.text.phrases import load
@@ -166,7 +165,7 @@ def test_tokens_of_a_vocabulary_are_words(tmp_path: Path) -> None:
 
 def test_a_line_of_any_length_takes_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"some words " * 3_000_000)
-    assert word_table.compiled_loops()
+    assert numbering.compiled_loops()
     tracemalloc.start()
     found = encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     peak = tracemalloc.get_traced_memory()[1]

@@ -31,7 +31,7 @@ def _narrow(monkeypatch):
 
 def test_the_words_of_a_batch_are_those_of_its_sentences_and_a_few_more():
     own = [np.array(ids, np.int64) for ids in ([2, 9, 50], [2, 3, 9], [2], [2, 139])]
-    short = shortlist.Shortlist(own, torch.device("cpu"))
+    short = shortlist.BatchShortlist(own, torch.device("cpu"))
     assert short.words.tolist() == [0, 1, 2, 3, 4, 9, 50, 139]  # 4 was let in to make it eight
     logits = short.mask_unlisted(torch.zeros(4, 2, 8))
     for row, ids in zip(logits, own, strict=True):

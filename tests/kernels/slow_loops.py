@@ -31,7 +31,7 @@ def chance(f: float) -> float:
 class Slow:
     """One piece of work; ``train`` moves copies of the weights."""
 
-    recipe: LoopSpec
+    spec: LoopSpec
     tables: LookupTables
     inputs: Doubles
     outputs: Doubles
@@ -42,9 +42,9 @@ class Slow:
     alpha: float = field(default=0.0, init=False)
 
     @classmethod
-    def like(cls, recipe: LoopSpec, tables: LookupTables, weights: Weights) -> Slow:
-        d = recipe.dim
-        return cls(recipe, tables, weights.inputs[:, :d].astype(float), weights.outputs[:, :d].astype(float))
+    def like(cls, spec: LoopSpec, tables: LookupTables, weights: Weights) -> Slow:
+        d = spec.dim
+        return cls(spec, tables, weights.inputs[:, :d].astype(float), weights.outputs[:, :d].astype(float))
 
     def train(self, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]) -> None:
         centres = list(self.windows(text, span, key))
@@ -53,16 +53,16 @@ class Slow:
             self.words += 1
             self.alpha = alphas[0] + (alphas[1] - alphas[0]) * (at - span[0]) / (span[1] - span[0])
             word, around, noise = int(text.ids[at]), [int(text.ids[j]) for j in near], number(key ^ NOISE, at)
-            if self.recipe.method == "cbow":
-                negatives = self.drawn(noise, range(self.recipe.negative))
-                if self.recipe.subwords and self.recipe.output == "negative":
+            if self.spec.method == "cbow":
+                negatives = self.drawn(noise, range(self.spec.negative))
+                if self.spec.subwords and self.spec.output == "negative":
                     held.reach(at)
                     held.bag(word, near, negatives)
                 elif near:
                     self.bag(word, around, negatives)
                 continue
             for j, other in enumerate(around):
-                counters = range(j * self.recipe.negative, (j + 1) * self.recipe.negative)
+                counters = range(j * self.spec.negative, (j + 1) * self.spec.negative)
                 rows = self.rows(word)
                 error = self.tell(self.inputs[rows].mean(axis=0), other, self.drawn(noise, counters))
                 np.add.at(self.inputs, rows, error)
@@ -74,8 +74,8 @@ class Slow:
             stayed = [i for i in range(begin, end) if number(key, i) >> 32 <= int(self.tables.keep[text.ids[i]])]
             for k, i in enumerate(stayed):
                 if span[0] <= i < span[1]:
-                    width = self.recipe.window
-                    if self.recipe.dynamic_window:
+                    width = self.spec.window
+                    if self.spec.dynamic_window:
                         width = 1 + ((number(key, i) & 0xFFFFFFFF) * width >> 32)
                     yield i, stayed[max(0, k - width) : k] + stayed[k + 1 : k + 1 + width]
 
@@ -93,14 +93,14 @@ class Slow:
 
     def bag(self, word: int, around: list[int], negatives: list[int]) -> None:
         rows = [row for other in around for row in self.rows(other)]
-        if self.recipe.context == "mean":
+        if self.spec.context == "mean":
             np.add.at(self.inputs, rows, self.tell(self.inputs[rows].mean(axis=0), word, negatives))
         else:
             np.add.at(self.inputs, rows, self.tell(self.inputs[rows].sum(axis=0), word, negatives) / len(rows))
 
     def tell(self, x: Doubles, word: int, negatives: list[int]) -> Doubles:
         """Tell a word from others (or go down its path) and return x's error."""
-        if self.recipe.output == "hierarchical":
+        if self.spec.output == "hierarchical":
             way = slice(self.tables.path_starts[word], self.tables.path_starts[word + 1])
             rows, labels = self.tables.nodes[way].tolist(), (1 - self.tables.codes[way]).tolist()
         else:
@@ -130,7 +130,7 @@ class Held:
         return self.slow.rows(int(self.text.ids[place]))
 
     def reach(self, at: int) -> None:
-        widest = self.slow.recipe.window
+        widest = self.slow.spec.window
         while self.entered < min(len(self.stream), self.stream.index(at) + widest + 1):
             if self.entered > 2 * widest:
                 self.let_go([self.stream[self.entered - 2 * widest - 1]])
@@ -147,7 +147,7 @@ class Held:
         n_rows = sum(len(self.rows(place)) for place in near)
         if not near:
             return
-        total, mean = sum(self.kept[place][0] for place in near), self.slow.recipe.context == "mean"
+        total, mean = sum(self.kept[place][0] for place in near), self.slow.spec.context == "mean"
         error = self.slow.tell(total / (n_rows if mean else 1), word, negatives) / (1 if mean else n_rows)
         for place in near:
             self.kept[place][0][:] += len(self.rows(place)) * error

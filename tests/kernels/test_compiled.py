@@ -14,8 +14,8 @@ import pytest
 
 from attnkit.kernels import ibm1, word2vec
 from attnkit.kernels import jit as module
-from attnkit.kernels.jit import cache_folder, compile_cached, compiled
-from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec
+from attnkit.kernels.jit import cache_folder, compiled
+from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec
 
 
 def triangle(n: int) -> int:
@@ -41,7 +41,7 @@ def test_numba_is_what_runs() -> None:
 
 
 def test_compiled_code_lies_in_the_users_cache_folder(cache: Path) -> None:
-    loop = compiled(triangle, "int64(int64)")
+    loop = compiled(triangle, (3,))
     assert loop is not None and loop(100) == 5050 and loop is not triangle
     assert cache_folder() == cache / "attnkit" / "numba"
     assert len(kept_files(cache / "attnkit" / "numba")) == 2  # its index and itself
@@ -52,25 +52,25 @@ def test_compiled_code_lies_in_the_users_cache_folder(cache: Path) -> None:
 
 
 def test_a_damaged_cache_changes_nothing(cache: Path) -> None:
-    assert compiled(triangle, "int64(int64)")
+    assert compiled(triangle, (3,))
     files = kept_files(cache)
     for path in files:
         path.write_bytes(b"no pickle")
-    loop = compiled(triangle, "int64(int64)")
+    loop = compiled(triangle, (3,))
     assert loop is not None and loop(4) == 10
 
 
 def test_a_folder_that_cannot_be_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    loop = compiled(triangle, "int64(int64)")
+    loop = compiled(triangle, (3,))
     assert loop is not None and loop(4) == 10
     assert not kept_files(Path(module.__file__).parent) and not kept_files(Path(__file__).parent)
 
 
 def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
-    assert compiled(triangle, "int64(int64)") is None
+    assert compiled(triangle, (3,)) is None
     ibm1.fastest.cache_clear()
     ibm1.compiled_loops.cache_clear()
     try:
@@ -92,45 +92,45 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     asked: list[list[str]] = []
 
     def run(words: list[str], **options: object) -> None:
-        asked.append(words[1:])
-        if words[2] != "missing":
-            compile_cached(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
+        asked.append(words[3:])
+        if words[3] != "missing":
+            compiled(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
 
     monkeypatch.setattr(module.subprocess, "run", run)
     return asked
 
 
 def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: list[list[str]]) -> None:
-    first = compile_cached(triangle, (3,), ["that.module", "its", "words"])
-    assert first(100) == 5050 and children[0] == ["-m", "that.module", "its", "words"]
+    first = compiled(triangle, (3,), ["that.module", "its", "words"])
+    assert first(100) == 5050 and children[0] == ["that.module", "its", "words"]
     assert sum(first.stats.cache_hits.values()) == 1  # loaded, not compiled again
     n_asked = len(children)
-    assert compile_cached(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
+    assert compiled(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
     assert len(kept_files(cache)) == 2
 
 
 def test_of_several_that_want_a_loop_one_has_it_compiled(cache: Path, children: list[list[str]]) -> None:
     with ThreadPoolExecutor(3) as pool:  # each opens the lock anew, as processes do
-        found = [pool.submit(compile_cached, triangle, (3,), ["that.module"]) for _ in range(3)]
+        found = [pool.submit(compiled, triangle, (3,), ["that.module"]) for _ in range(3)]
     assert [loop.result()(4) for loop in found] == [10, 10, 10]
-    assert [words for words in children if words[1] != "missing"] == [["-m", "that.module"]]
+    assert [words for words in children if words[0] != "missing"] == [["that.module"]]
 
 
 def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
-    assert compile_cached(triangle, (3,), ["missing"])(100) == 5050
+    assert compiled(triangle, (3,), ["missing"])(100) == 5050
     for path in kept_files(cache):
         path.write_bytes(b"no pickle")
-    assert compile_cached(triangle, (3,), ["missing"])(100) == 5050
+    assert compiled(triangle, (3,), ["missing"])(100) == 5050
     with pytest.raises(TypeError):
-        compile_cached(triangle, (3,), ["missing"])("a")
+        compiled(triangle, (3,), ["missing"])("a")
 
 
 def test_a_change_in_any_source_of_the_loops_is_a_new_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNKIT_COMPILES", "1")  # as in the child itself, which asks no other
-    compile_cached(triangle, (3,), ["missing"])
+    compiled(triangle, (3,), ["missing"])
     (before,) = (cache / "attnkit" / "numba").iterdir()
     monkeypatch.setattr(module, "_sources", lambda: "otherwise")
-    compile_cached(triangle, (3,), ["missing"])
+    compiled(triangle, (3,), ["missing"])
     assert {path.name for path in (cache / "attnkit" / "numba").iterdir()} == {before.name, "otherwise"}
 
 
@@ -138,16 +138,16 @@ def test_the_childs_command_compiles_what_is_asked_for(monkeypatch: pytest.Monke
     """It finds in the cache what this process has put there: so it asks for the same, and would have put it there."""
     asked: list[list[str]] = []
 
-    def watched(loop: Any, arguments: Any, words: list[str]) -> Any:
-        asked.append(words)
-        return compile_cached(loop, arguments, words)
+    def watched(loop: Any, arguments: Any, child: list[str]) -> Any:
+        asked.append(child)
+        return compiled(loop, arguments, child)
 
-    monkeypatch.setattr(word2vec, "compile_cached", watched)
-    word2vec._compiled.cache_clear()
-    Loops(LoopSpec(dim=20, window=7, exact=True), LookupTables(np.empty(0, np.uint32)), np.uint16)
-    word2vec._compiled.cache_clear()
+    monkeypatch.setattr(word2vec, "compiled", watched)
+    word2vec.compiled_loop.cache_clear()
+    CompiledBackend(LoopSpec(dim=20, window=7, exact=True), LookupTables(np.empty(0, np.uint32)), np.uint16)
+    word2vec.compiled_loop.cache_clear()
     folder = cache_folder() / module._sources()
-    before = {path for path in folder.rglob("*.nbc") if "skip_gram._exact" in path.name}
+    before = {path for path in folder.rglob("*.nbc") if "skip_gram.pairs-" in path.name}
     environment = {**os.environ, "ATTNKIT_COMPILES": "1"}
-    subprocess.run([sys.executable, "-m", *asked[0]], env=environment, check=True, timeout=120)
-    assert before and {path for path in folder.rglob("*.nbc") if "skip_gram._exact" in path.name} == before
+    subprocess.run([sys.executable, "-m", "attnkit.kernels.jit", *asked[0]], env=environment, check=True, timeout=120)
+    assert before and {path for path in folder.rglob("*.nbc") if "skip_gram.pairs-" in path.name} == before

@@ -14,7 +14,7 @@ from attnkit.data.cooccurrence import count_pairs
 from attnkit.data.store import Store, write_store
 from attnkit.kernels import cooccurrence as module
 from attnkit.kernels.cooccurrence import Run, combine, merge, scramble, unscramble
-from attnkit.kernels.glove import Pairs
+from attnkit.kernels.glove import Cooccurrences
 
 V, WINDOW = 60, 4
 
@@ -33,7 +33,7 @@ def store(lines: list[list[int]], tmp_path: Path) -> Store:
 @pytest.fixture(params=["table", "sorting"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "sorting":
-        monkeypatch.setattr(module, "_compiled_loop", lambda: None)
+        monkeypatch.setattr(module, "compiled_loop", lambda: None)
     return str(request.param)
 
 
@@ -81,10 +81,10 @@ def test_the_bytes_do_not_tell_how_they_were_counted(
 ) -> None:
     found = []
     for slots in (30, 200, 1 << 15):
-        for loop in (module._compiled_loop, lambda: None):
+        for loop in (module.compiled_loop, lambda: None):
             with monkeypatch.context() as patch:
                 small(patch, slots)
-                patch.setattr(module, "_compiled_loop", loop)
+                patch.setattr(module, "compiled_loop", loop)
                 folder = tmp_path / f"{slots}{loop()}"[-40:].replace("/", "")
                 count_pairs(folder, store, WINDOW, 40 * slots, print)
                 found.append({path.name: path.read_bytes() for path in folder.iterdir()})
@@ -114,7 +114,7 @@ def test_counts_are_kept_and_taken_again(store: Store, tmp_path: Path, monkeypat
 
 
 def test_pairs_of_other_words_are_counted_anew(store: Store, tmp_path: Path) -> None:
-    first = Pairs(*(part.copy() for part in count_pairs(tmp_path / "pairs", store, WINDOW, 1 << 20, print)))
+    first = Cooccurrences(*(part.copy() for part in count_pairs(tmp_path / "pairs", store, WINDOW, 1 << 20, print)))
     other_count = np.float32(0.7).tobytes()
     for name, value in (
         ("high.bin", b"\xff\xff\xff\x00"),
@@ -126,7 +126,7 @@ def test_pairs_of_other_words_are_counted_anew(store: Store, tmp_path: Path) -> 
         assert same(first, count_pairs(tmp_path / "pairs", store, WINDOW, 1 << 20, print))
 
 
-def same(one: Pairs, other: Pairs) -> bool:
+def same(one: Cooccurrences, other: Cooccurrences) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 

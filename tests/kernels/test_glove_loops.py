@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnkit.kernels import glove
-from attnkit.kernels.glove import GloveSettings, Pairs, Parameters, train_pairs
+from attnkit.kernels.glove import Cooccurrences, GloveSettings, Parameters, train_pairs
 from attnkit.kernels.word2vec import rows
 
 V, D, P = 9, 5, 16
@@ -20,17 +20,17 @@ KNOBS = GloveSettings(0.05, 3.0, 0.75)
 @pytest.fixture(params=["numba", "numpy"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "numpy":
-        monkeypatch.setattr(glove, "compiled_way", lambda: None)
+        monkeypatch.setattr(glove, "compiled_loop", lambda: None)
         monkeypatch.setattr(glove, "_TOGETHER", 7)
     return str(request.param)
 
 
-def some_pairs() -> Pairs:
+def some_pairs() -> Cooccurrences:
     draw = np.random.default_rng(3)
     both = [(i, j) for i in range(V) for j in range(i, V)]
     draw.shuffle(both)
     low, high = np.array(both, np.uint32).T
-    return Pairs(low.copy(), high.copy(), draw.exponential(3, len(both)).astype(np.float32) + np.float32(0.1))
+    return Cooccurrences(low.copy(), high.copy(), draw.exponential(3, len(both)).astype(np.float32) + np.float32(0.1))
 
 
 def begun(n_words: int = V, dim: int = D) -> Parameters:
@@ -41,7 +41,7 @@ def begun(n_words: int = V, dim: int = D) -> Parameters:
     return found
 
 
-def naive(parameters: Parameters, pairs: Pairs, epochs: int) -> tuple[list[NDArray[np.float64]], float, int]:
+def naive(parameters: Parameters, pairs: Cooccurrences, epochs: int) -> tuple[list[NDArray[np.float64]], float, int]:
     """Return w, c, b and b' after steps on f(X)/2 (w·c + b + b' - log X)^2, and the first epoch's Σ f(X) (...)^2."""
     w, c = (parameters[n][:, :D].astype(np.float64) for n in (0, 1))
     b, d = (parameters[n][:, :1].astype(np.float64) for n in (4, 5))
@@ -89,20 +89,20 @@ def test_learns_the_logarithms(way: str) -> None:
     vectors = draw.normal(0, 0.7, (V, 3))
     low, high = np.triu_indices(V)
     counts = np.exp(np.einsum("nd,nd->n", vectors[low], vectors[high])).astype(np.float32)
-    pairs, parameters = Pairs(low.astype(np.uint32), high.astype(np.uint32), counts), begun()
+    pairs, parameters = Cooccurrences(low.astype(np.uint32), high.astype(np.uint32), counts), begun()
     losses = [train_pairs(parameters, pairs, (0, len(low)), GloveSettings(0.3, 2.0, 0.75))[0] for _ in range(300)]
     assert losses[-1] < 1e-3 * losses[0]
 
 
 def test_threads_may_share() -> None:
     """Each of two threads takes half of the pairs; some steps may be lost, but what is learnt is learnt."""
-    assert glove.compiled_way() is not None
+    assert glove.compiled_loop() is not None
     low, high = np.triu_indices(40)
     draw = np.random.default_rng(1)
     vectors = draw.normal(0, 0.7, (40, 3))
     counts = np.exp(np.einsum("nd,nd->n", vectors[low], vectors[high])).astype(np.float32)
     order = draw.permutation(len(low))
-    pairs = Pairs(low[order].astype(np.uint32), high[order].astype(np.uint32), counts[order])
+    pairs = Cooccurrences(low[order].astype(np.uint32), high[order].astype(np.uint32), counts[order])
     parameters, n, found = begun(40), len(low), []
 
     together = threading.Barrier(2)  # on a busy machine one thread could else be done before the other begins

@@ -11,9 +11,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from attnkit.kernels import alignment_grid as corpus_module
-from attnkit.kernels.alignment_grid import AlignmentCorpus, cooccurring_pairs, spans
-from attnkit.kernels.ibm1 import IN_NUMPY, Loops, best_links, compiled_loops, em_step, fastest, init_table
+from attnkit.kernels import ibm1 as corpus_module
+from attnkit.kernels.ibm1 import (
+    IN_NUMPY,
+    AlignmentCorpus,
+    AlignmentLoops,
+    best_links,
+    compiled_loops,
+    cooccurring_pairs,
+    em_step,
+    fastest,
+    init_table,
+    spans,
+)
 
 Line = list[int]
 NULL = -1
@@ -37,7 +47,7 @@ def random_pairs(seed: int, n: int, n_src: int, n_tgt: int, longest: int) -> lis
     return [(line(n_src), line(n_tgt)) for _ in range(n)]
 
 
-def loops_of(name: str) -> Loops:
+def loops_of(name: str) -> AlignmentLoops:
     found = IN_NUMPY if name == "numpy" else compiled_loops()
     assert found is not None and found.name == name
     return found

@@ -7,8 +7,21 @@ import random
 import numpy as np
 import pytest
 
-from attnkit.kernels.word_table import CHARACTER, LINE, SPACE, WRONG, CompiledNumberer, byte_steps, compiled_loops
-from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, TOO_LONG, NoTextError, Numberer, PlainNumberer
+from attnkit.kernels.words import (
+    CHARACTER,
+    LINE,
+    LINE_END,
+    MAX_WORD_BYTES,
+    SPACE,
+    TOO_LONG,
+    WRONG,
+    CompiledNumberer,
+    NoTextError,
+    Numberer,
+    PlainNumberer,
+    byte_steps,
+    compiled_loops,
+)
 
 WAYS = ["compiled", "plain"]
 LETTERS = ["a", "b", "A", "É", "é", "ß", "İ", "漢", "😀", "Σ", "\u212a", "\0", "\u200b", "x" * 300]
@@ -34,7 +47,7 @@ SPACES = [
 def numberer(way: str, lower: bool = False) -> Numberer:
     loops = compiled_loops()
     assert loops is not None
-    return CompiledNumberer(lower, *loops) if way == "compiled" else PlainNumberer(lower)
+    return CompiledNumberer(lower, loops) if way == "compiled" else PlainNumberer(lower)
 
 
 def fed(numbers_of: Numberer, data: bytes, cuts: list[int]) -> list[int]:
@@ -118,7 +131,7 @@ def test_an_endless_word_takes_no_memory(way: str) -> None:
     for _ in range(64):
         assert numbers_of.feed("漢".encode() * 5000 + b"\xe6")[:0].tolist() == []
         assert numbers_of.feed(b"\xbc\xa2").tolist() == []
-    held = len(numbers_of._rest) if isinstance(numbers_of, PlainNumberer) else len(numbers_of._data)  # type: ignore[attr-defined]
+    held = len(numbers_of._rest) if isinstance(numbers_of, PlainNumberer) else len(numbers_of._data)
     assert held < 40_000
     assert numbers_of.feed(b"x y\n").tolist() == [TOO_LONG, 0, LINE_END]
 

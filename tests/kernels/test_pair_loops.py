@@ -68,14 +68,12 @@ def test_pairs_are_counted_and_joined(way: str) -> None:
         rows, counts = counter.pairs()
         connectors = {kind: number for number, kind in enumerate(kinds.of.tolist()) if kind > 0}
         found = {
-            (a, *(connectors[kind] for kind in kinds.connectors(gap)), b): n
+            (a, *(connectors[kind] for kind in kinds.decode_gap(gap)), b): n
             for (a, gap, b), n in zip(rows.tolist(), counts.tolist(), strict=True)
         }
         assert found == expected
         chosen = {pair: len(kinds.of) + i for i, pair in enumerate(sorted(expected)[:5])}
-        targets = {
-            (p[0], kinds.is_boundary(tuple(int(kinds.of[c]) for c in p[1:-1])), p[-1]): n for p, n in chosen.items()
-        }
+        targets = {(p[0], kinds.encode_gap(int(kinds.of[c]) for c in p[1:-1]), p[-1]): n for p, n in chosen.items()}
         joiner = PhraseJoiner(kinds, targets, len(kinds.of) + 5)
         out = [n for part in np.split(np.array(text, np.int32), cuts) for n in joiner.join(part).tolist()]
         assert out == naive_join(kinds, text, chosen)

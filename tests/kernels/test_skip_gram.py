@@ -10,7 +10,7 @@ import pytest
 from slow_loops import NOISE, Slow, chance, number
 
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec, Text, Weights, rows
+from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
 
 V, D, N = 50, 20, 400
 COUNTS = (3000 / np.arange(2, V + 2)).astype(np.int64)
@@ -21,13 +21,13 @@ KEY = key_of(7, 2)
 
 
 @pytest.fixture(scope="module")
-def exact() -> Loops:
-    return Loops(EXACT, TABLES, np.uint16)
+def exact() -> CompiledBackend:
+    return CompiledBackend(EXACT, TABLES, np.uint16)
 
 
 @pytest.fixture(scope="module")
-def shared() -> Loops:
-    return Loops(SHARED, TABLES, np.uint16)
+def shared() -> CompiledBackend:
+    return CompiledBackend(SHARED, TABLES, np.uint16)
 
 
 def corpus() -> Text:
@@ -47,8 +47,8 @@ def share(slow: Slow, text: Text, span: tuple[int, int], alphas: tuple[float, fl
 
     These count by the window's words, and stand still till the block's end.
     """
-    centres, negative = list(slow.windows(text, span, KEY)), slow.recipe.negative
-    length = {(3, 4): 16, (11, 4): 5, (3, 20): 6}[slow.recipe.window, negative]  # 512 / (typical window * negative)
+    centres, negative = list(slow.windows(text, span, KEY)), slow.spec.negative
+    length = {(3, 4): 16, (11, 4): 5, (3, 20): 6}[slow.spec.window, negative]  # 512 / (typical window * negative)
     for block in (centres[i : i + length] for i in range(0, len(centres), length)):
         drawn = slow.drawn(number(KEY ^ NOISE, block[0][0]), range(32))
         still, moves = slow.outputs[drawn].copy(), np.zeros((32, D))
@@ -74,11 +74,11 @@ def share(slow: Slow, text: Text, span: tuple[int, int], alphas: tuple[float, fl
         np.add.at(slow.outputs, drawn, moves)
 
 
-def check(recipe: LoopSpec, span: tuple[int, int], scale: float = 0.6) -> Slow:
-    here, text, loops = begin(scale), corpus(), Loops(recipe, TABLES, np.uint16)
-    slow = Slow.like(recipe, TABLES, here)
-    alphas = (0.1, 0.02) if recipe.exact else (0.03, 0.01)
-    if recipe.exact:
+def check(spec: LoopSpec, span: tuple[int, int], scale: float = 0.6) -> Slow:
+    here, text, loops = begin(scale), corpus(), CompiledBackend(spec, TABLES, np.uint16)
+    slow = Slow.like(spec, TABLES, here)
+    alphas = (0.1, 0.02) if spec.exact else (0.03, 0.01)
+    if spec.exact:
         slow.train(text, span, KEY, alphas)
     else:
         share(slow, text, span, alphas)
@@ -101,8 +101,8 @@ KNOBS = {
 @pytest.mark.parametrize("name", KNOBS)
 @pytest.mark.parametrize("kind", [EXACT, SHARED], ids=["exact", "shared"])
 def test_equals_slow(kind: LoopSpec, name: str) -> None:
-    recipe = replace(kind, **KNOBS[name])
-    slow = check(recipe, (0, N))
+    spec = replace(kind, **KNOBS[name])
+    slow = check(spec, (0, N))
     assert slow.words > 150 and slow.terms > 2000
 
 
@@ -120,7 +120,7 @@ def test_exact_skips_what_is_beyond_six() -> None:
     assert abs(unbounded.outputs - slow.outputs).max() > 1e-2  # so it does happen here
 
 
-def test_borders_of_pieces_change_nothing(exact: Loops) -> None:
+def test_borders_of_pieces_change_nothing(exact: CompiledBackend) -> None:
     text, whole, cut = corpus(), begin(), begin()
     alphas = (0.05, 0.05)
     tally = exact.piece(whole, text, (0, N), KEY, alphas)
@@ -132,7 +132,7 @@ def test_borders_of_pieces_change_nothing(exact: Loops) -> None:
     assert sum(p.loss for p in pieces) == pytest.approx(tally.loss, rel=1e-12)
 
 
-def test_both_learn_the_same_on_average(exact: Loops, shared: Loops) -> None:
+def test_both_learn_the_same_on_average(exact: CompiledBackend, shared: CompiledBackend) -> None:
     """A tiny step from the same weights, over many draws of negatives: the mean moves are equal up to chance."""
     text, moves = corpus(), []
     for loops in (exact, shared):
@@ -149,7 +149,7 @@ def test_both_learn_the_same_on_average(exact: Loops, shared: Loops) -> None:
     assert np.median(abs(first - second)[met] / np.hypot(one, two)[met]) < 4
 
 
-def test_numbers_that_are_none_are_seen(exact: Loops, shared: Loops) -> None:
+def test_numbers_that_are_none_are_seen(exact: CompiledBackend, shared: CompiledBackend) -> None:
     for loops in (exact, shared):
         here = begin()
         here.inputs[3, 2] = np.nan

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.kernels import sampling, windows
+from attnkit.kernels import sampling
 
 
 @pytest.fixture(autouse=True)
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loop run as it is written: compiled code has tests of its own."""
-    for module, names in ((windows, ("below", "number", "stays", "_beyond")), (sampling, ())):
-        for name in names:
-            marked = getattr(module, name)
-            monkeypatch.setattr(module, name, getattr(marked, "py_func", marked))
+    for name in ("below", "random_bits", "stays"):
+        marked = getattr(sampling, name)
+        monkeypatch.setattr(sampling, name, getattr(marked, "py_func", marked))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -24,11 +23,11 @@ def test_equals_the_loop(dynamic: bool, span: tuple[int, int]) -> None:
     ids = draw.integers(0, 5, 60).astype(np.uint16)
     starts = np.array([0, 1, 1, 30, 32, 60])
     keep = np.array([2**32 - 1, 2**31, 2**30, 2**28, 2**31], np.uint32)
-    loop = getattr(windows.windows, "py_func", windows.windows)
+    loop = getattr(sampling.windows, "py_func", sampling.windows)
     for key in range(8):
         with np.errstate(over="ignore"):
             words, at, left, right, first, last = loop((ids, starts), (*span, key), (3, dynamic), keep)
-        found = windows.windows_in_numpy((ids, starts), (*span, key), (3, dynamic), keep)
+        found = sampling.windows_in_numpy((ids, starts), (*span, key), (3, dynamic), keep)
         ours = dict(zip(("words", "at", "left", "right"), found[:4], strict=True))
         own = slice(found[4], found[5])
         assert last - first == found[5] - found[4]

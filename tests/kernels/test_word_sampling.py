@@ -23,7 +23,7 @@ def plain(function: object) -> object:
 def test_numbers_are_splitmix64s() -> None:
     # The first five after 1234567, by the C program of its authors.
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
-    number = plain(sampling.number)
+    number = plain(sampling.random_bits)
     assert [int(number(np.uint64(1234567), np.uint64(n + 1))) for n in range(5)] == known  # type: ignore[operator]
 
 
@@ -48,10 +48,10 @@ def test_words_are_drawn_by_their_counts(power: float) -> None:
 def test_draws_fall_as_the_table_says() -> None:
     counts = np.array([50, 20, 20, 5, 5])
     prob, alias = alias_table(counts, 1.0)
-    drawn, number = plain(sampling.drawn), plain(sampling.number)
-    original = sampling.number
+    drawn, number = plain(sampling.drawn), plain(sampling.random_bits)
+    original = sampling.random_bits
     found = [drawn(number(np.uint64(9), np.uint64(n)), prob, alias) for n in range(20_000)]  # type: ignore[operator]
-    assert original is sampling.number
+    assert original is sampling.random_bits
     np.testing.assert_allclose(np.bincount(found, minlength=5) / 20_000, counts / 100, atol=0.012)
 
 
@@ -63,7 +63,7 @@ def test_frequent_words_stay_as_seldom_as_said() -> None:
     total = counts.sum()
     said = [(np.sqrt(c / (sample * total)) + 1) * (sample * total) / c for c in counts]
     np.testing.assert_allclose(kept, np.minimum(said, 1), atol=1e-9)
-    number, stays = plain(sampling.number), plain(sampling.stays)
+    number, stays = plain(sampling.random_bits), plain(sampling.stays)
     for threshold, share in zip(keep_thresholds(counts, sample), kept, strict=True):
         found = [stays(number(np.uint64(4), np.uint64(n)), threshold) for n in range(4000)]  # type: ignore[operator]
         assert np.mean(found) == pytest.approx(share, abs=0.03)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from attnkit.errors import DataError, UsageError
-from attnkit.kernels import alignment_grid as corpus_module
+from attnkit.kernels import ibm1 as corpus_module
 from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, WordEncoder, as_pharaoh
 from attnkit.tasks.word_alignment.symmetrize import METHODS
 from attnkit.text.translation_lexicon import load_dictionary

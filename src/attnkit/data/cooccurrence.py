@@ -24,7 +24,7 @@ from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.io.safe_read import open_regular_file
 from attnkit.kernels.cooccurrence import Counter, Run, merge, words_of
-from attnkit.kernels.glove import Pairs
+from attnkit.kernels.glove import Cooccurrences
 
 _STRETCH = 1 << 18  # words that are counted at a time
 _PAIR_BYTES = 80  # of runs, while they are merged
@@ -43,7 +43,7 @@ class _CountsIndex(BaseModel, extra="forbid", strict=True):
     sha256: dict[Literal["low.bin", "high.bin", "counts.bin"], str]
 
 
-def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> Pairs:
+def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> Cooccurrences:
     """Return the co-occurrences of words within ``window`` of each other in a line, weighted 1 / distance.
 
     A folder counted from the same text and window is reused, any other one replaced, all or nothing.
@@ -67,13 +67,13 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
     return found
 
 
-def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Pairs | None:
+def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Cooccurrences | None:
     """Map a folder of counts; None if it is missing, incomplete, damaged, or of another text or window."""
     try:
         known = _CountsIndex.model_validate_json(json.dumps(read_index(folder / "index.json")))
         if (known.window, known.text) != wanted:
             return None
-        found = Pairs(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
+        found = Cooccurrences(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
     except (OSError, RunError, ValueError, RecursionError):
         return None
     digests = {f"{name}.bin": hashlib.sha256() for name in _PARTS}

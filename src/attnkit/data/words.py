@@ -55,7 +55,7 @@ def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) 
         targets: dict[Pair, tuple[str, ...]] = {}
         firsts, seconds = text.names(rows[:, 0]), text.names(rows[:, 2])
         for i, (first, gap, second) in enumerate(rows.tolist()):
-            parts = (firsts[i], *(connectors[kind] for kind in kinds.connectors(gap)), seconds[i])
+            parts = (firsts[i], *(connectors[kind] for kind in kinds.decode_gap(gap)), seconds[i])
             phrases.append(Phrase(parts, float(scores[i]), int(counts[i])))
             targets[first, gap, second] = parts
         passes.append(tuple(phrases))
@@ -77,7 +77,7 @@ def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
             parts = [places.get(part, RARE) for part in phrase.parts]
             between = [int(kinds.of[part]) for part in parts[1:-1] if part >= 0]
             if min(parts) >= 0 and min(between, default=1) > 0:
-                targets[parts[0], kinds.is_boundary(tuple(between)), parts[-1]] = phrase.parts
+                targets[parts[0], kinds.encode_gap(between), parts[-1]] = phrase.parts
         tell(f"pass {number}: joining {len(targets):,} of {len(found):,} phrases")
         if targets:
             _join(text, kinds, targets, config.joiner)

@@ -1,4 +1,4 @@
-"""The settings of the search. Knows no torch, so that help and validation stay quick."""
+"""Settings of the search; free of torch, so that help and validation stay quick."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnkit.decoding.constraints import Constraints
-from attnkit.decoding.shortlist import Shortlist
+from attnkit.decoding.shortlist import BatchShortlist
 from attnkit.protocols import Decodable, DecoderState
 
 
@@ -25,7 +25,7 @@ class Ensemble:
         states: Sequence[DecoderState],
         *,
         normalised: bool = True,
-        shortlist: Shortlist | None = None,
+        shortlist: BatchShortlist | None = None,
     ) -> None:
         """Take models and their first states; a lone model's logits keep its precision unless they are normalised.
 
@@ -36,7 +36,7 @@ class Ensemble:
         self.shortlist = shortlist
         # A softmax in half precision would lose the differences between beams.
         self._widens = normalised or len(self.models) > 1
-        self._rooms: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
     def logits(self, prev: Tensor, rules: Constraints) -> Tensor:
         """Step every model over the words prev (B, K) and return logits (B, K, V), free to be overwritten.
@@ -64,8 +64,8 @@ class Ensemble:
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return what ``logits`` returned as log-probabilities, in a tensor that the next call overwrites."""
-        room = self._scratch("log_probs", logits)
-        return room.copy_(logits) if len(self.models) > 1 else torch.log_softmax(logits, -1, out=room)
+        buffer = self._scratch("log_probs", logits)
+        return buffer.copy_(logits) if len(self.models) > 1 else torch.log_softmax(logits, -1, out=buffer)
 
     def _scratch(self, name: str, like: Tensor) -> Tensor:
         """Return float32 memory of the shape of another tensor, the same at every step.
@@ -73,16 +73,16 @@ class Ensemble:
         Freed tensors of megabytes go back to the system: page faults would take half of each step.
         """
         # The batch only shrinks during a search, so the first step's memory fits all later ones.
-        room = self._rooms.get(name)
-        if room is None or room.numel() < like.numel():
-            room = self._rooms[name] = torch.empty(like.numel(), device=like.device)
-        return room[: like.numel()].view(like.shape)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < like.numel():
+            buffer = self._buffers[name] = torch.empty(like.numel(), device=like.device)
+        return buffer[: like.numel()].view(like.shape)
 
     @property
     def attention(self) -> Tensor | None:
         """Return the last step's weights (B, K, S), or None unless every model records them."""
         weights = [state.attention for state in self.states]
-        present = [each.float() for each in weights if each is not None]
+        present = [weight.float() for weight in weights if weight is not None]
         if not present or len(present) < len(weights):
             return None
         # (models, B, K, S) to (B, K, S)

@@ -8,6 +8,7 @@ Letters: B sentences of the batch, K beams, V words, S source length, N ended tr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,15 +41,18 @@ class Hypothesis:
     """False where the greatest length cut it off."""
 
 
-@dataclass(frozen=True)
-class _FinishedRows:
-    """Translations that ended at one step. ``flat`` is old beam * V + last word."""
+class _Endings(NamedTuple):
+    """Translations that ended, as arrays (N,) on the host."""
 
-    step: int
-    sentences: Tensor
-    flat: Tensor
-    log_probs: Tensor
-    finished: Tensor
+    sentences: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    """The step of the last token: one less than the length with EOS_ID."""
+    beams: NDArray[np.int64]
+    """The old beam that the last token follows on."""
+    words: NDArray[np.int64]
+    """The last token."""
+    log_probs: NDArray[np.float64]
+    finished: NDArray[np.bool_]
 
 
 class SearchHistory:
@@ -61,7 +65,8 @@ class SearchHistory:
         self._places = self.alive
         self._steps: list[tuple[Tensor, Tensor]] = []
         self._attention: list[tuple[Tensor, Tensor]] = []
-        self._ended: list[_FinishedRows] = []
+        # Step, sentences, old beam * V + last word, log-probabilities and whether EOS_ID ended them.
+        self._ended: list[tuple[int, Tensor, Tensor, Tensor, Tensor]] = []
 
     def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
         """Keep the attention weights (B, K, S) of the step that is being taken, or (B, 1, S) for n_beams all alike.
@@ -79,7 +84,7 @@ class SearchHistory:
     def finish(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
         """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
-        self._ended.append(_FinishedRows(len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
+        self._ended.append((len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
 
     def append(self, flat: Tensor) -> None:
         """Note the step's continuations (B, K) as old beam * V + word."""
@@ -97,14 +102,18 @@ class SearchHistory:
 
         They are fewer than ``num_hypotheses`` only where the rules allow no more, and never none.
         """
-        found = _join(self._ended, vocab_size)
+        found = self._endings(vocab_size)
         # Wu et al. 2016 without their constant 5; steps + 1 counts EOS.
         scores = found.log_probs / (found.steps + 1.0) ** config.length_penalty
         if config.coverage_penalty:
-            scores += config.coverage_penalty * self._coverage(found)
-        chosen = found.first(found.beams.astype(np.float64) if config.sampling else -scores, config.num_hypotheses)
-        found, scores = found.take(chosen), scores[chosen]
-        words, beams = self._trace(found)
+            scores += config.coverage_penalty * self._coverage(found, vocab_size)
+        # By sentence, then best score or sample number; stable: what ended first comes first among equals.
+        order = np.lexsort((found.beams if config.sampling else -scores, found.sentences))
+        sentences = found.sentences[order]
+        # The place within its own sentence: searchsorted finds where the sentence starts.
+        order = order[np.arange(len(order)) - np.searchsorted(sentences, sentences) < config.num_hypotheses]
+        found, scores = _Endings(*(column[order] for column in found)), scores[order]
+        words, beams = self._trace(found, vocab_size)
         weights = self._gather(found, beams).numpy() if record else None
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
         for i, sentence in enumerate(found.sentences.tolist()):
@@ -119,9 +128,21 @@ class SearchHistory:
                 )
             )
         # Only a model whose numbers are not finite leaves a sentence without any.
-        return [each or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for each in results]
+        return [own or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for own in results]
 
-    def _trace(self, found: _Endings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _endings(self, vocab_size: int) -> _Endings:
+        """Bring the endings of all steps to the host."""
+        n_ended = [len(flat) for _, _, flat, _, _ in self._ended]
+        steps = np.repeat(np.array([step for step, *_ in self._ended], np.int64), n_ended)
+        none = torch.empty(0, dtype=torch.long)
+        empty = (none, none, none.double(), none.bool())
+        # (N,) each; flat is beam * V + word
+        sentences, flat, log_probs, finished = (
+            torch.cat([start, *(ended[i].cpu() for ended in self._ended)]).numpy() for i, start in enumerate(empty, 1)
+        )
+        return _Endings(sentences, steps, flat // vocab_size, flat % vocab_size, log_probs, finished)
+
+    def _trace(self, found: _Endings, vocab_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Follow N endings back to the start: words and beams, both (N, steps), zero behind the end."""
         n_steps = int(found.steps.max(initial=-1)) + 1
         words = np.zeros((len(found.steps), n_steps), np.int64)
@@ -136,8 +157,8 @@ class SearchHistory:
                 flat, places = (part.cpu().numpy() for part in self._steps[step])
                 # flat is beam * V + word; places maps a sentence to its row, which changes as others finish.
                 came = flat[places[found.sentences[goes_on]], at[goes_on]]  # (n,)
-                words[goes_on, step] = came % found.vocab_size
-                at[goes_on] = came // found.vocab_size
+                words[goes_on, step] = came % vocab_size
+                at[goes_on] = came // vocab_size
             beams[:, step] = at
         return words, beams
 
@@ -150,10 +171,10 @@ class SearchHistory:
             weights[there, step] = seen.cpu()[rows, torch.from_numpy(beams[:, step])[there]]
         return weights
 
-    def _coverage(self, found: _Endings) -> NDArray[np.float64]:
+    def _coverage(self, found: _Endings, vocab_size: int) -> NDArray[np.float64]:
         """Return the sum over the source of log(min(all its attention, 1)): Wu et al. 2016, eq. 14, without beta."""
         # (N, S), clamped from below so that an unattended word costs a finite penalty.
-        got = self._gather(found, self._trace(found)[1]).double().sum(1).clamp_(1e-9, 1.0)
+        got = self._gather(found, self._trace(found, vocab_size)[1]).double().sum(1).clamp_(1e-9, 1.0)
         lengths = torch.tensor(self.batch.lengths)[torch.from_numpy(found.sentences)]
         padded = torch.arange(got.shape[1]) >= lengths[:, None]
         return np.asarray(got.log_().masked_fill_(padded, 0.0).sum(1).numpy())
@@ -168,54 +189,3 @@ def active_rows(done: Tensor) -> Tensor | None:
         return None
     # Stable: the rows that are not done come first, all in their old order.
     return done.to(torch.uint8).argsort(stable=True)[:n_kept].sort().values
-
-
-@dataclass(frozen=True)
-class _Endings:
-    """Translations that ended, as arrays (N,) on the host."""
-
-    vocab_size: int
-    sentences: NDArray[np.int64]
-    steps: NDArray[np.int64]
-    """The step of the last token: one less than the length with EOS_ID."""
-    beams: NDArray[np.int64]
-    """The old beam that the last token follows on."""
-    words: NDArray[np.int64]
-    """The last token."""
-    log_probs: NDArray[np.float64]
-    finished: NDArray[np.bool_]
-
-    def take(self, index: NDArray[np.int64]) -> _Endings:
-        """Return some of them."""
-        return _Endings(
-            self.vocab_size,
-            sentences=self.sentences[index],
-            steps=self.steps[index],
-            beams=self.beams[index],
-            words=self.words[index],
-            log_probs=self.log_probs[index],
-            finished=self.finished[index],
-        )
-
-    def first(self, keys: NDArray[np.float64], n: int) -> NDArray[np.int64]:
-        """Return the indices of each sentence's n lowest keys, in that order, what ended first among equals."""
-        order = np.lexsort((keys, self.sentences))  # by sentence, then key; stable
-        sentences = self.sentences[order]
-        # The place within its own sentence: searchsorted finds where the sentence starts.
-        rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
-        return np.asarray(order[rank < n])
-
-
-def _join(ended: list[_FinishedRows], vocab_size: int) -> _Endings:
-    """Bring the endings of all steps to the host."""
-    none = torch.empty(0, dtype=torch.long)
-    flat = torch.cat([none, *(each.flat.cpu() for each in ended)]).numpy()  # (N,), beam * V + word
-    return _Endings(
-        vocab_size,
-        sentences=torch.cat([none, *(each.sentences.cpu() for each in ended)]).numpy(),
-        steps=np.repeat(np.array([each.step for each in ended], np.int64), [len(each.flat) for each in ended]),
-        beams=flat // vocab_size,
-        words=flat % vocab_size,
-        log_probs=torch.cat([none.double(), *(each.log_probs.cpu() for each in ended)]).numpy(),
-        finished=torch.cat([none.bool(), *(each.finished.cpu() for each in ended)]).numpy(),
-    )

@@ -1,7 +1,4 @@
-"""Search for every model: greedy, beam search or sampling.
-
-Knows target words as ids, and models by what they promise (``Decodable``).
-"""
+"""Search for every model that is ``Decodable``: greedy, beam search or sampling."""
 
 from __future__ import annotations
 
@@ -52,7 +49,13 @@ def search(
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
             is needed and a model has none, or a tree or words as they come of a search that has none.
     """
-    _check(models, config, sources, tree, on_step)
+    beams = config.beam_size > 1 and not config.sampling
+    if not models:
+        raise ValueError("a search needs a model")
+    if tree is not None and (not beams or sources.allowed is not None):
+        raise ValueError("a tree needs a beam search without a shortlist")
+    if on_step is not None and (beams or sources.allowed is not None):
+        raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")
     if not len(sources.ids):
         return []
     shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
@@ -65,7 +68,7 @@ def search(
     normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
     ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
     history = SearchHistory(batch, record=look)
-    if config.beam_size > 1 and not config.sampling:
+    if beams:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
         vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history, on_step)
@@ -73,20 +76,3 @@ def search(
     if tree is not None:
         tree.finish(found)
     return found if shortlist is None else shortlist.map_to_full_vocab(found)
-
-
-def _check(
-    models: Sequence[Decodable],
-    config: SearchConfig,
-    sources: Sources,
-    tree: BeamTrace | None,
-    on_step: TokenCallback | None,
-) -> None:
-    """Raise ``ValueError`` for a search without models, and for what this kind of search cannot tell."""
-    if not models:
-        raise ValueError("a search needs a model")
-    beams = config.beam_size > 1 and not config.sampling
-    if tree is not None and (not beams or sources.allowed is not None):
-        raise ValueError("a tree needs a beam search without a shortlist")
-    if on_step is not None and (beams or sources.allowed is not None):
-        raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")

@@ -24,7 +24,7 @@ ROUND = 512
 """What the number of words of a batch is rounded up to."""
 
 
-class Shortlist:
+class BatchShortlist:
     """The words of a batch. Probabilities are shared out among those that a sentence may use."""
 
     def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
@@ -32,7 +32,13 @@ class Shortlist:
         usable = np.zeros((len(own), 1 + max([EOS_ID, *(int(ids[-1]) for ids in own)])), bool)  # (B, ids)
         for row, ids in zip(usable, own, strict=True):
             row[ids] = True
-        union = _rounded(usable)
+        inside: NDArray[np.bool_] = np.any(usable, 0)
+        inside[[PAD_ID, BOS_ID, EOS_ID]] = True
+        # A product of new widths is compiled first, which costs as much as many products: so the union is filled up to
+        # a size that recurs.
+        missing = -int(inside.sum()) % ROUND
+        inside[np.flatnonzero(~inside)[:missing]] = True
+        union = np.flatnonzero(inside)
         barred = ~usable[:, None, union]  # (B, 1, M), the same for all beams
         self.words = torch.from_numpy(union).to(device)
         """(M,): the ids of the union, ascending."""
@@ -49,24 +55,12 @@ class Shortlist:
 
     def map_to_full_vocab(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Return hypotheses of places in the union as hypotheses of ids."""
-        return [[replace(each, ids=[self._ids[place] for place in each.ids]) for each in own] for own in found]
-
-
-def _rounded(usable: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the ids that any sentence may use, and some more where that makes their number one that recurs.
-
-    A product of new widths is compiled first, which costs as much as many products.
-    """
-    inside: NDArray[np.bool_] = np.any(usable, 0)
-    inside[[PAD_ID, BOS_ID, EOS_ID]] = True
-    missing = -int(inside.sum()) % ROUND
-    inside[np.flatnonzero(~inside)[:missing]] = True
-    return np.flatnonzero(inside)
+        return [[replace(one, ids=[self._ids[place] for place in one.ids]) for one in own] for own in found]
 
 
 def apply_shortlist(
     sources: Sources, batch: SourceBatch, config: SearchConfig
-) -> tuple[Shortlist | None, SourceBatch, SearchConfig]:
+) -> tuple[BatchShortlist | None, SourceBatch, SearchConfig]:
     """Return the shortlist of a batch, and batch and settings in its terms; None and both as they are without one.
 
     Raises:
@@ -86,7 +80,7 @@ def apply_shortlist(
         # A sentence must be able to end, and to follow its prefix.
         forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
         own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
-    shortlist = Shortlist(own, batch.device)
+    shortlist = BatchShortlist(own, batch.device)
     if batch.prefix is not None:
         # Padding, BOS and EOS keep their ids: they come first in the union.
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))

@@ -2,7 +2,7 @@
 
 Sums are of integers, 2^32 to a whole, so they are the same in whatever order and in however many parts they are added
 up; one that passes 2^32 is wrong. A pair's key is scrambled by a function that can be undone, and all is sorted by
-that: parts merge as any sorted runs do, and what comes out is in no order that training could notice. Knows no files.
+that: parts merge as any sorted runs do, and what comes out is in no order that training could notice.
 
 Letters: V words, N tokens of a stretch of text, P pairs of words.
 """
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import compile_cached, has_numba
+from attnkit.kernels.jit import compiled
+from attnkit.kernels.sampling import MULTIPLIERS, STEP, array_bits, random_bits
 
 # Integers, since sums of floats depend on their order.
 UNIT = 1 << 32
@@ -27,9 +28,6 @@ _STRETCH = 1 << 20  # pairs that numpy sorts at a time
 _SLOT_BYTES = 40  # of the table, and of what it is sorted in
 _MIN_SLOTS = 1 << 15  # slots: more than the widest window needs
 _MAX_SLOTS = (1 << 32) - 1
-# A bijection: equal hashes mean equal pairs, so keys themselves need not be stored.
-_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # splitmix64's (Steele et al. 2014)
-_STEP = 0x9E3779B97F4A7C15
 _U = np.uint64
 
 Hashes = NDArray[np.uint64]
@@ -45,21 +43,17 @@ class Run(NamedTuple):
 
 
 def scramble(keys: Hashes) -> Hashes:
-    """Return splitmix64's hash of each key: no two share one."""
-    z = keys + _U(_STEP)
-    z = (z ^ (z >> _U(30))) * _U(_FACTORS[0])
-    z = (z ^ (z >> _U(27))) * _U(_FACTORS[1])
-    return z ^ (z >> _U(31))
+    """Return splitmix64's hash of each key: no two share one, so keys themselves need not be stored."""
+    return np.asarray(array_bits(keys, _U(1)))
 
 
 def unscramble(hashes: Hashes) -> Hashes:
     """Return the keys whose hashes these are."""
     # Odd factors have an inverse modulo 2^64, and a shift by s is undone by XOR with shifts by s, 2 s, ...
-    back = [_U(pow(factor, -1, 1 << 64)) for factor in _FACTORS]
-    z = (hashes ^ (hashes >> _U(31)) ^ (hashes >> _U(62))) * back[1]
-    z = (z ^ (z >> _U(27)) ^ (z >> _U(54))) * back[0]
-    keys: Hashes = (z ^ (z >> _U(30)) ^ (z >> _U(60))) - _U(_STEP)
-    return keys
+    first, second = (_U(pow(int(factor), -1, 1 << 64)) for factor in MULTIPLIERS)
+    z = (hashes ^ (hashes >> _U(31)) ^ (hashes >> _U(62))) * second
+    z = (z ^ (z >> _U(27)) ^ (z >> _U(54))) * first
+    return np.asarray((z ^ (z >> _U(30)) ^ (z >> _U(60))) - STEP)
 
 
 def words_of(run: Run, n_words: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float32]]:
@@ -98,7 +92,7 @@ def merge(runs: Sequence[Run], most: int) -> Iterator[Run]:
 
 
 class Counter:
-    """Sums in a bounded part of memory; whenever it is full, what it holds is given away as a sorted run."""
+    """Sums in a bounded part of memory; whenever it is full, what it holds is returned as a sorted run."""
 
     def __init__(self, n_words: int, memory: int) -> None:
         """Count pairs of ``n_words`` words in about ``memory`` bytes."""
@@ -106,7 +100,7 @@ class Counter:
         n_slots = min(max(_MIN_SLOTS, memory // _SLOT_BYTES), _MAX_SLOTS)
         # 70 % full at most: linear probing slows down steeply beyond.
         self.most = n_slots * 7 // 10
-        self._loop = _compiled_loop()
+        self._loop = compiled_loop()
         self._used = 0
         self._parts: list[Run] = []
         if self._loop:
@@ -124,7 +118,7 @@ class Counter:
         return self._add_by_table(words, reach) if self._loop else self._add_by_sorting(words, reach)
 
     def rest(self) -> Run:
-        """Return what has not been given away, and begin anew."""
+        """Return what has not been returned in runs, and begin anew."""
         if not self._loop:
             found = combine(self._parts) if self._parts else Run(np.empty(0, np.uint64), np.empty(0, np.uint64))
             self._parts, self._used = [], 0
@@ -141,9 +135,8 @@ class Counter:
         if widest > self.most:
             raise ValueError(f"no room for a window of {widest:,}")
         while True:
-            room = (self._used, self.most)
             # The loop returns early when the table is full.
-            at, self._used = self._loop(words, reach, at, self.n_words, self._table, room)
+            at, self._used = self._loop(words, reach, at, self.n_words, self._table, (self._used, self.most))
             if at == len(words):
                 return
             yield self.rest()
@@ -178,9 +171,9 @@ def _pairs(words: NDArray[np.uint32], reach: NDArray[np.int32], span: tuple[int,
     return Run(np.concatenate(hashes), np.concatenate(units))
 
 
-def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, room: Any) -> Any:
+def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, slots: Any) -> Any:
     """Count from the word ``begin`` on until the table is full; return where that was, and how many slots are taken."""
-    used, most = room
+    used, most = slots
     n_slots = np.uint64(len(table))
     for t in range(begin, len(words)):
         # Checked once per word: its whole window fits, so the inner loop needs no check.
@@ -188,10 +181,7 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
             return t, used
         for d in range(1, reach[t] + 1):
             low, high = min(words[t], words[t - d]), max(words[t], words[t - d])
-            z = np.uint64(low) * np.uint64(n_words) + np.uint64(high) + np.uint64(0x9E3779B97F4A7C15)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            z = z ^ (z >> np.uint64(31))
+            z = random_bits(np.uint64(low) * np.uint64(n_words) + np.uint64(high), np.uint64(1))  # as in ``scramble``
             # By the upper bits: slots are in the order of hashes, nearly.
             slot: Any = np.int64(((z >> np.uint64(32)) * n_slots) >> np.uint64(32))
             # Linear probing. A sum is never 0, so 0 marks a free slot, and hash 0 needs no care.
@@ -206,14 +196,8 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
 
 
 @cache
-def _compiled_loop() -> Callable[..., Any] | None:
-    if not has_numba():
-        return None
+def compiled_loop() -> Callable[..., Any] | None:
+    """Return the loop compiled by numba, None where that cannot be had."""
     arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, np.zeros((0, 2), np.uint64), (0, 0))
-    return compile_cached(_count_loop, arguments, ["attnkit.kernels.cooccurrence"])
-
-
-if __name__ == "__main__":  # the child process of compiled.fast, which needs the loop of the module by its own name
-    from attnkit.kernels import cooccurrence
-
-    cooccurrence._compiled_loop()
+    loop: Callable[..., Any] | None = compiled(_count_loop, arguments, (__name__, "compiled_loop"))
+    return loop

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import compile_cached, has_numba
+from attnkit.kernels.jit import compiled, read_only
 
 Floats = NDArray[np.float32]
 _TOGETHER = 1 << 14  # pairs that numpy puts into an order
@@ -40,7 +40,7 @@ class Parameters(NamedTuple):
     context_bias_squares: Floats
 
 
-class Pairs(NamedTuple):
+class Cooccurrences(NamedTuple):
     """Co-occurring pairs of words, each once; arrays may be memory-mapped."""
 
     low: NDArray[np.uint32]
@@ -59,32 +59,24 @@ class GloveSettings(NamedTuple):
     exponent: float
 
 
-def train_pairs(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: GloveSettings) -> tuple[float, int]:
+def train_pairs(
+    parameters: Parameters, pairs: Cooccurrences, span: tuple[int, int], settings: GloveSettings
+) -> tuple[float, int]:
     """Take the pairs [span[0], span[1]) one after another, each both ways round, in place.
 
     Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
     parameters: a step that another overwrites is lost, as in their program.
     """
-    # Read-only views: numba compiles per type, and mutability is part of it.
-    way: Callable[..., Any] = compiled_way() or in_numpy
-    # Memory maps become plain arrays: no copy.
-    mapped = Pairs(*(_read_only(array) for array in pairs))
-    loss, terms = way(
-        parameters, mapped, (np.int64(span[0]), np.int64(span[1])), GloveSettings(*map(np.float64, knobs))
-    )
+    loop: Callable[..., Any] = compiled_loop() or in_numpy
+    plain, numbers = Cooccurrences(*map(read_only, pairs)), GloveSettings(*map(np.float64, settings))
+    loss, terms = loop(parameters, plain, (np.int64(span[0]), np.int64(span[1])), numbers)
     return float(loss), int(terms)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
-
-
-def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
+def _descend_loop(parameters: Any, pairs: Any, span: Any, settings: Any) -> Any:
     words, contexts, word_squares, context_squares, b, c, b_squares, c_squares = parameters
     low, high, counts = pairs
-    alpha, x_max, exponent = knobs
+    alpha, x_max, exponent = settings
     loss, terms = 0.0, 0
     for n in range(span[0], span[1]):
         x = np.float64(counts[n])
@@ -123,35 +115,42 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
 
 
 @cache
-def compiled_way() -> Callable[..., Any] | None:
+def compiled_loop() -> Callable[..., Any] | None:
     """Return the loop compiled by numba, None where that cannot be had."""
-    if not has_numba():
-        return None
-    row = np.zeros((1, 16), np.float32)
-    nothing = Pairs(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32))
-    arguments = (
-        Parameters(*(row,) * 8),
-        Pairs(*map(_read_only, nothing)),
-        (np.int64(0), np.int64(0)),
-        GloveSettings(*map(np.float64, (0, 1, 1))),
-    )
-    return compile_cached(_descend_loop, arguments, ["attnkit.kernels.glove"])
+    row, words = np.zeros((1, 16), np.float32), np.empty(0, np.uint32)
+    nothing = Cooccurrences(*map(read_only, (words, words.copy(), np.empty(0, np.float32))))
+    span, settings = (np.int64(0), np.int64(0)), GloveSettings(*map(np.float64, (0, 1, 1)))
+    arguments = (Parameters(*(row,) * 8), nothing, span, settings)
+    loop: Callable[..., Any] | None = compiled(_descend_loop, arguments, (__name__, "compiled_loop"))
+    return loop
 
 
-def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: GloveSettings) -> tuple[float, int]:
+def in_numpy(
+    parameters: Parameters, pairs: Cooccurrences, span: tuple[int, int], settings: GloveSettings
+) -> tuple[float, int]:
     """Do what the loop does: pairs that share no row are taken together, others in their order."""
-    loss, terms = 0.0, 0
+    loss, terms, p = 0.0, 0, parameters
     for begin in range(span[0], span[1], _TOGETHER):
         part = slice(begin, min(begin + _TOGETHER, span[1]))
         low, high = pairs.low[part].astype(np.int64), pairs.high[part].astype(np.int64)
         # (n, 2), one column per side; a word with itself counts once.
         both = np.stack([low, high], 1)
         kept = np.stack([np.ones(len(low), bool), low != high], 1)
-        i, j = both[kept], both[:, ::-1][kept]
-        x = np.repeat(pairs.counts[part].astype(np.float64), 2).reshape(-1, 2)[kept]
-        for places in _apart(i, j):
-            loss += _step_together(parameters, (i[places], j[places]), x[places], knobs)
-        terms += len(i)
+        words, contexts = both[kept], both[:, ::-1][kept]
+        counts = np.repeat(pairs.counts[part].astype(np.float64), 2).reshape(-1, 2)[kept]
+        for places in _apart(words, contexts):
+            i, j, x = words[places], contexts[places], counts[places]
+            w, v = p.words[i], p.contexts[j]  # (n, P) each
+            product = np.einsum("nd,nd->n", w, v)  # (n,)
+            difference = product.astype(np.float64) + p.word_bias[i, 0] + p.context_bias[j, 0] - np.log(x)
+            weight = np.minimum(1.0, (x / settings.x_max) ** settings.exponent)
+            step = (settings.alpha * weight * difference).astype(np.float32)
+            _move(p.words, p.word_squares, i, step[:, None] * v)
+            _move(p.contexts, p.context_squares, j, step[:, None] * w)
+            _move(p.word_bias[:, :1], p.word_bias_squares[:, :1], i, step[:, None])
+            _move(p.context_bias[:, :1], p.context_bias_squares[:, :1], j, step[:, None])
+            loss += float((weight * difference * difference).sum())
+        terms += len(words)
     return loss, terms
 
 
@@ -171,34 +170,7 @@ def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]
     return [order[a:e] for a, e in pairwise([0, *ends.tolist()])]
 
 
-def _step_together(
-    parameters: Parameters,
-    rows: tuple[NDArray[np.int64], NDArray[np.int64]],
-    x: NDArray[np.float64],
-    knobs: GloveSettings,
-) -> float:
-    """Take one step for each pair (i, j); no i and no j stands twice."""
-    # The same step as in the loop, for rows that differ.
-    (i, j), p = rows, parameters
-    w, v = p.words[i], p.contexts[j]  # (n, P) each
-    product = np.einsum("nd,nd->n", w, v)  # (n,)
-    difference = product.astype(np.float64) + p.word_bias[i, 0] + p.context_bias[j, 0] - np.log(x)
-    weight = np.minimum(1.0, (x / knobs.x_max) ** knobs.exponent)
-    step = (knobs.alpha * weight * difference).astype(np.float32)
-    _move(p.words, p.word_squares, i, step[:, None] * v)
-    _move(p.contexts, p.context_squares, j, step[:, None] * w)
-    _move(p.word_bias[:, :1], p.word_bias_squares[:, :1], i, step[:, None])
-    _move(p.context_bias[:, :1], p.context_bias_squares[:, :1], j, step[:, None])
-    return float((weight * difference * difference).sum())
-
-
 def _move(values: Floats, squares: Floats, rows: NDArray[np.int64], steps: Floats) -> None:
     before = squares[rows]
     values[rows] -= steps / np.sqrt(np.float32(1.0) + before)
     squares[rows] = before + steps * steps
-
-
-if __name__ == "__main__":  # the child process of compiled.fast, which needs the loop of the module by its own name
-    from attnkit.kernels import glove
-
-    glove.compiled_way()

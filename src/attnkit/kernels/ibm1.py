@@ -1,8 +1,9 @@
 """IBM Model 1 by expectation and maximisation (Brown et al. 1993, section 4.1), and its best alignments.
 
 Every target word y of a line comes from one word x of the source line, or from NULL, with probability
-(1 / (S + 1)) t(y|x). All numbers are float64 and are added up in a fixed order: the same corpus gives the same table.
-The loops over cells are numba's where it is installed, else numpy's; both give the same up to rounding.
+(1 / (S + 1)) t(y|x). A cell is a target word beside a source word of the same pair of lines, or beside NULL, the empty
+word at the start of every source line. All numbers are float64 and are added up in a fixed order: the same corpus gives
+the same table. The loops over cells are numba's where it is installed, else numpy's; both give the same up to rounding.
 
 Memory: 4 bytes for each word of the corpus, some 64 for each line, and for each pair of words that meet some 100 while
 pairs are collected, then 32. Letters: N pairs of lines, S and T words of a line, P pairs of words.
@@ -13,15 +14,131 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.alignment_grid import AlignmentCorpus, Ints, cooccurring_pairs, link_candidates, spans
 from attnkit.kernels.jit import compiled
 
+CELLS = 1 << 18
+"""Cells that are worked on together: some 150 bytes each in numpy. One pair of lines may have more."""
+
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AlignmentCorpus:
+    """Pairs of lines. A pair of which a side is empty has no cells."""
+
+    src: NDArray[np.int32]
+    """The words of all source lines, one line after the other: numbers from 0 on."""
+    src_starts: Ints
+    """(N + 1,): where each line begins, and the end of the last."""
+    tgt: NDArray[np.int32]
+    tgt_starts: Ints
+    n_src: int
+    """Every source word is below this."""
+    n_tgt: int
+
+    def swap_sides(self) -> AlignmentCorpus:
+        """Return the corpus with the sides exchanged; the arrays are the same ones."""
+        return AlignmentCorpus(self.tgt, self.tgt_starts, self.src, self.src_starts, self.n_tgt, self.n_src)
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of lines."""
+        return len(self.src_starts) - 1
+
+    def sizes(self, begin: int, end: int) -> tuple[Ints, Ints]:
+        """Return the numbers of words S and T (end - begin,) of some pairs; both 0 where one of them is."""
+        # (end - begin,) words per line
+        n_src = np.diff(self.src_starts[begin : end + 1])
+        n_tgt = np.diff(self.tgt_starts[begin : end + 1])
+        # A pair with an empty side has no cells, not even NULL's.
+        both = (n_src > 0) & (n_tgt > 0)
+        return n_src * both, n_tgt * both
+
+
+def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
+    """Cut a corpus into runs of pairs (begin, end) of at most ``CELLS`` cells each, or of one pair."""
+    n_src, n_tgt = corpus.sizes(0, corpus.n_pairs)
+    # Cells per pair: every target word meets every source word and NULL.
+    ends = np.cumsum((n_src + 1) * n_tgt)
+    begin, done = 0, 0
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, done + CELLS, side="right")))
+        yield begin, end
+        begin, done = end, int(ends[end - 1])
+
+
+class Cells(NamedTuple):
+    """The cells of a run of pairs: pair by pair, target word by target word, first NULL, then the source words."""
+
+    source: Ints
+    """The place in the source line, 0 for NULL, else from 1 on."""
+    target: Ints
+    """The place among the target words of the whole corpus."""
+    lengths: Ints
+    """S of the cell's pair of lines."""
+    keys: Ints
+    """row * n_tgt + target word, where row is 0 for NULL, else the source word + 1."""
+
+
+def cells_of(corpus: AlignmentCorpus, begin: int, end: int) -> Cells:
+    """Return the cells of some pairs of lines."""
+    n_src, n_tgt = corpus.sizes(begin, end)
+    n_cells = (n_src + 1) * n_tgt
+    pair = np.repeat(np.arange(end - begin), n_cells)  # (cells,), which pair of lines
+    # Within its pair: target word by target word, S + 1 cells each.
+    offset = np.arange(len(pair)) - (np.cumsum(n_cells) - n_cells)[pair]
+    # (cells,) each from here on
+    lengths = n_src[pair]
+    place = offset // (lengths + 1)
+    source = offset - place * (lengths + 1)
+    target = place + corpus.tgt_starts[begin:end][pair]
+    # NULL has no word: maximum() keeps its index valid, where() puts row 0.
+    rows = corpus.src[corpus.src_starts[begin:end][pair] + np.maximum(source - 1, 0)].astype(np.int64) + 1
+    keys = np.where(source == 0, np.int64(0), rows) * corpus.n_tgt + corpus.tgt[target]
+    return Cells(source, target, lengths, keys)
+
+
+def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
+    """Return the keys of all pairs of words that meet in some cell, ascending, and how often pairs were given up.
+
+    NULL meets every target word. Of the others at most ``most`` are kept: whenever there are more, the half that has
+    met most often stays, the lower key among equals. Takes some 100 bytes for each pair that is kept.
+    """
+    known, counts, n_lost = np.empty(0, np.int64), np.empty(0, np.int64), 0
+    waiting: list[tuple[Ints, Ints]] = []
+    n_waiting = 0
+    for begin, end in spans(corpus):
+        keys = cells_of(corpus, begin, end).keys
+        # Keys below n_tgt are NULL's row, which is complete anyway.
+        waiting.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
+        n_waiting += len(waiting[-1][0])
+        if n_waiting > max(CELLS, len(known)):  # so that each is sorted a few times at most
+            known, counts, n_now = _merge([(known, counts), *waiting], most)
+            waiting, n_waiting, n_lost = [], 0, n_lost + n_now
+    known, _, n_now = _merge([(known, counts), *waiting], most)
+    return np.concatenate([np.arange(corpus.n_tgt, dtype=np.int64), known]), n_lost + n_now
+
+
+def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[Ints, Ints, int]:
+    """Add up counted keys, forget the rarest if they are too many, and say how many were forgotten."""
+    keys, counts = (np.concatenate([part[i] for part in parts]) for i in range(2))
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    if not len(first):
+        return keys, counts, 0
+    keys, counts = keys[first], np.add.reduceat(counts, first)  # one entry per distinct key
+    if len(keys) <= most:
+        return keys, counts, 0
+    # Half of `most`, so that pruning is rare; stable: the lower key among equals.
+    kept = np.sort(np.argsort(-counts, kind="stable")[: -(-most // 2)])
+    return keys[kept], counts[kept], len(keys) - len(kept)
 
 
 @dataclass
@@ -54,7 +171,10 @@ def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most:
 
 
 def em_step(
-    table: TranslationTable, corpus: AlignmentCorpus, loops: Loops, seen: Callable[[int], None] = lambda n_lines: None
+    table: TranslationTable,
+    corpus: AlignmentCorpus,
+    loops: AlignmentLoops,
+    seen: Callable[[int], None] = lambda n_lines: None,
 ) -> float:
     """Take one step of expectation and maximisation, in place; ``seen`` gets how many pairs of lines are behind.
 
@@ -77,7 +197,7 @@ def em_step(
 
 
 def best_links(
-    table: TranslationTable, corpus: AlignmentCorpus, loops: Loops
+    table: TranslationTable, corpus: AlignmentCorpus, loops: AlignmentLoops
 ) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
     """Yield (begin, end, links) for runs of lines: the likeliest source place (from 0) of each target word, or -1 for
     NULL.
@@ -89,7 +209,7 @@ def best_links(
 
 
 @dataclass(frozen=True)
-class Loops:
+class AlignmentLoops:
     """One way to go over the cells of a run of lines (begin, end)."""
 
     name: str
@@ -100,7 +220,7 @@ class Loops:
 
 
 @cache
-def fastest() -> Loops:
+def fastest() -> AlignmentLoops:
     """Return the loops of numba if it is there, else those of numpy."""
     return compiled_loops() or IN_NUMPY
 
@@ -108,21 +228,17 @@ def fastest() -> Loops:
 # --- numpy
 
 
-def _weights(lengths: Ints, source: Ints, null_prob: float | None) -> Floats:
-    """Return the probability of each cell's source place."""
-    if null_prob is None:
-        return np.asarray(1.0 / (lengths + 1.0), np.float64)
-    return np.asarray(np.where(source == 0, null_prob, (1.0 - null_prob) / lengths), np.float64)
-
-
 def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
     """Return a run's cells, their places in the table, -1 for none, and weight times t(y|x)."""
-    found = link_candidates(corpus, *span)
+    found = cells_of(corpus, *span)
     # searchsorted may point behind the end, or at another key: both mean that the pair is unknown.
     slots = np.minimum(np.searchsorted(table.keys, found.keys), len(table.keys) - 1)
     slots = np.where(table.keys[slots] == found.keys, slots, -1)
     # (cells,) p(a | S), the same for all source positions but NULL.
-    weights = _weights(found.lengths, found.source, table.null_prob)
+    if table.null_prob is None:
+        weights = 1.0 / (found.lengths + 1.0)
+    else:
+        weights = np.where(found.source == 0, table.null_prob, (1.0 - table.null_prob) / found.lengths)
     return found, slots, np.where(slots >= 0, table.probs[slots] * weights, 0.0)
 
 
@@ -148,8 +264,8 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
         return links
     first = np.flatnonzero(found.source == 0)
     sizes = np.diff(first, append=len(terms))
-    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _row_entries(corpus, span))
-    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _row_entries(corpus, span))
+    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _cells_per_pair(corpus, span))
+    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _cells_per_pair(corpus, span))
     # |i/S - j/T| from centre to centre, times 2 S T, so that it stays a whole number.
     off = np.abs((2 * found.source - 1) * n_tgt - (2 * (found.target - line_starts) + 1) * found.lengths)
     # Ordered by how far they are off the diagonal, then by their place; NULL comes last of all.
@@ -164,12 +280,12 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     return links
 
 
-def _row_entries(corpus: AlignmentCorpus, span: tuple[int, int]) -> Ints:
+def _cells_per_pair(corpus: AlignmentCorpus, span: tuple[int, int]) -> Ints:
     n_src, n_tgt = corpus.sizes(*span)
     return (n_src + 1) * n_tgt
 
 
-IN_NUMPY = Loops("numpy", _expect, _choose)
+IN_NUMPY = AlignmentLoops("numpy", _expect, _choose)
 
 
 # --- numba: the same, cell by cell
@@ -208,19 +324,19 @@ def _expect_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: An
         n_src = src_starts[n + 1] - src_starts[n]
         if n_src == 0:
             continue
-        null, each = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
+        p_null, p_word = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
         if null_prob > 0.0:
-            null, each = null_prob, (1.0 - null_prob) / n_src
+            p_null, p_word = null_prob, (1.0 - null_prob) / n_src
         for _ in range(tgt_starts[n], tgt_starts[n + 1]):
             total = 0.0
             for i in range(n_src + 1):
                 slot = slots[cell + i]
                 if slot >= 0:
-                    total += probs[slot] * (null if i == 0 else each)
+                    total += probs[slot] * (p_null if i == 0 else p_word)
             for i in range(n_src + 1):
                 slot = slots[cell + i]
                 if slot >= 0:
-                    counts[slot] += probs[slot] * (null if i == 0 else each) / total
+                    counts[slot] += probs[slot] * (p_null if i == 0 else p_word) / total
             likelihood += np.log(total)
             cell += n_src + 1
     return likelihood
@@ -235,42 +351,40 @@ def _choose_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: An
         if n_src == 0:
             link += n_words
             continue
-        null, each = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
+        p_null, p_word = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
         if null_prob > 0.0:
-            null, each = null_prob, (1.0 - null_prob) / n_src
+            p_null, p_word = null_prob, (1.0 - null_prob) / n_src
         for j in range(n_words):
             best, best_off = 0.0, 0
             for i in range(n_src):
                 slot = slots[cell + 1 + i]
-                term = probs[slot] * each if slot >= 0 else 0.0
+                term = probs[slot] * p_word if slot >= 0 else 0.0
                 # The same whole number as in numpy: distance from the diagonal.
                 off = abs((2 * i + 1) * n_words - (2 * j + 1) * n_src)
                 if i == 0 or term > best or (term == best and off < best_off):
                     best, best_off, links[link] = term, off, i
             # NULL's cell is the first.
             slot = slots[cell]
-            if slot >= 0 and probs[slot] * null > best:
+            if slot >= 0 and probs[slot] * p_null > best:
                 links[link] = -1
             cell += n_src + 1
             link += 1
 
 
-_CORPUS = "Tuple((int32[::1], int64[::1], int32[::1], int64[::1], int64))"
-_SPAN = "UniTuple(int64, 2)"
-
-
 @cache
-def compiled_loops() -> Loops | None:
+def compiled_loops() -> AlignmentLoops | None:
     """Return the loops of numba, or None where it cannot be had."""
-    look_up = compiled(_look_up_loop, f"int64({_CORPUS}, int64[::1], int64[::1], {_SPAN}, int64[::1])")
-    expect = compiled(_expect_loop, f"float64({_CORPUS}, float64[::1], float64, {_SPAN}, int64[::1], float64[::1])")
-    choose = compiled(_choose_loop, f"void({_CORPUS}, float64[::1], float64, {_SPAN}, int64[::1], int32[::1])")
-    if look_up is None or expect is None or choose is None:
+    words, starts, probs = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0)
+    lines, span = (words, starts, words, starts, 0), (0, 0)
+    look_up = compiled(_look_up_loop, (lines, starts, starts, span, starts))
+    if look_up is None:
         return None
+    expect = compiled(_expect_loop, (lines, probs, 0.0, span, starts, probs))
+    choose = compiled(_choose_loop, (lines, probs, 0.0, span, starts, words))
 
     def prepare(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints]:
         arrays = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
-        slots = np.empty(int(_row_entries(corpus, span).sum()), np.int64)
+        slots = np.empty(int(_cells_per_pair(corpus, span).sum()), np.int64)
         look_up(arrays, table.keys, table.starts, span, slots)
         return arrays, slots
 
@@ -284,4 +398,4 @@ def compiled_loops() -> Loops | None:
         choose(arrays, table.probs, table.null_prob or 0.0, span, slots, links)
         return links
 
-    return Loops("numba", expect_run, choose_run)
+    return AlignmentLoops("numba", expect_run, choose_run)

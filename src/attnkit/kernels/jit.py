@@ -1,9 +1,7 @@
-"""Loops compiled by numba where it is installed. Without it their callers take their way in numpy, or in torch.
+"""Loops compiled by numba where it is installed. Without it callers compute in numpy, in plain Python or in torch.
 
-``compiled`` takes a single loop. ``compile_cached`` takes one built from functions marked ``inline`` or
-``no_refcount``, and compiles it in a process of its own. Compiled code is kept in the user's cache folder
-(``NUMBA_CACHE_DIR`` names another), never beside the sources: numba reads it with pickle, and what lies beside the
-sources may have come with them.
+Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR`` names another), never beside the sources: numba
+reads it with pickle, and what lies beside the sources may have come with them.
 """
 
 from __future__ import annotations
@@ -12,12 +10,16 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
@@ -34,8 +36,8 @@ FAST = {
 
 def cache_folder() -> Path:
     """Return where compiled code is kept."""
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(given)
+    if folder := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(folder)
     # Outside of the sources: numba reads its cache with pickle.
     usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(usual)  # noqa: PTH111 (Path's fails without a home)
@@ -77,49 +79,66 @@ def no_refcount(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-def compile_cached(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str]) -> Callable[..., Any]:
-    """Return a loop over arrays compiled for the types of ``arguments``; numba must be there.
-
-    What the cache does not hold is compiled in another process, ``python -m WORDS``, which must call this function for
-    the same loop: numba's compiler takes some 100 MB that a process never gives back. If that fails, or is where we
-    are, it is compiled here. Of processes that want the same loop at once one has it compiled, and the others wait.
-    """
-    numba = _numba()
-    # Compiled for these types alone, not on demand.
-    types = tuple(numba.typeof(argument) for argument in arguments)
-    usual = numba.config.CACHE_DIR
-    # numba reads the setting when a function is decorated: set around it, then restored.
-    numba.config.CACHE_DIR = str(cache_folder() / _sources())
-    try:
-        kept = numba.njit(cache=True, **FAST)(loop)
-        # Checked again under the lock: another process may have compiled it meanwhile.
-        if not os.environ.get(_CHILD) and not _holds(kept, types):
-            with _compile_lock(words):
-                if not _holds(kept, types):
-                    subprocess.run([sys.executable, "-m", *words], env={**os.environ, _CHILD: "1"}, capture_output=True)
-        # Loads from the cache if the child has filled it, and compiles otherwise.
-        kept.compile(types)
-        return _closed(kept)
-    except Exception:  # the cache cannot be written to, or is damaged
-        pass
-    finally:
-        numba.config.CACHE_DIR = usual
-    passing = numba.njit(**FAST)(loop)
-    passing.compile(types)
-    return _closed(passing)
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a plain read-only view, also of a memory map: numba compiles per type, and these are part of it."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
 
 
 _CHILD = "ATTNKIT_COMPILES"
 
 
-def _holds(function: Any, types: tuple[Any, ...]) -> bool:
+def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequence[str] = ()) -> Any:
+    """Return a loop compiled for the types of ``arguments``; None where numba cannot be had.
+
+    With ``child`` (module, function and its arguments) the loop is compiled with ``FAST``, and what the cache lacks is
+    compiled by calling that function in another process, where it must ask for the same loop: numba's compiler takes
+    some 100 MB that a process never gives back. If that fails, or is where we are, it is compiled here. Of processes
+    that want the same loop at once one has it compiled, and the others wait.
+    """
+    numba = _numba()
+    if numba is None:
+        return None
+    # Compiled for these types alone: a call with other types would compile silently, for seconds, in this process.
+    types = tuple(numba.typeof(argument) for argument in arguments)
+    options: dict[str, Any] = FAST if child else {}
+    folder, usual = str(cache_folder() / _sources()), numba.config.CACHE_DIR
+    # numba reads the setting when a function is decorated: set around it, then restored.
+    numba.config.CACHE_DIR = folder
+    try:
+        kept = numba.njit(cache=True, **options)(loop)
+        # Where that folder cannot be written to, numba takes another one, which may be that of the sources.
+        if str(kept.stats.cache_path).startswith(folder):
+            if not os.environ.get(_CHILD) and not _is_cached(kept, types):
+                with _compile_lock([*(child or (loop.__module__, loop.__qualname__))]):
+                    if not child:
+                        kept.compile(types)
+                    elif not _is_cached(kept, types):  # no other process has compiled it meanwhile
+                        command = [sys.executable, "-m", "attnkit.kernels.jit", *child]
+                        subprocess.run(command, env={**os.environ, _CHILD: "1"}, capture_output=True)
+            # Loads from the cache if the child has filled it, and compiles otherwise.
+            kept.compile(types)
+            kept.disable_compile()
+            return kept
+    except Exception:  # the disk is full, or what the cache holds is damaged
+        pass
+    finally:
+        numba.config.CACHE_DIR = usual
+    uncached = numba.njit(**options)(loop)
+    uncached.compile(types)
+    uncached.disable_compile()
+    return uncached
+
+
+def _is_cached(function: Any, types: tuple[Any, ...]) -> bool:
     """Say whether numba's cache has the loop for these types, so that compiling it means loading it."""
     kept = function._cache
     return kept._cache_file.load(kept._index_key(types, function.targetctx.codegen())) is not None
 
 
 @contextmanager
-def _compile_lock(words: list[str]) -> Iterator[None]:
+def _compile_lock(words: Sequence[str]) -> Iterator[None]:
     """Let one process at a time compile the same, by a folder that it locks; where none can be, all at once."""
     with ExitStack() as held:
         with suppress(OSError, SystemFailure):
@@ -142,33 +161,5 @@ def _sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def compiled(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
-    """Return a loop over arrays compiled for one signature (numba's notation); None where numba cannot be had."""
-    numba = _numba()
-    if numba is None:
-        return None
-    config: Any = numba.config
-    folder, usual = str(cache_folder()), config.CACHE_DIR
-    config.CACHE_DIR = folder
-    try:
-        kept = numba.njit(cache=True)(loop)
-        # Where that folder cannot be written to, numba takes another one.
-        if str(kept.stats.cache_path).startswith(folder):
-            with _compile_lock([loop.__module__, loop.__qualname__, signature]):
-                kept.compile(signature)
-            return _closed(kept)
-    except Exception:  # its disk is full, or what lies there is damaged
-        pass
-    finally:
-        config.CACHE_DIR = usual
-    passing = numba.njit(loop)
-    passing.compile(signature)
-    return _closed(passing)
-
-
-def _closed(function: Any) -> Callable[..., Any]:
-    """Return a compiled function that refuses arguments of other types instead of being compiled again."""
-    # A call with other types would compile silently, for seconds, in this process.
-    function.disable_compile()
-    called: Callable[..., Any] = function
-    return called
+if __name__ == "__main__":  # the child process of ``compiled``
+    getattr(import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])

@@ -7,35 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.vector import REORDER, fma, intrinsic, load, splat, store
+from attnkit.kernels.vector import REORDER, fma, i32x16, intrinsic, load, splat, store, vector_type
 
 try:
     from llvmlite import ir
-    from numba import types
     from numba.core import cgutils
 except ImportError:  # nothing here is called then
     pass
 
 # Letters: f scores, 16 at a time; b is llvmlite's IR builder.
-FARTHEST = 18.0
+MAX_SCORE = 18.0
 """Beyond it, either way, σ counts as if it were there: a loss of 18 at most, of 1.5e-8 at least."""
 # Coefficients 1 / k! of exp, the highest power first.
 _POLYNOMIAL = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 
 def _constant(value: float) -> Any:
-    return ir.Constant(ir.VectorType(ir.FloatType(), 16), [float(np.float32(value))] * 16)
-
-
-def _function(b: Any, name: str, kind: Any) -> Any:
-    return cgutils.get_or_insert_function(b.module, kind, name)
+    return ir.Constant(vector_type(), [float(np.float32(value))] * 16)
 
 
 def _exp_minus(b: Any, a: Any) -> Any:
     """Return exp(-a) for 0 <= a <= 18, to some 2e-7 of it; NaN stays NaN."""
-    floats = ir.VectorType(ir.FloatType(), 16)
-    ints = ir.VectorType(ir.IntType(32), 16)
-    floor = _function(b, "llvm.floor.v16f32", ir.FunctionType(floats, [floats]))
+    floor = cgutils.get_or_insert_function(b.module, ir.FunctionType(a.type, [a.type]), "llvm.floor.v16f32")
     x = b.fmul(a, _constant(-1.0))
     # exp(x) = 2^n exp(r) with n = round(x log2 e) and |r| <= ln(2) / 2.
     power = b.call(floor, [fma(b, x, _constant(math.log2(math.e)), _constant(0.5))])
@@ -47,15 +40,16 @@ def _exp_minus(b: Any, a: Any) -> Any:
     for factor in _POLYNOMIAL[1:]:
         total = fma(b, total, rest, _constant(factor))
     # 2^n by its bits: exponent n + 127, shifted behind the 23 bits of the mantissa.
-    bits = b.shl(b.add(b.fptosi(power, ints), ir.Constant(ints, [127] * 16)), ir.Constant(ints, [23] * 16))
-    return b.fmul(total, b.bitcast(bits, floats))
+    bits = b.shl(b.add(b.fptosi(power, i32x16([0] * 16).type), i32x16([127] * 16)), i32x16([23] * 16))
+    return b.fmul(total, b.bitcast(bits, a.type))
 
 
 def _logistic(b: Any, f: Any, sign: Any) -> tuple[Any, Any, Any]:
     """Return σ(sign f), 1 - σ(sign f) and |f|."""
-    size = b.call(_function(b, "llvm.fabs.v16f32", ir.FunctionType(f.type, [f.type])), [f])
+    fabs = cgutils.get_or_insert_function(b.module, ir.FunctionType(f.type, [f.type]), "llvm.fabs.v16f32")
+    size = b.call(fabs, [f])
     # An ordered comparison is false for NaN, so that NaN passes through.
-    capped = b.select(b.fcmp_ordered(">", size, _constant(FARTHEST)), _constant(FARTHEST), size)
+    capped = b.select(b.fcmp_ordered(">", size, _constant(MAX_SCORE)), _constant(MAX_SCORE), size)
     small = _exp_minus(b, capped)
     # From exp(-|f|) alone, which never overflows.
     whole = b.fdiv(_constant(1.0), b.fadd(_constant(1.0), small))
@@ -71,45 +65,31 @@ def _wide(b: Any, values: Any) -> Any:
 def _product(b: Any, terms: Any) -> Any:
     """Return the product of 16 float64."""
     kind = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), terms.type])
-    times = _function(b, "llvm.vector.reduce.fmul.v16f64", kind)
+    times = cgutils.get_or_insert_function(b.module, kind, "llvm.vector.reduce.fmul.v16f64")
     return b.call(times, [ir.Constant(ir.DoubleType(), 1.0), terms], fastmath=REORDER)
 
 
-@intrinsic
-def slopes(typing: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
+@intrinsic("int64", "int64", "float32", "float32", "float32", result="float64")
+def slopes(b: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
     """Return the product of σ(sign f) over the first n <= 16 values f at an address, as float64.
 
     Each f is replaced by ``sign`` (1 - σ(sign f)) ``scale``, ``scale`` times the slope of log σ, or by 0 where |f| is
     not below ``limit``; beyond n there are zeros then. The address is at a multiple of 64 bytes.
     """
-
-    def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        place, count, sign_value, factor, most = given
-        chance, rest, size = _logistic(b, load(b, place, 0), sign_value)
-        ints, first = ir.VectorType(ir.IntType(32), 16), ir.Constant(ir.IntType(32), 0)
-        # Lanes beyond the count are masked: their slope is 0 and their probability 1.
-        lane, empty = ir.Constant(ints, list(range(16))), ir.Constant(ints, ir.Undefined)
-        bound = b.insert_element(empty, b.trunc(count, ir.IntType(32)), first)
-        inside = b.icmp_signed("<", lane, b.shuffle_vector(bound, empty, ir.Constant(ints, [0] * 16)))
-        step = b.fmul(rest, splat(b, b.fmul(factor, sign_value)))
-        known = b.and_(inside, b.fcmp_unordered("<", size, splat(b, most)))
-        store(b, b.select(known, step, _constant(0.0)), place, 0)
-        return _product(b, _wide(b, b.select(inside, chance, _constant(1.0))))
-
-    given = (types.int64, types.int64, types.float32, types.float32, types.float32)
-    return types.float64(*given), emit
+    chance, rest, size = _logistic(b, load(b, out, 0), sign)
+    # Lanes beyond the count are masked: their slope is 0 and their probability 1.
+    inside = b.icmp_signed("<", i32x16([*range(16)]), splat(b, b.trunc(n, ir.IntType(32))))
+    step = b.fmul(rest, splat(b, b.fmul(scale, sign)))
+    known = b.and_(inside, b.fcmp_unordered("<", size, splat(b, limit)))
+    store(b, b.select(known, step, _constant(0.0)), out, 0)
+    return _product(b, _wide(b, b.select(inside, chance, _constant(1.0))))
 
 
-@intrinsic
-def slopes32(typing: Any, out: Any, sign: Any, scale: Any) -> Any:
+@intrinsic("int64", "float32", "float32", result="float64")
+def slopes32(b: Any, out: Any, sign: Any, scale: Any) -> Any:
     """Do what ``slopes`` does for 32 values without a limit; at once, they take little longer than 16."""
-
-    def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        place, sign_value, factor = given
-        # Two vectors at once hide the latency of exp.
-        both = [_logistic(b, load(b, place, j), sign_value) for j in range(2)]
-        for j, (_, rest, _) in enumerate(both):
-            store(b, b.fmul(rest, splat(b, b.fmul(factor, sign_value))), place, j)
-        return _product(b, b.fmul(_wide(b, both[0][0]), _wide(b, both[1][0])))
-
-    return types.float64(types.int64, types.float32, types.float32), emit
+    # Two vectors at once hide the latency of exp.
+    both = [_logistic(b, load(b, out, j), sign) for j in range(2)]
+    for j, (_, rest, _) in enumerate(both):
+        store(b, b.fmul(rest, splat(b, b.fmul(scale, sign))), out, j)
+    return _product(b, b.fmul(_wide(b, both[0][0]), _wide(b, both[1][0])))

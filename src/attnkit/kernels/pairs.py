@@ -1,12 +1,12 @@
 """Pairs of neighbouring word ids: counted in bounded memory, and joined into phrases.
 
 Compiled where numba is installed, else in plain Python; both give the same. Connectors stand between the words of a
-pair without being one of them: those between two words make up one number, their gap. Knows no words and no scores.
+pair without being one of them: those between two words make up one number, their gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import compile_cached, has_numba
-from attnkit.kernels.word_table import Numbers
+from attnkit.kernels.jit import compiled
+from attnkit.kernels.words import Numbers
 
 RARE = -1
 """Kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors."""
-_WIDEST = 1 << 24  # of a gap, before the next connector
+_MAX_GAP = 1 << 24  # of a gap, before the next connector
 _LONGEST_GAP = 32
 Pair = tuple[int, int, int]
 """Number of the first word, gap, number of the second."""
@@ -33,7 +33,7 @@ class WordClasses:
     """(n,) the kind of each word."""
     n_connectors: int = 0
 
-    def is_boundary(self, connectors: tuple[int, ...]) -> int:
+    def encode_gap(self, connectors: Iterable[int]) -> int:
         """Return the gap of connectors, by their kinds; there may be too many of them for one."""
         gap = 0
         for kind in connectors:
@@ -41,14 +41,14 @@ class WordClasses:
             gap = gap * (self.n_connectors + 1) + kind
         return gap
 
-    def connectors(self, gap: int) -> tuple[int, ...]:
+    def decode_gap(self, gap: int) -> list[int]:
         """Return the kinds of the connectors that a gap is made of."""
-        found: list[int] = []
+        kinds: list[int] = []
         while gap:
             # The last digit comes first.
             gap, kind = divmod(gap, self.n_connectors + 1)
-            found.insert(0, kind)
-        return tuple(found)
+            kinds.append(kind)
+        return kinds[::-1]
 
 
 class PairCounter:
@@ -59,11 +59,12 @@ class PairCounter:
         """Occurrences of pairs that were forgotten."""
         self._kinds = kinds
         self._most = most
-        self._rarest = 1
+        self._min_kept = 1
         self._loops = compiled_loops()
         self._state = np.array([-1, 0, 0], np.int64)  # first word, gap, pairs in the table
+        # Pairs are in the table with numba, else in the dictionary.
         self._table = _new_table(1 << 12)
-        self._found: dict[Pair, int] = {}
+        self._counts: dict[Pair, int] = {}
 
     def add(self, numbers: Numbers) -> None:
         """Count the pairs of some numbers; lines may continue from one call to the next."""
@@ -71,13 +72,26 @@ class PairCounter:
             self._add_plainly(numbers.tolist())
             return
         done, base = 0, self._kinds.n_connectors + 1
+        # The loop stops when the table is full, and continues after a cleanup.
         while True:
-            # The loop stops when the table is full, and continues after a cleanup.
             limits = (done, base, self._most)
             done = self._loops[0](numbers, self._kinds.of, limits, self._state, self._table)
             if done == len(numbers):
                 return
-            self._make_room()
+            old, size = self._table, len(self._table[0])
+            # Too many pairs: prune. Too few slots: double.
+            if self._state[2] >= self._most:
+                before = int(old[2].sum())
+                while np.count_nonzero(old[2]) >= self._most:
+                    old[2][old[2] <= self._min_kept] = 0
+                    self._min_kept += 1
+                self.n_lost += before - int(old[2].sum())
+            else:
+                size *= 2
+            self._table = _new_table(size)
+            self._state[2] = np.count_nonzero(old[2])
+            # Deleting from open addressing leaves holes: what is kept goes to a new table.
+            self._loops[1](*old, *self._table)
 
     def _add_plainly(self, numbers: list[int]) -> None:
         kinds, base = self._kinds.of.tolist(), self._kinds.n_connectors + 1
@@ -86,13 +100,16 @@ class PairCounter:
             kind = kinds[number] if number >= 0 else RARE
             if kind > 0:
                 # Too many connectors: the pair is given up, not its gap cut.
-                first = first if gap < _WIDEST // base else -1
+                first = first if gap < _MAX_GAP // base else -1
                 gap = gap * base + kind if first >= 0 else 0
                 continue
             if kind == 0 and first >= 0:
-                if len(self._found) >= self._most:
-                    self._make_room()
-                self._found[first, gap, number] = self._found.get((first, gap, number), 0) + 1
+                # As gensim prunes: the threshold rises, so that there is space for ever longer.
+                while len(self._counts) >= self._most:
+                    self.n_lost += sum(n for n in self._counts.values() if n <= self._min_kept)
+                    self._counts = {pair: n for pair, n in self._counts.items() if n > self._min_kept}
+                    self._min_kept += 1
+                self._counts[first, gap, number] = self._counts.get((first, gap, number), 0) + 1
             # The second word of a pair may be the first of the next.
             first, gap = (number, 0) if kind == 0 else (-1, 0)
         self._state[:2] = first, gap
@@ -103,40 +120,18 @@ class PairCounter:
         Those that occur less often than ``least`` are left out.
         """
         if self._loops is None:
-            found = {pair: n for pair, n in self._found.items() if n >= least}
+            found = {pair: n for pair, n in self._counts.items() if n >= least}
             rows = np.array(list(found), np.int64).reshape(-1, 3)
             counts = np.array(list(found.values()), np.int64)
         else:
             # Free slots have count 0.
             kept = self._table[2] >= max(1, least)
-            ends, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
-            rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
+            words, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
+            first, second = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
+            rows = np.stack([first.astype(np.int64), gaps, second.astype(np.int64)], axis=1)
         # Sorted, so that compiled and plain counting give the same order.
         order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         return rows[order], counts[order]
-
-    def _make_room(self) -> None:
-        if self._loops is None:
-            # As gensim prunes: the threshold rises, so that room lasts ever longer.
-            while len(self._found) >= self._most:
-                self.n_lost += sum(n for n in self._found.values() if n <= self._rarest)
-                self._found = {pair: n for pair, n in self._found.items() if n > self._rarest}
-                self._rarest += 1
-            return
-        # Too many pairs: prune. Too few slots: double.
-        old, size = self._table, len(self._table[0])
-        if self._state[2] >= self._most:
-            before = int(old[2].sum())
-            while np.count_nonzero(old[2]) >= self._most:
-                old[2][old[2] <= self._rarest] = 0
-                self._rarest += 1
-            self.n_lost += before - int(old[2].sum())
-        else:
-            size *= 2
-        self._table = _new_table(size)
-        self._state[2] = np.count_nonzero(old[2])
-        # Deleting from open addressing leaves holes: what is kept goes to a new table.
-        self._loops[1](*old, *self._table)
 
 
 class PhraseJoiner:
@@ -145,13 +140,13 @@ class PhraseJoiner:
     def __init__(self, kinds: WordClasses, targets: Mapping[Pair, int], n_numbers: int) -> None:
         """Store what becomes of the pairs: ``targets`` below ``n_numbers``."""
         self.counts = np.zeros(n_numbers, np.int64)
-        """How often each number has been given."""
+        """How often each number has been returned."""
         self.first = np.full(n_numbers, n_numbers, np.int64)
-        """The place of each number in the order in which they were first given."""
+        """The place of each number in the order in which they were first returned."""
         self._kinds = kinds
         self._targets = targets
         self._loops = compiled_loops()
-        self._state = np.zeros(3, np.int64)  # numbers held back, gap, distinct numbers given
+        self._state = np.zeros(3, np.int64)  # numbers held back, gap, distinct numbers returned
         self._held = np.zeros(_LONGEST_GAP, np.int32)
         self._table = _new_table(1 << max(4, (2 * len(targets)).bit_length()))
         if self._loops is not None:
@@ -163,21 +158,21 @@ class PhraseJoiner:
 
     def join(self, numbers: Numbers) -> Numbers:
         """Return what some numbers become; the last ones of a line that continues may be held back."""
-        out = np.empty(len(numbers) + _LONGEST_GAP, np.int32)
-        base, given = self._kinds.n_connectors + 1, (self.counts, self.first)
         if self._loops is None:
             return np.array(self._join_plainly(numbers.tolist()), np.int32)
-        n = self._loops[2](numbers, (self._kinds.of, base), (self._state, self._held), self._table, given, out)
+        out = np.empty(len(numbers) + _LONGEST_GAP, np.int32)
+        classes, statistics = (self._kinds.of, self._kinds.n_connectors + 1), (self.counts, self.first)
+        n = self._loops[2](numbers, classes, (self._state, self._held), self._table, statistics, out)
         return out[:n]
 
     def _join_plainly(self, numbers: list[int]) -> list[int]:
         kinds, base = self._kinds.of.tolist(), self._kinds.n_connectors + 1
-        n_held, gap, n_given = self._state.tolist()
+        n_held, gap, n_distinct = self._state.tolist()
         held, out = self._held[:n_held].tolist(), []
         for number in numbers:
             kind = kinds[number] if number >= 0 else RARE
             found = self._targets.get((held[0], gap, number)) if kind == 0 and held else None
-            if kind > 0 and held and gap < _WIDEST // base:
+            if kind > 0 and held and gap < _MAX_GAP // base:
                 held.append(number)
                 gap = gap * base + kind
                 continue
@@ -190,15 +185,12 @@ class PhraseJoiner:
         for number in out:
             if number >= 0:
                 if not self.counts[number]:
-                    self.first[number] = n_given
-                    n_given += 1
+                    self.first[number] = n_distinct
+                    n_distinct += 1
                 self.counts[number] += 1
         self._held[: len(held)] = held
-        self._state[:] = len(held), gap, n_given
+        self._state[:] = len(held), gap, n_distinct
         return out
-
-
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
@@ -210,7 +202,7 @@ def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArra
 
 
 def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
-    """Count the pairs of numbers from a position; return the number of those done, all unless the room is used up."""
+    """Count the pairs of numbers from a position; return the number of those done, all unless the table is full."""
     done, base, most = limits
     ends, gaps, counts = table
     # A power of two: & mask is the remainder.
@@ -220,12 +212,12 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any
         number = np.int64(numbers[i])
         kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
         if kind > 0:
-            # 16777216 is _WIDEST.
+            # 16777216 is _MAX_GAP.
             first = first if gap < 16777216 // base else np.int64(-1)
             gap = gap * base + kind if first >= 0 else np.int64(0)
             continue
         if kind == 0 and first >= 0:
-            # Three quarters full at most; the caller makes room and calls again from here.
+            # Three quarters full at most; the caller prunes or enlarges the table and calls again from here.
             if n >= most or 4 * n >= 3 * len(ends):
                 state[0], state[1], state[2] = first, gap, n
                 return i
@@ -256,10 +248,10 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
         ends[place], gaps[place], counts[place] = pairs[i], between[i], values[i]
 
 
-def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any) -> Any:
+def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any, out: Any) -> Any:
     """Put what numbers become into ``out``; return how many these are. ``held`` are the words of what may be a pair."""
     # Tuples of arrays: numba passes them unboxed.
-    (kinds, base), (state, held), (ends, gaps, values) = rules, work, table
+    (kinds, base), (state, held), (ends, gaps, values) = classes, progress, table
     mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]
     for i in range(len(numbers)):
         number = np.int64(numbers[i])
@@ -284,8 +276,8 @@ def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any)
         else:
             out[n] = number
             n += 1
-    counts, first = given
-    # Statistics of what was given, for the new vocabulary.
+    counts, first = statistics
+    # For the new vocabulary.
     for number in out[:n]:
         if number >= 0:
             if counts[number] == 0:
@@ -299,16 +291,10 @@ def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any)
 @cache
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     """Return the three loops, None without numba."""
-    if not has_numba():
-        return None
-    numbers, ints, words = np.empty(1, np.int32), np.empty(1, np.int64), [__name__]
+    numbers, ints, child = np.empty(1, np.int32), np.empty(1, np.int64), (__name__, "compiled_loops")
     table = (np.empty(1, np.uint64), numbers, ints)
-    return (
-        compile_cached(_count, (numbers, numbers, (1, 1, 1), ints, table), words),
-        compile_cached(_put, (*table, *table), words),
-        compile_cached(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), words),
-    )
-
-
-if __name__ == "__main__":  # as ``compile_cached`` calls it, to leave the compiled loops in the cache
-    compiled_loops()
+    count = compiled(_count, (numbers, numbers, (1, 1, 1), ints, table), child)
+    if count is None:
+        return None
+    join = compiled(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), child)
+    return count, compiled(_put, (*table, *table), child), join

@@ -1,4 +1,4 @@
-"""Random numbers for word vectors: counter-based bits, negative sampling, subsampling.
+"""Which words of a text are trained on and which are drawn: counter-based random bits, subsampling, windows, negatives.
 
 Every random number is a function of a key and a counter (SplitMix64: Steele, Lea and Flood 2014), so nothing depends on
 the order in which a corpus is worked off.
@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import inline
 
+Ints = NDArray[np.int64]
+
 # SplitMix64's constants.
 STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+MULTIPLIERS = _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
 @inline
-def number(key: Any, counter: Any) -> Any:
+def random_bits(key: Any, counter: Any) -> Any:
     """Return 64 random bits, those that belong to a counter under a key (both uint64)."""
     x = key + counter * STEP
     x = (x ^ (x >> _S30)) * _FIRST
@@ -51,16 +52,16 @@ def stays(bits: Any, keep: Any) -> Any:
     return (bits >> _S32) <= np.uint64(keep)
 
 
+# Marked functions are compiled for numbers; here they get arrays, as plain Python.
+array_bits, _below, _stays = (getattr(function, "py_func", function) for function in (random_bits, below, stays))
+
+
 def key_of(*parts: int) -> int:
     """Return a 64-bit key for (seed, epoch, ...)."""
-    # The same mixing as ``number``, in Python's integers.
-    key, whole = 0, (1 << 64) - 1
+    key = np.zeros(1, np.uint64)
     for part in parts:
-        x = (key ^ (part & whole)) + int(STEP) & whole
-        x = (x ^ (x >> 30)) * int(_FIRST) & whole
-        x = (x ^ (x >> 27)) * int(_SECOND) & whole
-        key = x ^ (x >> 31)
-    return key
+        key = array_bits(key ^ np.uint64(part & ((1 << 64) - 1)), np.uint64(1))
+    return int(key[0])
 
 
 def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint32]:
@@ -74,8 +75,7 @@ def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint
     # t / c; the probability is sqrt(t / c) + t / c, as in the C program, not as in the paper.
     ratio = sample * float(counts.sum()) / np.maximum(counts, 1)
     kept = np.minimum(np.sqrt(ratio) + ratio, 1.0)
-    found: NDArray[np.uint32] = np.clip(np.rint(kept * 2.0**32) - 1, 0, at_most).astype(np.uint32)
-    return found
+    return np.asarray(np.clip(np.rint(kept * 2.0**32) - 1, 0, at_most), np.uint32)
 
 
 def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
@@ -101,3 +101,91 @@ def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uin
             small.append(large.pop())
     # What is left over by rounding keeps probability 1 of itself.
     return prob, alias
+
+
+@inline
+def windows(text: Any, piece: Any, settings: Any, keep: Any) -> Any:
+    """Return (words, at, left, right, first, last) for a piece (begin, end, key) and settings (window, dynamic).
+
+    words[first:last] are its centre words; around them stand those that their windows reach. The context of words[i] is
+    words[i - left[i] : i] and words[i + 1 : i + 1 + right[i]]; at[i] is its position in the text.
+    """
+    ids, starts = text
+    a, b, key = piece[0], piece[1], np.uint64(piece[2])
+    widest, dynamic = settings[0], settings[1]
+    # A full window on each side of the piece.
+    words, at = np.empty(b - a + 2 * widest, np.int32), np.empty(b - a + 2 * widest, np.int64)
+    left, right = np.zeros(len(words), np.int32), np.zeros(len(words), np.int32)
+    # "right": of empty lines at the same position the last one counts.
+    line = np.searchsorted(starts, a, side="right") - 1
+    begin, i = widest, a - 1
+    # Words before the piece in the same line, from right to left, up to the widest window.
+    while begin > 0 and i >= starts[line]:
+        if stays(random_bits(key, np.uint64(i)), keep[ids[i]]):
+            begin -= 1
+            words[begin], at[begin] = ids[i], i
+        i -= 1
+    n, i, last = widest, a, widest
+    while i < b:
+        end = starts[line + 1]
+        centre = n
+        for i in range(i, min(end, b)):  # noqa: B020 (continues where the last line ended)
+            # One number per word: the upper half decides whether it stays, the lower one its width.
+            bits = random_bits(key, np.uint64(i))
+            if stays(bits, keep[ids[i]]):
+                words[n], at[n] = ids[i], i
+                right[n] = 1 + below(bits, widest) if dynamic else widest
+                n += 1
+        i, last = min(end, b), n
+        # Words that stay after the piece's end, up to the end of the line or of the window.
+        after = b
+        while after < end and n < last + widest:
+            if stays(random_bits(key, np.uint64(after)), keep[ids[after]]):
+                words[n], at[n] = ids[after], after
+                n += 1
+            after += 1
+        for k in range(centre, last):
+            # Widths were drawn before the ends of the line were known: cut to it now.
+            width = right[k]
+            left[k], right[k] = min(width, k - begin), min(width, n - 1 - k)
+        begin, line = n, line + 1
+    return words, at, left, right, widest, last
+
+
+def windows_in_numpy(
+    text: tuple[Any, Ints], piece: tuple[int, int, int], settings: tuple[int, bool], keep: NDArray[np.uint32]
+) -> tuple[NDArray[np.int32], Ints, Ints, Ints, int, int]:
+    """Return (words, at, left, right, first, last) for (ids, starts), (a, b, key) and (window, dynamic).
+
+    All are as ``windows`` has them, but that words, at, left and right have no items that are not used.
+    """
+    (ids, starts), (a, b, key), (widest, dynamic) = text, piece, settings
+
+    def bits(at: Ints) -> NDArray[np.uint64]:
+        # The same random numbers as the loop: results are equal.
+        return np.asarray(array_bits(np.uint64(key), at.astype(np.uint64)))
+
+    def kept(begin: int, end: int) -> Ints:
+        at: Ints = np.arange(begin, end)
+        return np.asarray(at[_stays(bits(at), keep[ids[begin:end]])])
+
+    # Start of the piece's first line, and end of its last one.
+    begin = int(starts[np.searchsorted(starts, a, side="right") - 1]) if a < b else a
+    end = int(starts[np.searchsorted(starts, b, side="left")]) if a < b else b
+    before = after = np.empty(0, np.int64)
+    # Neighbours of the piece are looked for in growing steps: a line may be very long.
+    low, high, step = a, b, 4 * widest
+    while len(before) < widest and begin < low:
+        before, low, step = np.concatenate([kept(max(begin, low - step), low), before]), low - step, 2 * step
+    step = 4 * widest
+    while len(after) < widest and high < end:
+        after, high, step = np.concatenate([after, kept(high, min(high + step, end))]), high + step, 2 * step
+    before, own = before[-widest:], kept(a, b)
+    at = np.concatenate([before, own, after[:widest]])  # positions of kept words, (n,)
+    line = np.searchsorted(starts, at, side="right")
+    places = np.arange(len(at))
+    width = 1 + _below(bits(at), widest) if dynamic else np.full(len(at), widest)
+    # Kept words are sorted by line: searchsorted gives the first and the last of each line.
+    left = np.minimum(width, places - np.searchsorted(line, line, side="left"))
+    right = np.minimum(width, np.searchsorted(line, line, side="right") - 1 - places)
+    return ids[at].astype(np.int32), at, left, right, len(before), len(before) + len(own)

@@ -1,136 +1,75 @@
-"""Skip-gram with negative sampling (Mikolov et al. 2013): a centre's input row against the output rows around it.
+"""Skip-gram: a centre's input row against the output rows around it.
 
-For a centre x and a word o of its window the loss is -log σ(o·x) - Σ_k log σ(-n_k·x) over ``negative`` words n drawn
-by count ** power. ``_exact`` draws anew for every pair, as gensim does; a drawn word that is o itself counts for
-nothing there. In ``_shared`` ``BLOCK`` centres share ``SHARED`` drawn words, and each of these counts
-m negative / SHARED in a window of m words: the same in expectation, with the rows at hand instead of somewhere in
-memory. There the drawn rows are read once and moved once a block.
+``pairs`` and ``pairs_with_paths`` train pair by pair (``outputs``), and draw anew for every pair, as gensim does. In
+``shared`` ``BLOCK`` centres share ``SHARED`` drawn words, and each of these counts m negative / SHARED in a window of m
+words: the same in expectation, with the rows at hand instead of somewhere in memory. There the drawn rows are read once
+and moved once a block.
+
+Loops take (weights, text, piece, settings, tables), as ``word2vec`` has them. Each is two functions: the outer one
+makes all arrays, since the inner one counts no references and so cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from attnkit.kernels.inputs import MINUS_ONE, ONE, aligned_rows, load_input, prefetch_input, store_input
 from attnkit.kernels.jit import inline, no_refcount
 from attnkit.kernels.logistic import slopes, slopes32
-from attnkit.kernels.sampling import drawn, number
-from attnkit.kernels.subword import load_input, prefetch_input, store_input
+from attnkit.kernels.outputs import add_nll, draw_negatives, learning_rate, noise_key, prefetch_outputs, train_outputs
+from attnkit.kernels.sampling import drawn, random_bits, windows
 from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
-from attnkit.kernels.windows import windows
-
-if TYPE_CHECKING:
-    from attnkit.kernels.word2vec import LoopSpec
 
 # Letters: V words, P floats of a padded row, m words of a window. Addresses are bytes.
 BLOCK = 16
 """Centres that share noise words, at most."""
 SHARED = 32
 """Noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality."""
-NOISE = np.uint64(0x6E6F697365)
-"""Key of the stream that draws negatives, apart from that of window sizes."""
-FARTHEST = np.float32(6.0)
-"""Scores at least this far from 0 have no gradient, as in gensim."""
-_ALL = np.float32(np.inf)
-_ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
-_TINY = 1e-50
-
-
-def loop(recipe: LoopSpec) -> Callable[..., Any]:
-    """Return the loop of a recipe."""
-    return _exact if recipe.exact else _shared
+_NO_LIMIT = np.float32(np.inf)
 
 
 @inline
-def scratch(n: Any, width: Any) -> Any:
-    """Return zeros (n, width), each row at a multiple of 64 bytes."""
-    raw = np.zeros(n * width + 16, np.float32)
-    # Vectors are loaded aligned; numpy promises 16 bytes only.
-    skip = (-raw.ctypes.data % 64) // 4
-    return raw[skip : skip + n * width].reshape(n, width)
-
-
-@inline
-def add_nll(costs: Any, j: Any, chance: Any) -> Any:
-    """Add -log chance to costs[j]; costs[j, 1] gathers a product so that few logarithms are taken."""
-    costs[j, 1] *= chance
-    # Not "<=": NaN takes this branch as well, so that a diverged loss is seen.
-    if not costs[j, 1] > _TINY:
-        costs[j, 0] -= np.log(costs[j, 1])
-        costs[j, 1] = 1.0
-
-
-@inline
-def context(words: Any, i: Any, reach: Any, rows: Any) -> Any:
-    """Write the words of a window into ``rows`` and return how many they are."""
-    n = np.uint64(0)
-    for j in range(i - reach[0], i + 1 + reach[1]):
-        if j != i:
-            rows[n] = item(words, j)
-            n += np.uint64(1)
-    return reach[0] + reach[1]
-
-
-@inline
-def alpha_at(work: Any, position: Any) -> Any:
-    """Return the learning rate at a position of the piece."""
-    # Linear from work[3] to work[4] between positions work[0] and work[1].
-    return np.float32(work[3] + (work[4] - work[3]) * np.float32((position - work[0]) / (work[1] - work[0])))
-
-
-@inline
-def block_length(knobs: Any) -> Any:
+def block_length(settings: Any) -> Any:
     """Return how many centres share drawn words: fewer than ``BLOCK`` where windows are wide or negatives many.
 
     The rows of drawn words stand still until the block's end, so that what they are moved by then must not be too much.
     """
-    # Expected negatives per centre: a random window (knobs[1]) is half as wide on average.
-    usual = (knobs[0] + 1 if knobs[1] else 2 * knobs[0]) * knobs[2]
+    # Expected negatives per centre: a random window (settings[1]) is half as wide on average.
+    usual = (settings[0] + 1 if settings[1] else 2 * settings[0]) * settings[2]
     return max(1, min(BLOCK, BLOCK * SHARED // max(usual, 1)))
 
 
-@inline
-def _draw(key: Any, tables: Any, chosen: Any, outputs: Any, lanes: Any) -> Any:
-    """Draw words chosen[1]..chosen[2] under a key into the list chosen[0], and ask for their rows."""
-    for k in range(chosen[1], chosen[2]):
-        row = drawn(number(key, np.uint64(k - chosen[1])), tables[1], tables[2])
-        chosen[0][np.uint64(k)] = row
-        prefetch(lanes, outputs + row * (64 * len(lanes)))
-
-
-def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
-    window, size = knobs[0], 64 * len(weights[2])
-    found = windows(text, work, knobs, tables[0])
+def shared(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    window, negative, size = settings[0], settings[2], 64 * len(weights[2])
+    found = windows(text, piece, settings, tables[0])
     rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 2, 2))
-    # Copies of the noise rows, of the block's inputs, and room for an error and a mean.
-    pool = scratch(SHARED + BLOCK + 3, size // 4), scratch(BLOCK, SHARED), scratch(1, 2 * window + 16)
+    # Copies of the noise rows and of the block's inputs, an error, and two rows for a mean.
+    copies = aligned_rows(SHARED + BLOCK + 3, size // 4)
+    buffers = copies, aligned_rows(BLOCK, SHARED), aligned_rows(1, 2 * window + 16), rows, costs
     costs[:, 0] = 0.0
-    n_terms = _train_shared(weights, (work, knobs, found), tables, (pool, rows, costs))
+    n_terms = _train_shared(weights, found, (piece, settings), tables, buffers)
     loss = costs[-1, 0] - np.log(costs[-1, 1])
     # Noise terms are summed by window width m, since each counts m * negative / SHARED.
     for m in range(len(costs) - 1):
-        loss += (costs[m, 0] - np.log(costs[m, 1])) * m * knobs[2] / SHARED
-    return loss, n_terms * (1 + knobs[2]), found[5] - found[4]
+        loss += (costs[m, 0] - np.log(costs[m, 1])) * m * negative / SHARED
+    return loss, n_terms * (1 + negative), found[5] - found[4]
 
 
 @no_refcount
-def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
-    inputs, outputs, lanes = weights
-    work, knobs, (words, at, left, right, begin, end) = given
-    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
-    pool, rows, costs = room
-    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    # Layout of the pool: SHARED noise rows, BLOCK inputs, an error row, two rows for a mean.
-    copies, steps_of, near = pool[0].ctypes.data, pool[1].ctypes.data, pool[2][0]
+def _train_shared(weights: Any, found: Any, job: Any, tables: Any, buffers: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, begin, end), (piece, settings) = weights, found, job
+    pool, all_steps, scores, rows, costs = buffers
+    # Raw addresses: numba would check bounds and count references.
+    window, size, x_of, o_of = settings[0], 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
+    copies, steps_of, near = pool.ctypes.data, all_steps.ctypes.data, scores[0]
     centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
     near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
     # Each shared word counts as negative / SHARED of a drawn one.
-    n_terms, share, now = 0, np.float32(negative / SHARED), 0
-    length = block_length(knobs)
+    n_terms, share, now, length = 0, np.float32(settings[2] / SHARED), 0, block_length(settings)
     if begin < end:
-        _draw(number(key, np.uint64(at[begin])), tables, (chosen, 0, SHARED), o_of, lanes)
+        draw_negatives(lanes, o_of, noise_key(piece, at[begin]), tables, chosen, (0, SHARED))
     for block in range(begin, end, length):
         last = min(block + length, end)
         for k in range(SHARED):
@@ -138,7 +77,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         # Two halves take turns: one is in use while the next block's rows are prefetched.
         later = SHARED - now
         for k in range(SHARED if last < end else 0):
-            bits = number(number(key, np.uint64(item(at, last))), np.uint64(k))
+            bits = random_bits(noise_key(piece, item(at, last)), np.uint64(k))
             chosen[np.uint64(later + k)] = drawn(bits, tables[1], tables[2])
         for i in range(block, last):
             for k in range((i - block) * SHARED // length, (i - block + 1) * SHARED // length if last < end else 0):
@@ -147,9 +86,11 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
                 prefetch_input(lanes, x_of, item(words, i + 1), tables)
             if i + window + 1 < end:
                 prefetch(lanes, o_of + size * item(words, i + window + 1))
-            m = context(words, i, (item(left, i), item(right, i)), rows)
+            m, n_before = item(left, i) + item(right, i), item(left, i)
+            for k in range(m):
+                rows[np.uint64(k)] = item(words, i - n_before + k + (k >= n_before))
             # The learning rate falls within a piece.
-            word, alpha = item(words, i), alpha_at(work, item(at, i))
+            word, alpha = item(words, i), learning_rate(piece, item(at, i))
             x = load_input(lanes, x_of, word, tables, error + size)
             x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
             n_terms += m
@@ -158,82 +99,69 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             clear(lanes, error)
             for k in range(0, SHARED, 16):
                 dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
-            add_nll(costs, np.uint64(m), slopes32(steps, _MINUS, alpha * share * np.float32(m)))
+            add_nll(costs, np.uint64(m), slopes32(steps, MINUS_ONE, alpha * share * np.float32(m)))
             weigh(lanes, copies, SHARED, (steps, 4), error)
             # The window's own words, exactly.
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
-                add_nll(costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
+                add_nll(
+                    costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), ONE, alpha, _NO_LIMIT)
+                )
             update(lanes, o_of, rows, m, (x_kept, error), near)
-            add_to_row(lanes, x, _ONE, error)
+            add_to_row(lanes, x, ONE, error)
             store_input(lanes, x_of, word, tables, error + size)
         for k in range(SHARED):
-            # One read and one write per noise row and block: the gain over _exact.
+            # One read and one write per noise row and block: the gain over ``pairs``.
             weigh(lanes, centres, last - block, (steps_of + 4 * k, 4 * SHARED), o_of + size * item(chosen, now + k))
         now = SHARED - now
     return n_terms
 
 
-def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
-    window, negative, size = knobs[0], knobs[2], 64 * len(weights[2])
-    found = windows(text, work, knobs, tables[0])
-    rows = (
-        np.empty(2 * window + 4, np.int64),
-        np.empty(negative + 5, np.int64),
-        np.empty(4 * window * negative, np.int64),
-    )
-    pool, costs = (scratch(3, size // 4), scratch(1, negative + 32)), np.ones((1, 2))
+def pairs(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    negatives = np.empty(4 * settings[0] * settings[2], np.int64)
+    return _train(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, negatives)
+
+
+def pairs_with_paths(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    return _train(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, None)
+
+
+@inline
+def _train(weights: Any, found: Any, job: Any, tables: Any, negatives: Any) -> Any:
+    # An error, and two rows for a mean; room for 16 nodes of a path, or for all negatives of a word.
+    pool, scores = aligned_rows(3, 16 * len(weights[2])), aligned_rows(1, job[1][2] + 32)
+    rows, costs = np.zeros(job[1][2] + 20, np.int64), np.ones((1, 2))
     costs[0, 0] = 0.0
-    n_terms = _train_exact(weights, (work, knobs, found), tables, (pool, rows, costs))
+    n_terms = _train_pairs(weights, found, job, (tables, pool, rows, scores[0], costs), negatives)
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
 @no_refcount
-def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
-    inputs, outputs, lanes = weights
-    work, knobs, (words, at, left, right, begin, end) = given
-    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
-    pool, (rows, some, chosen), costs = room
-    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    error, steps = pool[0].ctypes.data, pool[1][0]
-    steps_of, many = steps.ctypes.data, 2 * window * negative
-    n_terms, now = 0, 0
+def _train_pairs(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, begin, end), (piece, settings) = weights, found, job
+    tables, pool, rows, scores, costs = buffers
+    window, negative, x_of, o_of = settings[0], settings[2], inputs.ctypes.data, outputs.ctypes.data
+    error, mean = pool.ctypes.data, pool.ctypes.data + 64 * len(lanes)
+    n_terms, now, half = 0, 0, 2 * window * negative
     for i in range(begin - 1, end):
         # Two halves: negatives of this centre, and those drawn ahead for the next.
-        now = many - now
+        now = half - now
         if i + 1 < end:
             prefetch_input(lanes, x_of, item(words, i + 1), tables)
-            n_next = (item(left, i + 1) + item(right, i + 1)) * negative
-            place = (chosen, many - now, many - now + n_next)
-            _draw(number(key, np.uint64(item(at, i + 1))), tables, place, o_of, lanes)
+            span = (half - now, half - now + (item(left, i + 1) + item(right, i + 1)) * negative)
+            draw_negatives(lanes, o_of, noise_key(piece, item(at, i + 1)), tables, negatives, span)
         if i < begin:
             continue
         if i + window + 1 < end:
-            prefetch(lanes, o_of + size * item(words, i + window + 1))
-        m = context(words, i, (item(left, i), item(right, i)), rows)
-        centre, alpha = item(words, i), alpha_at(work, item(at, i))
-        x = load_input(lanes, x_of, centre, tables, error + size)
-        for j in range(m):
-            n = _others(item(rows, j), (chosen, now + j * negative, now + (j + 1) * negative), some)
-            n_terms += n
-            dots(lanes, o_of, some, n, x, steps)
-            steps[0] = -steps[0]  # so that all are of one kind
-            for k in range(0, n, 16):
-                add_nll(costs, np.uint64(0), slopes(steps_of + 4 * k, min(16, n - k), _MINUS, alpha, FARTHEST))
-            steps[0] = -steps[0]
-            clear(lanes, error)
-            update(lanes, o_of, some, n, (x, error), steps)
-            add_to_row(lanes, x, _ONE, error)
-        store_input(lanes, x_of, centre, tables, error + size)
+            prefetch_outputs(lanes, o_of, item(words, i + window + 1), tables, negatives)
+        centre = item(words, i)
+        # The centre's input serves its whole window and is written back once.
+        x = load_input(lanes, x_of, centre, tables, mean)
+        step, first = (x, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs), now
+        for j in range(i - item(left, i), i + item(right, i) + 1):
+            if j != i:
+                n_terms += train_outputs(lanes, o_of, item(words, j), negatives, (first, first + negative), step)
+                add_to_row(lanes, x, ONE, error)
+                first += negative
+        store_input(lanes, x_of, centre, tables, mean)
     return n_terms
-
-
-@inline
-def _others(word: Any, chosen: Any, rows: Any) -> Any:
-    """Write a word and those of the drawn ones that are not it into ``rows``, and return how many they are."""
-    rows[0], n = word, np.uint64(1)
-    for k in range(chosen[1], chosen[2]):
-        # Written always, counted only if it differs: cheaper than a branch.
-        rows[n] = item(chosen[0], k)
-        n += np.uint64(item(chosen[0], k) != word)
-    return np.int64(n)

@@ -6,9 +6,8 @@ Letters: V words, D dim, P = D rounded up to a multiple of 16, N ids of the enco
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import compile_cached
+from attnkit.kernels.jit import compiled, read_only
 
 LANES = 16
 """Floats per vector register; rows are padded to a multiple."""
@@ -50,7 +49,7 @@ class LoopSpec:
 
     @property
     def kind(self) -> LoopSpec:
-        """The plainest recipe that the same compiled loop runs by."""
+        """The plainest spec that the same compiled loop runs by."""
         sampled = self.output == "negative"
         return LoopSpec(
             method=self.method,
@@ -88,10 +87,14 @@ class Text:
     starts: NDArray[np.int64]
     """(L + 1,): where each line begins, and the end."""
 
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return both, read-only."""
+        return read_only(self.ids), read_only(self.starts)
+
 
 @dataclass(frozen=True)
 class LookupTables:
-    """Tables indexed by word; those that a recipe does not need are empty."""
+    """Tables indexed by word; those that a spec does not need are empty."""
 
     # Subsampling.
     keep: NDArray[np.uint32]
@@ -112,16 +115,8 @@ class LookupTables:
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return all of them, read-only, in the order in which loops take them."""
-        # Order as in STARTS and ROWS of ``subword`` and the indices of the loops.
-        given = (self.keep, self.prob, self.alias, self.path_starts, self.nodes, self.codes)
-        return tuple(_read_only(array) for array in (*given, self.subword_starts, self.subword_rows))
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    # Plain and read-only, also for a memory map: numba compiles per type, and these are part of it.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
+        # The order is that of the fields, on which STARTS and ROWS of ``inputs`` and the indices in ``outputs`` depend.
+        return tuple(read_only(getattr(self, table.name)) for table in fields(self))
 
 
 @dataclass(frozen=True)
@@ -136,23 +131,21 @@ class PieceStats:
     """Words that stayed."""
 
 
-class Loops:
-    """The compiled loop of a recipe. Many threads may run it at once on the same weights; it holds no lock of Python's.
+class CompiledBackend:
+    """The compiled loop of a spec. Many threads may run it at once on the same weights; it holds no lock of Python's.
 
-    A loop is a function of (weights, text, work, knobs, tables), each a tuple: (inputs, outputs, lanes), whose
-    ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (a, b, key, first alpha,
-    last alpha); (window, dynamic, negative, mean); and ``Tables.arrays``. It returns (loss, terms, words).
+    A loop is a function of (weights, text, piece, settings, tables), each a tuple: (inputs, outputs, lanes), whose
+    ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (begin, end, key, first
+    alpha, last alpha); (window, dynamic, negative, mean); ``LookupTables.arrays``. It returns (loss, terms, words).
     """
 
-    def __init__(self, recipe: LoopSpec, tables: LookupTables, ids: Any = np.uint32) -> None:
-        """Load or compile the loop, for texts whose ids are of one type. Needs numba (``compiled.has_numba``)."""
-        self.recipe = recipe
+    def __init__(self, spec: LoopSpec, tables: LookupTables, ids: Any = np.uint32) -> None:
+        """Load or compile the loop, for texts whose ids are of one type. Needs numba (``jit.has_numba``)."""
         self._tables = tables.arrays()
-        knobs = (recipe.window, recipe.dynamic_window, recipe.negative, recipe.context == "mean")
-        self._knobs = tuple(int(knob) for knob in knobs)
+        self._settings = (spec.window, int(spec.dynamic_window), spec.negative, int(spec.context == "mean"))
         # The length of a tuple is part of its type: so numba compiles for one width.
-        self._lanes = (np.float32(0.0),) * (recipe.width // LANES)
-        self._loop = _compiled(recipe.kind, np.dtype(ids).name)
+        self._lanes = (np.float32(0.0),) * (spec.width // LANES)
+        self._loop = compiled_loop(json.dumps(asdict(spec.kind)), np.dtype(ids).name)
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
@@ -162,42 +155,30 @@ class Loops:
         ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
         decides all that is random. The learning rate falls from alphas[0] to alphas[1] over the piece.
         """
-        # Tuples of plain arrays and numbers: what numba takes without boxing.
-        matrices = (weights.inputs, weights.outputs, self._lanes)
-        work = _work((*span, key), alphas)
-        loss, terms, words = self._loop(matrices, _arrays(text), work, self._knobs, self._tables)
+        matrices, piece = (weights.inputs, weights.outputs, self._lanes), _piece(span, key, alphas)
+        loss, terms, words = self._loop(matrices, text.arrays(), piece, self._settings, self._tables)
         return PieceStats(float(loss), int(terms), int(words))
 
 
-def _work(span: tuple[int, int, int], alphas: tuple[float, float]) -> tuple[Any, ...]:
-    return np.int64(span[0]), np.int64(span[1]), np.uint64(span[2]), np.float32(alphas[0]), np.float32(alphas[1])
-
-
-def _arrays(text: Text) -> tuple[NDArray[Any], ...]:
-    return _read_only(text.ids), _read_only(text.starts)
+def _piece(span: tuple[int, int], key: int, alphas: tuple[float, float]) -> tuple[Any, ...]:
+    # Tuples of plain arrays and numbers: what numba takes without boxing.
+    return np.int64(span[0]), np.int64(span[1]), np.uint64(key), np.float32(alphas[0]), np.float32(alphas[1])
 
 
 @cache
-def _compiled(kind: LoopSpec, ids: str) -> Callable[..., Any]:
-    """Return the loop of all recipes of a kind, for ids of one type; loaded once a process."""
-    # Arguments of the right types; their content does not matter.
-    empty = Text(np.empty(0, ids), np.zeros(1, np.int64))
-    matrices = rows(1, kind.width), rows(1, kind.width), (np.float32(0.0),) * (kind.width // LANES)
-    tables = LookupTables(np.empty(0, np.uint32)).arrays()
-    given = matrices, _arrays(empty), _work((0, 0, 0), (0.0, 0.0)), (0, 0, 0, 0), tables
-    return compile_cached(loop_of(kind), given, ["attnkit.kernels.word2vec", json.dumps(asdict(kind)), ids])
-
-
-def loop_of(recipe: LoopSpec) -> Callable[..., Any]:
-    """Return the loop that a recipe asks for, not compiled yet."""
-    name = "cbow" if recipe.method == "cbow" else "skip_gram"
-    if recipe.output == "hierarchical":
-        name = "hierarchical"
+def compiled_loop(kind: str, ids: str) -> Callable[..., Any]:
+    """Return the loop of all specs of a kind (JSON), for ids of one type; loaded once per process."""
+    spec = LoopSpec(**json.loads(kind))
     # Imported on first use: only the loop that is compiled.
-    module = import_module(f"attnkit.kernels.{name}")
-    found: Callable[..., Any] = module.loop(recipe)
-    return found
-
-
-if __name__ == "__main__":  # the child process of compiled.fast
-    _compiled(LoopSpec(**json.loads(sys.argv[1])), sys.argv[2])
+    module = import_module(f"attnkit.kernels.{'cbow' if spec.method == 'cbow' else 'skip_gram'}")
+    name = {"cbow": "bags", "skip-gram": "pairs" if spec.exact else "shared"}[spec.method]
+    if spec.output == "hierarchical":
+        name = {"cbow": "bags_with_paths", "skip-gram": "pairs_with_paths"}[spec.method]
+    elif spec.subwords:
+        name = "bags_of_subwords"
+    # Arguments of the right types; their content does not matter.
+    text, tables = Text(np.empty(0, ids), np.zeros(1, np.int64)), LookupTables(np.empty(0, np.uint32))
+    matrices = rows(1, spec.width), rows(1, spec.width), (np.float32(0.0),) * (spec.width // LANES)
+    arguments = matrices, text.arrays(), _piece((0, 0), 0, (0.0, 0.0)), (0, 0, 0, 0), tables.arrays()
+    loop: Callable[..., Any] = compiled(getattr(module, name), arguments, (__name__, "compiled_loop", kind, ids))
+    return loop

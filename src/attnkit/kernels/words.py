@@ -1,71 +1,42 @@
 r"""Bytes of text to numbers of words, block by block: each word that differs from all before gets the next number.
 
 Words are what ``str.split`` finds, lines end at ``\n`` alone. Compiled where numba is installed, else in plain Python;
-both give the same. What is held grows with the distinct words alone, however long a line or a word is. Knows no files.
+both give the same. What is held grows with the distinct words alone, however long a line or a word is.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from typing import Protocol
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.word_table import (
-    LINE_END,
-    MAX_WORD_BYTES,
-    TOO_LONG,
-    CompiledNumberer,
-    NoTextError,
-    Numbers,
-    compiled_loops,
-)
+from attnkit.kernels.jit import compiled
 
-__all__ = ["LINE_END", "MAX_WORD_BYTES", "TOO_LONG", "NoTextError", "Numberer", "Numbers", "PlainNumberer", "fastest"]
+LINE_END = -1
+"""Stands among the numbers where a line ends."""
+TOO_LONG = -2
+"""Number of words longer than ``MAX_WORD_BYTES``."""
+MAX_WORD_BYTES = 1000
+
+Numbers = NDArray[np.int32]
 
 
-class Numberer(Protocol):
-    """What turns blocks of text into numbers and remembers the words."""
+class NoTextError(ValueError):
+    """A byte that is not UTF-8, and its place in the block: below 0 where a block before has begun the character."""
 
-    def feed(self, block: bytes) -> Numbers:
-        """Return the numbers of the words that end in this block, and ``LINE_END`` for each end of a line.
-
-        A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
-
-        Raises:
-            NoTextError: A byte is not UTF-8.
-        """
-        ...
-
-    def words(self, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the words of some numbers."""
-        ...
-
-    def settle(self) -> Numbers | None:
-        """Return what each number represents from now on, if some turned out to be the same lower-cased word."""
-        ...
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """How often each word has come."""
-        ...
-
-    @property
-    def first(self) -> NDArray[np.int64]:
-        """The place of each word in the order in which they first came."""
-        ...
-
-
-def fastest(lower: bool = False) -> Numberer:
-    """Return what numbers words, lower-cased or as they are: compiled if numba is there, else in plain Python."""
-    loops = compiled_loops()
-    return PlainNumberer(lower) if loops is None else CompiledNumberer(lower, *loops)
+    def __init__(self, at: int, byte: int) -> None:
+        super().__init__(f"byte {at}")
+        self.at = at
+        self.byte = byte
 
 
 class PlainNumberer:
-    """Numbers words by a dictionary."""
+    """Numbers words by a dictionary and remembers them."""
 
     def __init__(self, lower: bool = False) -> None:
         self._lower = lower
@@ -75,10 +46,17 @@ class PlainNumberer:
         self._skips = False
         self._numbers: dict[str, int] = {}
         self._as_read: dict[str, int] = {}
-        self._counts: list[int] = []
+        self.counts = np.empty(0, np.int64)
+        """How often each word has come."""
 
     def feed(self, block: bytes) -> Numbers:
-        """Return the numbers of the words that end in this block."""
+        """Return the numbers of the words that end in this block, and ``LINE_END`` for each end of a line.
+
+        A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
+
+        Raises:
+            NoTextError: A byte is not UTF-8.
+        """
         # Bytes of a character that the last block cut off: an error may lie in them, before this block.
         pending = len(self._decoder.getstate()[0])
         try:
@@ -108,9 +86,9 @@ class PlainNumberer:
         if len(self._rest.encode()) > MAX_WORD_BYTES:
             self._rest, self._skips = "", True
         # LINE_END and TOO_LONG are below 0.
-        found, times = np.unique(numbers[numbers >= 0], return_counts=True)
-        for word, n in zip(found.tolist(), times.tolist(), strict=True):
-            self._counts[word] += n
+        counts = np.bincount(numbers[numbers >= 0], minlength=len(self._numbers))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
         return numbers
 
     def _number(self, word: str) -> int:
@@ -121,10 +99,7 @@ class PlainNumberer:
         known = word.lower() if self._lower else word
         if len(known) > MAX_WORD_BYTES // 4 and len(known.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
-        number = self._numbers.setdefault(known, len(self._numbers) + 1)
-        if number > len(self._counts):
-            self._counts.append(0)
-        self._as_read[word] = number
+        number = self._as_read[word] = self._numbers.setdefault(known, len(self._numbers) + 1)
         return number
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
@@ -133,15 +108,284 @@ class PlainNumberer:
         names = list(self._numbers)
         return [names[number] for number in numbers.tolist()]
 
-    def settle(self) -> None:
-        """Return None: words are lower-cased before they are numbered."""
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """How often each word has come."""
-        return np.array(self._counts, np.int64)
+    def settle(self) -> Numbers | None:
+        """Return what each number represents from now on, if some turned out to be the same lower-cased word."""
+        return None  # words are lower-cased before they are numbered
 
     @property
     def first(self) -> NDArray[np.int64]:
         """The place of each word in the order in which they first came."""
-        return np.arange(len(self._counts))
+        return np.arange(len(self.counts))
+
+
+# --- compiled: a hash table with the bytes of every word
+
+
+CHARACTER, SPACE, LINE, WRONG, INSIDE = range(5)
+"""States after a byte: a character of a word, white space, a line end, an error in UTF-8, inside of a character."""
+
+
+@cache
+def byte_steps() -> NDArray[np.uint8]:
+    """Return (states, 256), the state that a byte leads to; white space is what ``str.isspace`` says.
+
+    A state beyond ``INSIDE`` is the bytes of a character so far, which decide what may follow.
+    """
+    # All of Unicode's white space lies below U+3001.
+    spaces = {character.encode() for code in range(0x3001) if (character := chr(code)).isspace()}
+    # Row 0 is between characters; others are within one.
+    steps = np.full((64, 256), WRONG, np.uint8)
+    known: dict[tuple[bytes, ...], int] = {}
+
+    def spread(row: int, begun: bytes) -> None:
+        for byte in range(256):
+            raw = begun + bytes([byte])
+            if (n_missing := _missing(raw)) == 0:
+                steps[row, byte] = (LINE if raw == b"\n" else SPACE) if raw in spaces else CHARACTER
+            elif n_missing is not None:
+                ahead = sorted(space[len(raw) :] for space in spaces if space.startswith(raw))
+                rule = raw[:1] if len(raw) == 1 and raw[0] in (0xE0, 0xED, 0xF0, 0xF4) else b""
+                key = (bytes([n_missing]), rule, *ahead)
+                if key not in known:
+                    known[key] = INSIDE + len(known)
+                    spread(known[key], raw)
+                steps[row, byte] = known[key]
+
+    spread(0, b"")
+    return steps[: INSIDE + len(known)]
+
+
+def _missing(raw: bytes) -> int | None:
+    """Return how many bytes a character lacks that starts with these; None where none does."""
+    for n_more in range(4):
+        for filler in (b"\x80", b"\xbf", b"\x90", b"\x8f"):
+            try:
+                if len((raw + filler * n_more).decode()) == 1:
+                    return n_more
+            except UnicodeDecodeError:
+                continue
+    return None
+
+
+def _cut_words(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
+    """Fill ``spans`` with begin and end of each word, or with -1 for the end of a line, -2 for too long a word.
+
+    Keeps in ``at``: where what is left over begins, whether it is the end of a word that is too long already, and where
+    the character begins that is none (else -1). Returns the number of spans.
+    """
+    # state: of the UTF-8 automaton; begin: of the word; character: of the character.
+    n, state, i, character, begin, skips = 0, 0, 0, 0, 0, at[1]
+    at[2] = -1
+    while i < end:
+        # One table look-up per byte.
+        state = steps[state, data[i]]
+        i += 1
+        if state == 0:
+            character = i
+        elif state < 3:
+            if character > begin or skips:
+                spans[n, 0] = -2 if skips or character - begin > 1000 else begin
+                spans[n, 1] = character
+                n += 1
+                skips = 0
+            if state == 2:
+                spans[n, 0] = -1
+                n += 1
+            begin = character = i
+            state = 0
+        elif state == 3:
+            at[2] = character
+            break
+    # Too long already: its bytes are dropped block by block, so that memory stays bounded.
+    if character - begin > 1000:
+        skips = 1
+    at[0], at[1] = character if skips else begin, skips
+    return n
+
+
+def _number_words(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
+    """Number the words of spans, in ``out``, until the room is used up; return how many spans were done.
+
+    A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
+    from ``starts[k]`` on. The last of ``starts`` is how many words there are.
+    """
+    # arena holds the bytes of all words, end to end.
+    slots, starts, arena, counts = table
+    # Slots are a power of two: a mask replaces the remainder.
+    mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
+    number: Any = 0
+    for span in range(len(spans)):
+        begin, end, number = spans[span, 0], spans[span, 1], np.int64(spans[span, 0])
+        if begin >= 0:
+            # Checked before the word, whose length is at most MAX_WORD_BYTES.
+            if n == len(counts) or len(arena) - starts[n] < 1000:
+                starts[last] = n
+                return span
+            # FNV-1a, then a round of mixing: the upper half, which is kept, depends on every byte.
+            key = np.uint64(0xCBF29CE484222325)
+            for i in range(begin, end):
+                # ASCII only; other letters are lower-cased in ``settle``.
+                if lower and 65 <= data[i] <= 90:
+                    data[i] += np.uint8(32)
+                key = (key ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+            key = ((key ^ (key >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(32)
+            place, number = key & mask, np.int64(-1)
+            while slots[place] != 0 and number < 0:
+                if slots[place] >> np.uint64(32) == key:
+                    number = np.int64(slots[place] & np.uint64(0xFFFFFFFF)) - 1
+                    start, at = starts[number], np.int64(begin)
+                    # Equal halves of hashes are no proof: length and bytes are compared.
+                    if starts[number + 1] - start != end - begin:
+                        number = np.int64(-1)
+                    while number >= 0 and at < end:
+                        number = number if arena[start + at - begin] == data[at] else np.int64(-1)
+                        at += 1
+                place = (place + np.uint64(1)) & mask
+            if number < 0:
+                number = n
+                slots[place] = (key << np.uint64(32)) | np.uint64(n + 1)
+                arena[starts[n] : starts[n] + end - begin] = data[begin:end]
+                starts[n + 1] = starts[n] + end - begin
+                n += 1
+            counts[number] += 1
+        out[span] = number
+    starts[last] = n
+    return len(spans)
+
+
+def _move_slots(old: Any, new: Any) -> None:
+    """Put the entries of slots into others, of which there are more."""
+    mask = np.uint64(len(new) - 1)
+    for entry in old:
+        if entry != 0:
+            place = (entry >> np.uint64(32)) & mask
+            while new[place] != 0:
+                place = (place + np.uint64(1)) & mask
+            new[place] = entry
+
+
+@cache
+def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
+    """Return the three loops, None without numba."""
+    data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
+    slots, out, child = np.empty(1, np.uint64), np.empty(1, np.int32), (__name__, "compiled_loops")
+    cut = compiled(_cut_words, (np.empty((1, 1), np.uint8), data, 1, at, spans), child)
+    if cut is None:
+        return None
+    number = compiled(_number_words, (data, spans, True, (slots, at, data, at), out), child)
+    return cut, number, compiled(_move_slots, (slots, slots), child)
+
+
+class CompiledNumberer:
+    """Numbers words by a hash table with the bytes of every word: 20 to 50 bytes per word, and the word."""
+
+    def __init__(self, lower: bool, loops: tuple[Callable[..., Any], ...]) -> None:
+        self._lower = lower
+        self._cut, self._number, self._move = loops
+        self._steps = byte_steps()
+        self._data = np.empty(0, np.uint8)
+        self._at = np.zeros(3, np.int64)
+        self._n_rest = 0
+        self._slots = np.zeros(1 << 14, np.uint64)
+        # Three words per four slots at most, plus the end of the last word and the number of words.
+        self._starts = np.zeros((3 << 12) + 2, np.int64)
+        self._arena = np.empty(1 << 17, np.uint8)
+        self._counts = np.zeros(3 << 12, np.int64)
+        self._first: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def feed(self, block: bytes) -> Numbers:
+        """Return the numbers of the words that end in this block, as ``PlainNumberer`` does."""
+        # The rest of the last block lies in front.
+        end = self._n_rest + len(block)
+        if len(self._data) < end:
+            self._data = np.concatenate(
+                [self._data[: self._n_rest], np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)]
+            )
+        self._data[self._n_rest : end] = np.frombuffer(block, np.uint8)
+        # At most one span per byte.
+        spans = np.empty((end + 1, 2), np.int32)
+        n = self._cut(self._steps, self._data, end, self._at, spans)
+        # Position of the first byte that is not UTF-8.
+        if (bad := int(self._at[2])) >= 0:
+            raise NoTextError(bad - self._n_rest, int(self._data[bad]))
+        numbers, done = np.empty(n, np.int32), 0
+        while True:
+            table = (self._slots, self._starts, self._arena, self._counts)
+            done += self._number(self._data, spans[done:n], self._lower, table, numbers[done:])
+            if done == n:
+                break
+            self._grow()
+        rest = int(self._at[0])
+        # The cut-off word at the end of the block comes first in the next one; copy() since the two may overlap.
+        self._data[: end - rest] = self._data[rest:end].copy()
+        self._n_rest = end - rest
+        return numbers
+
+    def _grow(self) -> None:
+        """Make room for more words, and for their bytes."""
+        n, used = len(self), int(self._starts[len(self)])
+        if n == len(self._counts):
+            # Doubled: amortized constant time per word.
+            slots = np.zeros(2 * len(self._slots), np.uint64)
+            self._move(self._slots, slots)
+            starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)
+            starts[: n + 1], starts[-1], counts[:n] = self._starts[: n + 1], n, self._counts
+            self._slots, self._starts, self._counts = slots, starts, counts
+        else:
+            arena = np.empty(2 * len(self._arena), np.uint8)
+            arena[:used] = self._arena[:used]
+            self._arena = arena
+
+    def words(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the words of some numbers."""
+        starts, ends = self._starts[numbers].tolist(), self._starts[numbers + 1].tolist()
+        arena = self._arena.data
+        return [str(arena[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
+
+    def settle(self) -> Numbers | None:
+        """Lower-case what is not ASCII, which the loops leave; counts go over to the lower-cased words."""
+        n = len(self)
+        if not self._lower or not n:
+            return None
+        # Words with a byte outside of ASCII.
+        wide = np.flatnonzero(np.logical_or.reduceat(self._arena[: self._starts[n]] >= 128, self._starts[:n]))
+        names = zip(wide.tolist(), self.words(wide), strict=True)
+        pairs = [(number, low) for number, word in names if (low := word.lower()) != word]
+        if not pairs:
+            return None
+        changed, before = np.array([number for number, _ in pairs]), self._counts[:n].copy()
+        blocks = ("".join(f"{low} " for _, low in pairs[i : i + 4096]) for i in range(0, len(pairs), 4096))
+        # The lower-cased words go through the same table, in blocks of bounded size.
+        targets = np.concatenate([self.feed(block.encode()) for block in blocks])
+        self._counts[:n] = before
+        self._counts[n:] = 0
+        self._counts[changed] = 0
+        fit = targets >= 0
+        np.add.at(self._counts, targets[fit], before[changed[fit]])
+        self._first, same = np.arange(len(self)), np.arange(len(self), dtype=np.int32)
+        # A word came first where any of its spellings did.
+        np.minimum.at(self._first, targets[fit], changed[fit])
+        same[changed] = targets
+        return same
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each word has come."""
+        return self._counts[: len(self)]
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The place of each word in the order in which they first came."""
+        return np.arange(len(self)) if self._first is None else self._first
+
+
+Numberer: TypeAlias = PlainNumberer | CompiledNumberer
+
+
+def fastest(lower: bool = False) -> Numberer:
+    """Return what numbers words, lower-cased or as they are: compiled if numba is there, else in plain Python."""
+    loops = compiled_loops()
+    return PlainNumberer(lower) if loops is None else CompiledNumberer(lower, loops)

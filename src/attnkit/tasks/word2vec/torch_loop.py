@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnkit.data.words import Encoded
-from attnkit.kernels.sampling import key_of
-from attnkit.kernels.windows import windows_in_numpy
+from attnkit.kernels.sampling import key_of, windows_in_numpy
 from attnkit.kernels.word2vec import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2VecModel, scores
 from attnkit.runtime.devices import choose_device, set_threads
@@ -181,7 +180,7 @@ overshoot until nothing is a number."""
 
 
 class TorchLoops:
-    """Trains on pieces of text as ``kernels.word2vec.Loops`` does."""
+    """Trains on pieces of text as ``kernels.word2vec.CompiledBackend`` does."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
         """Prepare what is looked up by word. Raises ``UsageError`` where the device cannot be had."""

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from attnkit.data.cooccurrence import count_pairs
 from attnkit.data.words import Encoded
 from attnkit.errors import UsageError
-from attnkit.kernels.glove import GloveSettings, Parameters, compiled_way, train_pairs
+from attnkit.kernels.glove import GloveSettings, Parameters, compiled_loop, train_pairs
 from attnkit.kernels.jit import has_numba
 from attnkit.kernels.sampling import key_of
-from attnkit.kernels.word2vec import Loops, LoopSpec, PieceStats, Text, Weights
+from attnkit.kernels.word2vec import CompiledBackend, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, draw, lookup_tables, shapes
 
@@ -90,7 +90,7 @@ class TextWorkload:
         """Of an epoch."""
         self._config = config
         self._text = Text(store.ids, store.offsets)
-        self._loops: Loops | TorchLoops
+        self._loops: CompiledBackend | TorchLoops
         self.where: str
         """What computes, for people."""
         if config.needs_torch or not has_numba():
@@ -143,7 +143,7 @@ class TextWorkload:
 
     def settle(self) -> None:
         """Bring the matrices up to date, where torch holds them elsewhere meanwhile."""
-        if not isinstance(self._loops, Loops):
+        if not isinstance(self._loops, CompiledBackend):
             self._loops.settle()
 
 
@@ -161,7 +161,7 @@ class GloveWorkload:
         assert len(self._pairs.counts), "encoded text has a line of two words"
         self.shapes = shapes(config, len(encoded.words))
         self.n_pieces = -(-len(self._pairs.counts) // GLOVE_PIECE)
-        self.concurrent = compiled_way() is not None
+        self.concurrent = compiled_loop() is not None
         self.where = f"compiled loops, {_threads(config)}" if self.concurrent else "numpy"
         self._config = config
         self._settings = GloveSettings(config.alpha, config.glove.x_max, config.glove.exponent)
@@ -230,7 +230,7 @@ def _threads(config: Word2VecConfig) -> str:
     return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
 
 
-def _compiled_loops(config: Word2VecConfig, encoded: Encoded) -> Loops:
+def _compiled_loops(config: Word2VecConfig, encoded: Encoded) -> CompiledBackend:
     """Return the compiled loop of a configuration with its tables."""
     assert config.method != "glove"
     assert config.context != "concat"
@@ -246,4 +246,4 @@ def _compiled_loops(config: Word2VecConfig, encoded: Encoded) -> Loops:
         exact=config.exact or len(encoded.words) < FEW,
         subwords=config.subwords is not None,
     )
-    return Loops(spec, lookup_tables(config, encoded), encoded.store.ids.dtype)
+    return CompiledBackend(spec, lookup_tables(config, encoded), encoded.store.ids.dtype)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
-from attnkit.kernels.alignment_grid import AlignmentCorpus
-from attnkit.kernels.ibm1 import TranslationTable, best_links, em_step, fastest, init_table
+from attnkit.kernels.ibm1 import AlignmentCorpus, TranslationTable, best_links, em_step, fastest, init_table
 from attnkit.tasks.word_alignment.symmetrize import Links, Method, symmetrize
 from attnkit.text.config import MAX_ENTRIES
 from attnkit.text.parallel import read_parallel
@@ -179,7 +178,7 @@ class Aligner:
                 book.writelines(f"{line}\n" for line in self._entries(table))
             del table
         if links and method != "forward":
-            turned = self.corpus.turned()
+            turned = self.corpus.swap_sides()
             self.reverse = self._choose(self._learn("reverse", turned), turned)
 
     def links(self) -> Iterator[list[tuple[int, int]]]:
