@@ -69,19 +69,16 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     if prefix is not None:
         if prefix.ndim != 2 or prefix.shape[0] != n_sentences:
             raise ValueError("prefix must be (B, P), one row per sentence")
-        given = prefix != PAD_ID
+        is_word = prefix != PAD_ID
         # A word to the right of padding, or a special token among the words.
-        if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS_ID) | (prefix == EOS_ID)).any()):
+        if bool((is_word[:, 1:] & ~is_word[:, :-1]).any()) or bool(((prefix == BOS_ID) | (prefix == EOS_ID)).any()):
             raise ValueError("a prefix holds words only, and padding only at its end")
     if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
         raise ValueError("context_ids must have one row per sentence, and cannot be combined with a shortlist")
-    forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
-    limits = []
-    for length, n_forced in zip(lengths, forced, strict=True):
-        limits.append(max(config.limit(length), config.min_length + 1, n_forced + 1))
+    forced = [0] * n_sentences if prefix is None else is_word.sum(1).tolist()
     return SourceBatch(
         lengths=lengths,
-        limits=limits,
+        limits=[max(config.limit(n), config.min_length + 1, m + 1) for n, m in zip(lengths, forced, strict=True)],
         prefix=prefix if max(forced, default=0) else None,
         shortest_prefix=min(forced, default=0),
         keys=list(range(n_sentences)) if keys is None else list(keys),
@@ -96,9 +93,8 @@ class Constraints:
     def __init__(self, config: SearchConfig, batch: SourceBatch) -> None:
         self.config = config
         self.prefix = batch.prefix
-        looks_back = config.no_repeat_ngram_size > 0 or config.repetition_penalty != 1
         self.words: Tensor | None = None
-        if looks_back:
+        if config.no_repeat_ngram_size or config.repetition_penalty != 1:
             none = torch.empty(len(batch.limits), 0, dtype=torch.long, device=batch.device)
             self.words = (none if batch.context_ids is None else batch.context_ids)[:, None]
 
@@ -143,27 +139,19 @@ class Constraints:
         if self.config.n_words is not None:
             # Ids that only pad the vocabulary to a round size.
             scores[..., self.config.n_words :] = -torch.inf
-        if self.config.no_repeat_ngram_size:
-            self._mask_repeated_ngrams(scores)
+        size = self.config.no_repeat_ngram_size
+        if size and self.words is not None and (n_words := self.words.shape[-1]) >= size:
+            # (B, K, T - size + 1, size): all sequences of that many words so far.
+            grams = self.words.unfold(-1, size, 1)
+            recent = self.words[..., None, n_words - size + 1 :]  # (B, K, 1, size - 1)
+            repeats = (grams[..., :-1] == recent).all(-1)  # (B, K, T - size + 1)
+            # Where nothing repeats, padding is forbidden once more.
+            scores.scatter_(-1, torch.where(repeats, grams[..., -1], PAD_ID), -torch.inf)
         if end is not None:
             scores[..., EOS_ID] = -torch.inf
             # Every word may be forbidden by now, or be in no shortlist; then the sentence ends, however short.
             stuck = scores.amax(-1) == -torch.inf
             scores[..., EOS_ID] = torch.where(stuck, end, -torch.inf)
-
-    def _mask_repeated_ngrams(self, scores: Tensor) -> None:
-        size = self.config.no_repeat_ngram_size
-        assert self.words is not None
-        n_words = self.words.shape[-1]
-        if n_words < size:
-            return
-        # (B, K, T - size + 1, size): all sequences of that many words so far.
-        grams = self.words.unfold(-1, size, 1)
-        recent = self.words[..., None, n_words - size + 1 :]  # (B, K, 1, size - 1)
-        repeats = (grams[..., :-1] == recent).all(-1)  # (B, K, T - size + 1)
-        # Where nothing repeats, padding is forbidden once more.
-        last = torch.where(repeats, grams[..., -1], PAD_ID)
-        scores.scatter_(-1, last, -torch.inf)
 
     def advance(self, parents: Tensor | None, words: Tensor) -> None:
         """Remember the words (B, K) that follow on the old beams parents (B, K); None: each beam its own."""

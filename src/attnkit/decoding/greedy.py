@@ -1,4 +1,4 @@
-"""Greedy search, and what it shares with sampling: one hypothesis, token by token."""
+"""Search without beams: each hypothesis is one walk, token by token, greedy or sampled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode_step_by_step(
     pick: Pick,
     on_step: TokenCallback | None = None,
 ) -> int:
-    """Take ``num_hypotheses`` walks per sentence into the history. Return the size of the vocabulary."""
+    """Take ``num_hypotheses`` walks per sentence into the history; return the vocabulary size."""
     rules = Constraints(config, batch)
     limits = torch.tensor(batch.limits, device=batch.device)  # (B,), most steps of each sentence
     n_sentences, n_walks, last_steps = len(limits), config.num_hypotheses, set(batch.limits)
@@ -77,17 +77,6 @@ def decode_step_by_step(
     return logits.shape[-1]
 
 
-def greedy_search(
-    ensemble: Ensemble,
-    batch: SourceBatch,
-    config: SearchConfig,
-    history: SearchHistory,
-    on_step: TokenCallback | None = None,
-) -> int:
-    """Run greedy search into the history; return the vocabulary size."""
-
-    def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
-        # The lowest id among equals, on every device: torch.argmax does not promise it.
-        return argmax(logits)
-
-    return decode_step_by_step(ensemble, batch, config, history, pick, on_step)
+def pick_best(logits: Tensor, step: int, places: Tensor) -> Tensor:
+    """Pick the likeliest word; the lowest id among equals, on every device: torch.argmax does not promise it."""
+    return argmax(logits)

@@ -15,23 +15,15 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
-from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.greedy import TokenCallback, decode_step_by_step
-from attnkit.decoding.hypotheses import SearchHistory
+from attnkit.decoding.greedy import Pick
 from attnkit.decoding.selection import topk
 
 _FIRST_GUESS = 128
 """Words that are sorted at first for top_p; more are where they do not hold enough probability."""
 
 
-def sample(
-    ensemble: Ensemble,
-    batch: SourceBatch,
-    config: SearchConfig,
-    history: SearchHistory,
-    on_step: TokenCallback | None = None,
-) -> int:
-    """Sample ``num_hypotheses`` translations per sentence; return the vocabulary size."""
+def build_sampler(config: SearchConfig, batch: SourceBatch) -> Pick:
+    """Return what draws the words of each step by the settings' temperature, top_k, top_p and seed."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))  # (T, B, N)
     # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
     where = torch.device("cpu") if batch.device.type == "mps" else batch.device
@@ -42,7 +34,7 @@ def sample(
         words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
         return words.view(logits.shape[:2]).to(logits.device)
 
-    return decode_step_by_step(ensemble, batch, config, history, pick, on_step)
+    return pick
 
 
 def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ from attnkit.decoding.beam import BeamTrace, beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.greedy import TokenCallback, greedy_search
+from attnkit.decoding.greedy import TokenCallback, decode_step_by_step, pick_best
 from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
-from attnkit.decoding.sampling import sample
+from attnkit.decoding.sampling import build_sampler
 from attnkit.decoding.shortlist import apply_shortlist
 from attnkit.protocols import Decodable
 
@@ -71,7 +71,8 @@ def search(
     if beams:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
-        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history, on_step)
+        pick = build_sampler(config, batch) if config.sampling else pick_best
+        vocab_size = decode_step_by_step(ensemble, batch, config, history, pick, on_step)
     found = history.hypotheses(config, vocab_size, record=record)
     if tree is not None:
         tree.finish(found)

@@ -144,31 +144,26 @@ class Counter:
     def _add_by_sorting(self, words: NDArray[np.uint32], reach: NDArray[np.int32]) -> Iterator[Run]:
         # Bounded by pairs, not words: a wide window makes many pairs per word.
         step = max(1, _STRETCH // max(1, int(reach.max(initial=0))))
-        for start in range(0, len(words), step):
-            run = combine([_pairs(words, reach, (start, min(start + step, len(words))), self.n_words)])
+        for begin in range(0, len(words), step):
+            meetings = [Run(np.empty(0, np.uint64), np.empty(0, np.uint64))]
+            near = reach[begin : begin + step]
+            for d in range(1, int(near.max(initial=0)) + 1):
+                at = begin + np.flatnonzero(near >= d)
+                # (n,) each; the pair is unordered, so the lower number goes first.
+                here, there = words[at], words[at - d]
+                low, high = np.minimum(here, there).astype(np.uint64), np.maximum(here, there).astype(np.uint64)
+                units = np.where(here == there, _U(2), _U(1)) * _U(UNIT // d)  # 1 / d in units of 2^-32
+                meetings.append(Run(scramble(low * _U(self.n_words) + high), units))
+            run = combine(meetings)
             self._parts.append(run)
             self._used += len(run.hashes)
             if self._used > self.most:
                 full = self.rest()
-                # Merging duplicates may have freed enough room: then continue with what is left.
+                # Merging duplicates may have freed enough space: then continue with what is left.
                 if len(full.hashes) > self.most // 2:
                     yield full
                 else:
                     self._parts, self._used = [full], len(full.hashes)
-
-
-def _pairs(words: NDArray[np.uint32], reach: NDArray[np.int32], span: tuple[int, int], n_words: int) -> Run:
-    """Return every meeting of the words in a span, in no order."""
-    hashes, units = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    begin, end = span
-    for d in range(1, int(reach[begin:end].max(initial=0)) + 1):
-        at = begin + np.flatnonzero(reach[begin:end] >= d)
-        # (n,) each; the pair is unordered, so the lower number goes first.
-        here, there = words[at], words[at - d]
-        low, high = np.minimum(here, there).astype(np.uint64), np.maximum(here, there).astype(np.uint64)
-        hashes.append(scramble(low * _U(n_words) + high))
-        units.append(np.where(here == there, _U(2), _U(1)) * _U(UNIT // d))  # 1 / d in units of 2^-32
-    return Run(np.concatenate(hashes), np.concatenate(units))
 
 
 def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, slots: Any) -> Any:

@@ -28,9 +28,32 @@ class Paths:
 def huffman(counts: NDArray[np.int64]) -> Paths:
     """Return the tree that word2vec builds; among equally rare parts, words are joined before nodes."""
     n_words = len(counts)
-    parent, right = _join(counts)
+    # Stable on negated counts, then reversed: among equals the last word is the rarest, as in word2vec.c.
+    by_count = np.argsort(-counts, kind="stable")[::-1]
+    words, sizes = by_count.tolist(), counts[by_count].tolist()
+    made: list[int] = []
+    children: list[int] = []
+    word, node = 0, 0
+    # Words are taken from the rarest up and nodes as they were made, whose counts never fall: no heap is needed.
+    for _ in range(n_words - 1):
+        # Two parts become one: twice the rarer of the next word and the next node.
+        total = 0
+        for _ in range(2):
+            if word < n_words and (node >= len(made) or sizes[word] <= made[node]):
+                children.append(words[word])
+                total += sizes[word]
+                word += 1
+            else:
+                children.append(n_words + node)
+                total += made[node]
+                node += 1
+        made.append(total)
     # Leaves are 0 .. V - 1, inner nodes V .. 2 V - 2 in the order in which they were joined.
     root = 2 * n_words - 2
+    parent, right = np.zeros(max(1, root + 1), np.int64), np.zeros(max(1, root + 1), np.int8)
+    parent[children] = n_words + np.repeat(np.arange(n_words - 1), 2)
+    # Children come in pairs: the second of each is the right one.
+    right[children[1::2]] = 1
     # All words climb together, one level per pass.
     at, depths = np.arange(n_words), np.zeros(n_words, np.int64)
     while len(climbing := np.flatnonzero(at < root)):
@@ -46,35 +69,3 @@ def huffman(counts: NDArray[np.int64]) -> Paths:
         at[climbing] = parent[at[climbing]]
         nodes[ends[climbing]] = at[climbing] - n_words
     return Paths(starts, nodes, codes)
-
-
-def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Return the parent of each word and node (V and up), and which of them is a right child.
-
-    Words are taken from the rarest up and nodes as they were made, whose counts never fall: no heap is needed.
-    """
-    n_words = len(counts)
-    # Stable on negated counts, then reversed: among equals the last word is the rarest, as in word2vec.c.
-    by_count = np.argsort(-counts, kind="stable")[::-1]
-    words, sizes = by_count.tolist(), counts[by_count].tolist()
-    made: list[int] = []
-    children: list[int] = []
-    word, node = 0, 0
-    for _ in range(n_words - 1):
-        # Two parts become one: twice the rarer of the next word and the next node.
-        total = 0
-        for _ in range(2):
-            if word < n_words and (node >= len(made) or sizes[word] <= made[node]):
-                children.append(words[word])
-                total += sizes[word]
-                word += 1
-            else:
-                children.append(n_words + node)
-                total += made[node]
-                node += 1
-        made.append(total)
-    parent, right = np.zeros(max(1, 2 * n_words - 1), np.int64), np.zeros(max(1, 2 * n_words - 1), np.int8)
-    parent[children] = n_words + np.repeat(np.arange(n_words - 1), 2)
-    # Children come in pairs: the second of each is the right one.
-    right[children[1::2]] = 1
-    return parent, right

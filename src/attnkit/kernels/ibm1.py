@@ -51,21 +51,16 @@ class AlignmentCorpus:
         """Pairs of lines."""
         return len(self.src_starts) - 1
 
-    def sizes(self, begin: int, end: int) -> tuple[Ints, Ints]:
-        """Return the numbers of words S and T (end - begin,) of some pairs; both 0 where one of them is."""
-        # (end - begin,) words per line
+    def n_cells(self, begin: int, end: int) -> Ints:
+        """Return the cells (end - begin,) of some pairs: every target word meets every source word and NULL."""
         n_src = np.diff(self.src_starts[begin : end + 1])
-        n_tgt = np.diff(self.tgt_starts[begin : end + 1])
         # A pair with an empty side has no cells, not even NULL's.
-        both = (n_src > 0) & (n_tgt > 0)
-        return n_src * both, n_tgt * both
+        return np.asarray((n_src + 1) * np.diff(self.tgt_starts[begin : end + 1]) * (n_src > 0))
 
 
 def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
     """Cut a corpus into runs of pairs (begin, end) of at most ``CELLS`` cells each, or of one pair."""
-    n_src, n_tgt = corpus.sizes(0, corpus.n_pairs)
-    # Cells per pair: every target word meets every source word and NULL.
-    ends = np.cumsum((n_src + 1) * n_tgt)
+    ends = np.cumsum(corpus.n_cells(0, corpus.n_pairs))
     begin, done = 0, 0
     while begin < len(ends):
         end = max(begin + 1, int(np.searchsorted(ends, done + CELLS, side="right")))
@@ -88,13 +83,12 @@ class Cells(NamedTuple):
 
 def cells_of(corpus: AlignmentCorpus, begin: int, end: int) -> Cells:
     """Return the cells of some pairs of lines."""
-    n_src, n_tgt = corpus.sizes(begin, end)
-    n_cells = (n_src + 1) * n_tgt
+    n_cells = corpus.n_cells(begin, end)
     pair = np.repeat(np.arange(end - begin), n_cells)  # (cells,), which pair of lines
     # Within its pair: target word by target word, S + 1 cells each.
     offset = np.arange(len(pair)) - (np.cumsum(n_cells) - n_cells)[pair]
     # (cells,) each from here on
-    lengths = n_src[pair]
+    lengths = np.diff(corpus.src_starts[begin : end + 1])[pair]
     place = offset // (lengths + 1)
     source = offset - place * (lengths + 1)
     target = place + corpus.tgt_starts[begin:end][pair]
@@ -110,35 +104,33 @@ def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
     NULL meets every target word. Of the others at most ``most`` are kept: whenever there are more, the half that has
     met most often stays, the lower key among equals. Takes some 100 bytes for each pair that is kept.
     """
-    known, counts, n_lost = np.empty(0, np.int64), np.empty(0, np.int64), 0
-    waiting: list[tuple[Ints, Ints]] = []
-    n_waiting = 0
+    known: list[tuple[Ints, Ints]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    n_waiting = n_lost = 0
     for begin, end in spans(corpus):
         keys = cells_of(corpus, begin, end).keys
         # Keys below n_tgt are NULL's row, which is complete anyway.
-        waiting.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
-        n_waiting += len(waiting[-1][0])
-        if n_waiting > max(CELLS, len(known)):  # so that each is sorted a few times at most
-            known, counts, n_now = _merge([(known, counts), *waiting], most)
-            waiting, n_waiting, n_lost = [], 0, n_lost + n_now
-    known, _, n_now = _merge([(known, counts), *waiting], most)
-    return np.concatenate([np.arange(corpus.n_tgt, dtype=np.int64), known]), n_lost + n_now
+        known.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
+        n_waiting += len(known[-1][0])
+        if n_waiting > max(CELLS, len(known[0][0])):  # so that each is sorted a few times at most
+            merged, n_now = _merge(known, most)
+            known, n_waiting, n_lost = [merged], 0, n_lost + n_now
+    (keys, _), n_now = _merge(known, most)
+    return np.concatenate([np.arange(corpus.n_tgt, dtype=np.int64), keys]), n_lost + n_now
 
 
-def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[Ints, Ints, int]:
+def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[tuple[Ints, Ints], int]:
     """Add up counted keys, forget the rarest if they are too many, and say how many were forgotten."""
     keys, counts = (np.concatenate([part[i] for part in parts]) for i in range(2))
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
-    if not len(first):
-        return keys, counts, 0
-    keys, counts = keys[first], np.add.reduceat(counts, first)  # one entry per distinct key
+    if len(first):
+        keys, counts = keys[first], np.add.reduceat(counts, first)  # one entry per distinct key
     if len(keys) <= most:
-        return keys, counts, 0
+        return (keys, counts), 0
     # Half of `most`, so that pruning is rare; stable: the lower key among equals.
     kept = np.sort(np.argsort(-counts, kind="stable")[: -(-most // 2)])
-    return keys[kept], counts[kept], len(keys) - len(kept)
+    return (keys[kept], counts[kept]), len(keys) - len(kept)
 
 
 @dataclass
@@ -199,8 +191,7 @@ def em_step(
 def best_links(
     table: TranslationTable, corpus: AlignmentCorpus, loops: AlignmentLoops
 ) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
-    """Yield (begin, end, links) for runs of lines: the likeliest source place (from 0) of each target word, or -1 for
-    NULL.
+    """Yield (begin, end, links) of runs of lines: the likeliest source place of each target word, from 0, -1 for NULL.
 
     Among equally likely places it is the one nearest to the diagonal, and NULL only if it is likelier than all.
     """
@@ -264,8 +255,9 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
         return links
     first = np.flatnonzero(found.source == 0)
     sizes = np.diff(first, append=len(terms))
-    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _cells_per_pair(corpus, span))
-    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _cells_per_pair(corpus, span))
+    n_cells = corpus.n_cells(*span)
+    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), n_cells)
+    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], n_cells)
     # |i/S - j/T| from centre to centre, times 2 S T, so that it stays a whole number.
     off = np.abs((2 * found.source - 1) * n_tgt - (2 * (found.target - line_starts) + 1) * found.lengths)
     # Ordered by how far they are off the diagonal, then by their place; NULL comes last of all.
@@ -278,11 +270,6 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     places = np.where(chosen == last - 1, -1, chosen % (found.lengths[first] + 1) - 1)
     links[found.target[first] - begin] = places
     return links
-
-
-def _cells_per_pair(corpus: AlignmentCorpus, span: tuple[int, int]) -> Ints:
-    n_src, n_tgt = corpus.sizes(*span)
-    return (n_src + 1) * n_tgt
 
 
 IN_NUMPY = AlignmentLoops("numpy", _expect, _choose)
@@ -384,7 +371,7 @@ def compiled_loops() -> AlignmentLoops | None:
 
     def prepare(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints]:
         arrays = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
-        slots = np.empty(int(_cells_per_pair(corpus, span).sum()), np.int64)
+        slots = np.empty(int(corpus.n_cells(*span).sum()), np.int64)
         look_up(arrays, table.keys, table.starts, span, slots)
         return arrays, slots
 

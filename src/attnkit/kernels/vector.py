@@ -141,19 +141,8 @@ def for_each_vector(b: Any, width: int, body: Callable[[Any], None]) -> None:
         body(loop.index)
 
 
-class RowOperand:
-    """A row that is read many times: loaded once if it is short."""
-
-    def __init__(self, b: Any, width: int, address: Any) -> None:
-        self._b, self._address = b, address
-        self._loaded = [load(b, address, j) for j in range(width)] if width <= UNROLLED else []
-
-    def __getitem__(self, j: Any) -> Any:
-        return self._loaded[j] if self._loaded else load(self._b, self._address, j)
-
-
-class RowSum:
-    """A row that a loop adds to: in registers until ``save`` if it is short, else where it lies."""
+class Row:
+    """A row that a loop reads or adds to: in registers until ``save`` if it is short, else where it lies."""
 
     def __init__(self, b: Any, width: int, address: Any, *, cleared: bool = False) -> None:
         self._b, self._address = b, address
@@ -189,7 +178,7 @@ def _row_address(b: Any, matrix: Any, rows: Any, k: Any, width: int) -> Any:
     return b.add(matrix, b.mul(_int64_item(b, rows, k), i64(64 * width)))
 
 
-def _dot_products(b: Any, width: int, x: RowOperand, addresses: list[Any]) -> Any:
+def _dot_products(b: Any, width: int, x: Row, addresses: list[Any]) -> Any:
     """Return ``lane_sums`` of the products of a row with some others."""
     totals = [cgutils.alloca_once_value(b, zeros()) for _ in addresses]
     for total in totals:
@@ -214,7 +203,7 @@ def dots(b: Any, width: int, matrix: Any, rows: Any, n: Any, x: Any, out: Any) -
 
     ``rows`` and ``out`` need room for 3 more items; ``rows`` is written to there.
     """
-    operand = RowOperand(b, width, x)
+    operand = Row(b, width, x)
     with b.if_then(b.icmp_signed(">", n, i64(0))):
         # Four rows at a time: the list is filled up with its last row, so that no group is partial.
         last = b.load(b.gep(rows, [b.sub(n, i64(1))]))
@@ -234,7 +223,7 @@ def dots16(b: Any, width: int, matrix: Any, x: Any, out: Any) -> None:
     """Set out[k] to the product of the row at ``x`` with the k-th of 16 rows from an address on; out at 64 bytes."""
     # 16 dot products reduce to one vector of 16 sums, stored at once.
     addresses = [b.add(matrix, i64(64 * width * k)) for k in range(16)]
-    store(b, _dot_products(b, width, RowOperand(b, width, x), addresses), out, 0)
+    store(b, _dot_products(b, width, Row(b, width, x), addresses), out, 0)
 
 
 @intrinsic("lanes", "int64", "array", "int64", "pair", "array")
@@ -243,7 +232,7 @@ def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any,
     row at x_and_error[0] to that row of the matrix.
     """
     x, error = cgutils.unpack_tuple(b, x_and_error, 2)
-    operand, total = RowOperand(b, width, x), RowSum(b, width, error)
+    operand, total = Row(b, width, x), Row(b, width, error)
     with cgutils.for_range(b, n) as loop:
         step = splat(b, b.load(b.gep(steps, [loop.index])))
         row = _row_address(b, matrix, rows, loop.index, width)
@@ -264,7 +253,7 @@ def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None
     which stand steps[1] bytes apart.
     """
     first, stride = cgutils.unpack_tuple(b, steps, 2)
-    total = RowSum(b, width, out)
+    total = Row(b, width, out)
     with cgutils.for_range(b, n) as loop:
         # A stride in bytes, so that columns of a matrix of steps can be read as well.
         place = b.add(first, b.mul(loop.index, stride))
@@ -281,7 +270,7 @@ def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None
 @intrinsic("lanes", "int64", "array", "int64", "float32", "int64")
 def sum_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, out: Any) -> None:
     """Set the row at ``out`` to ``scale`` times the sum of the rows rows[:n] of a matrix."""
-    total = RowSum(b, width, out, cleared=True)
+    total = Row(b, width, out, cleared=True)
     with cgutils.for_range(b, n) as loop:
         row = _row_address(b, matrix, rows, loop.index, width)
 
