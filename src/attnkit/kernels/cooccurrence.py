@@ -194,5 +194,5 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, sl
 def compiled_loop() -> Callable[..., Any] | None:
     """Return the loop compiled by numba, None where that cannot be had."""
     arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, np.zeros((0, 2), np.uint64), (0, 0))
-    loop: Callable[..., Any] | None = compiled(_count_loop, arguments, (__name__, "compiled_loop"))
+    loop: Callable[..., Any] | None = compiled(_count_loop, arguments, ("cooccurrence", "compiled_loop"))
     return loop

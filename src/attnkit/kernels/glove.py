@@ -121,7 +121,7 @@ def compiled_loop() -> Callable[..., Any] | None:
     nothing = Cooccurrences(*map(read_only, (words, words.copy(), np.empty(0, np.float32))))
     span, settings = (np.int64(0), np.int64(0)), GloveSettings(*map(np.float64, (0, 1, 1)))
     arguments = (Parameters(*(row,) * 8), nothing, span, settings)
-    loop: Callable[..., Any] | None = compiled(_descend_loop, arguments, (__name__, "compiled_loop"))
+    loop: Callable[..., Any] | None = compiled(_descend_loop, arguments, ("glove", "compiled_loop"))
     return loop
 
 

@@ -92,10 +92,10 @@ _CHILD = "ATTNKIT_COMPILES"
 def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequence[str] = ()) -> Any:
     """Return a loop compiled for the types of ``arguments``; None where numba cannot be had.
 
-    With ``child`` (module, function and its arguments) the loop is compiled with ``FAST``, and what the cache lacks is
-    compiled by calling that function in another process, where it must ask for the same loop: numba's compiler takes
-    some 100 MB that a process never gives back. If that fails, or is where we are, it is compiled here. Of processes
-    that want the same loop at once one has it compiled, and the others wait.
+    With ``child`` (a module of this room, a function of it and its arguments) the loop is compiled with ``FAST``, and
+    what the cache lacks is compiled by calling that function in another process, where it must ask for the same loop:
+    numba's compiler takes some 100 MB that a process never gives back. If that fails, or is where we are, it is
+    compiled here. Of processes that want the same loop at once one has it compiled, and the others wait.
     """
     numba = _numba()
     if numba is None:
@@ -162,4 +162,4 @@ def _sources() -> str:
 
 
 if __name__ == "__main__":  # the child process of ``compiled``
-    getattr(import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])
+    getattr(import_module(f"attnkit.kernels.{sys.argv[1]}"), sys.argv[2])(*sys.argv[3:])

@@ -291,7 +291,7 @@ def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any
 @cache
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     """Return the three loops, None without numba."""
-    numbers, ints, child = np.empty(1, np.int32), np.empty(1, np.int64), (__name__, "compiled_loops")
+    numbers, ints, child = np.empty(1, np.int32), np.empty(1, np.int64), ("pairs", "compiled_loops")
     table = (np.empty(1, np.uint64), numbers, ints)
     count = compiled(_count, (numbers, numbers, (1, 1, 1), ints, table), child)
     if count is None:

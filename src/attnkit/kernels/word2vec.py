@@ -180,5 +180,5 @@ def compiled_loop(kind: str, ids: str) -> Callable[..., Any]:
     text, tables = Text(np.empty(0, ids), np.zeros(1, np.int64)), LookupTables(np.empty(0, np.uint32))
     matrices = rows(1, spec.width), rows(1, spec.width), (np.float32(0.0),) * (spec.width // LANES)
     arguments = matrices, text.arrays(), _piece((0, 0), 0, (0.0, 0.0)), (0, 0, 0, 0), tables.arrays()
-    loop: Callable[..., Any] = compiled(getattr(module, name), arguments, (__name__, "compiled_loop", kind, ids))
+    loop: Callable[..., Any] = compiled(getattr(module, name), arguments, ("word2vec", "compiled_loop", kind, ids))
     return loop

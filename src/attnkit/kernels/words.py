@@ -268,7 +268,7 @@ def _move_slots(old: Any, new: Any) -> None:
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     """Return the three loops, None without numba."""
     data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
-    slots, out, child = np.empty(1, np.uint64), np.empty(1, np.int32), (__name__, "compiled_loops")
+    slots, out, child = np.empty(1, np.uint64), np.empty(1, np.int32), ("words", "compiled_loops")
     cut = compiled(_cut_words, (np.empty((1, 1), np.uint8), data, 1, at, spans), child)
     if cut is None:
         return None
