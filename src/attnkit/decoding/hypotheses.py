@@ -8,7 +8,7 @@ Letters: B sentences of the batch, K beams, V words, S source length, N ended tr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class SearchHistory:
         self._steps: list[tuple[Tensor, Tensor]] = []
         self._attention: list[tuple[Tensor, Tensor]] = []
         # Step, sentences, old beam * V + last word, log-probabilities and whether EOS_ID ended them.
-        self._ended: list[tuple[int, Tensor, Tensor, Tensor, Tensor]] = []
+        self._ended: list[tuple[int, list[Tensor]]] = []
 
     def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
         """Keep the attention weights (B, K, S) of the step that is being taken, or (B, 1, S) for n_beams all alike.
@@ -84,7 +84,7 @@ class SearchHistory:
     def finish(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
         """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
-        self._ended.append((len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
+        self._ended.append((len(self._steps), [self.alive[rows], flat[at], log_probs[at], finished[at]]))
 
     def append(self, flat: Tensor) -> None:
         """Note the step's continuations (B, K) as old beam * V + word."""
@@ -112,7 +112,8 @@ class SearchHistory:
         sentences = found.sentences[order]
         # The place within its own sentence: searchsorted finds where the sentence starts.
         order = order[np.arange(len(order)) - np.searchsorted(sentences, sentences) < config.num_hypotheses]
-        found, scores = _Endings(*(column[order] for column in found)), scores[order]
+        columns: list[NDArray[Any]] = [column[order] for column in found]
+        found, scores = _Endings(*columns), scores[order]
         words, beams = self._trace(found, vocab_size)
         weights = self._gather(found, beams).numpy() if record else None
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
@@ -132,13 +133,14 @@ class SearchHistory:
 
     def _endings(self, vocab_size: int) -> _Endings:
         """Bring the endings of all steps to the host."""
-        n_ended = [len(flat) for _, _, flat, _, _ in self._ended]
-        steps = np.repeat(np.array([step for step, *_ in self._ended], np.int64), n_ended)
+        steps = np.repeat(
+            np.array([step for step, _ in self._ended], np.int64), [len(own[0]) for _, own in self._ended]
+        )
         none = torch.empty(0, dtype=torch.long)
         empty = (none, none, none.double(), none.bool())
         # (N,) each; flat is beam * V + word
         sentences, flat, log_probs, finished = (
-            torch.cat([start, *(ended[i].cpu() for ended in self._ended)]).numpy() for i, start in enumerate(empty, 1)
+            torch.cat([start, *(own[i].cpu() for _, own in self._ended)]).numpy() for i, start in enumerate(empty)
         )
         return _Endings(sentences, steps, flat // vocab_size, flat % vocab_size, log_probs, finished)
 
