@@ -224,7 +224,7 @@ def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.M
 
 
 def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "ROOM", 1000)
+    monkeypatch.setattr(stream, "MAX_CHARACTERS", 1000)
     for format, first in (("lines", []), ("table", ["text"]), ("pairs", [])):
         lines = ["x" * 600 + "\t" * (format == "pairs")] * 6
         groups = list(predicting(run, write(tmp_path / format, *first, *lines), format=format))
