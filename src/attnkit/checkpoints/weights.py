@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -15,7 +15,6 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
 from attnkit.io.safe_read import parse_json
 from attnkit.models.config import ModelConfig
-from attnkit.models.translation import TranslationModel
 from attnkit.training.parameter_store import buffers_of
 
 MODEL = "model.safetensors"
@@ -26,10 +25,9 @@ _PREFIX = 8  # bytes, in which a file says how long its header is
 _ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
 
 
-def tensors_of(model: TranslationModel | torch.nn.Module) -> dict[str, Tensor]:
+def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
     """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
-    module = cast(torch.nn.Module, model)
-    return dict(module.named_parameters()) | buffers_of(module)
+    return dict(model.named_parameters()) | buffers_of(model)
 
 
 def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
@@ -72,7 +70,7 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
     return tensors
 
 
-def load_weights(model: torch.nn.Module | TranslationModel, checkpoint: Checkpoint) -> None:
+def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint's weights into a model.
 
     Raises:

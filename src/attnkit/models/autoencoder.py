@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
-from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs
+from attnkit.models.linear import Dropout, Linear, init_xavier
 from attnkit.models.recurrent import (
     STEPS,
     CellState,
@@ -30,6 +30,7 @@ from attnkit.models.recurrent import (
     step_layers,
     weights_of,
 )
+from attnkit.models.translation import TranslationModel
 from attnkit.protocols import DecoderState
 
 
@@ -95,8 +96,8 @@ class CodeDecoder(nn.Module):
         return self.dropout(torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1))))  # (..., D)
 
 
-class SequenceAutoencoder(nn.Module):
-    """A recurrent sequence auto-encoder; satisfies TranslationModel."""
+class SequenceAutoencoder(TranslationModel):
+    """A recurrent sequence auto-encoder."""
 
     def __init__(self, config: RnnAutoencoderConfig, vocab_size: int) -> None:
         super().__init__()
@@ -135,10 +136,6 @@ class SequenceAutoencoder(nn.Module):
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T)."""
         return self.decode(self.encode(src, src_mask), tgt_in)
-
-    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
-        return some_outputs(self.output, hidden, ids)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return no weights: the model has no attention."""

@@ -18,7 +18,7 @@ from attnkit.models.attention.attend import AttentionFunction
 from attnkit.models.attention.distribution import Distribution, make_distribution, softmax
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import RnnConfig
-from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
+from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.recurrent import (
     STEPS,
     CellState,
@@ -30,6 +30,7 @@ from attnkit.models.recurrent import (
     step_layers,
     weights_of,
 )
+from attnkit.models.translation import TranslationModel
 from attnkit.protocols import DecoderState
 
 
@@ -216,8 +217,8 @@ class Bridge(nn.Module):
         return list(zip(*parts, strict=True))
 
 
-class RnnTranslator(nn.Module):
-    """A recurrent translation model; satisfies TranslationModel."""
+class RnnTranslator(TranslationModel):
+    """A recurrent translation model."""
 
     def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
@@ -257,10 +258,6 @@ class RnnTranslator(nn.Module):
         source, layers = self._encode(src, src_mask)
         features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
         return features
-
-    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
-        return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:

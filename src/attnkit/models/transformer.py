@@ -19,9 +19,10 @@ from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer, top_norm
-from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
+from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.packing import PackedLayout, SelfAttentionContext
 from attnkit.models.positions import LearnedPositions, sinusoids
+from attnkit.models.translation import TranslationModel
 
 TransformerState = DecodingState | GenericDecodingState
 Seen = list[Tensor]
@@ -132,8 +133,8 @@ class Decoder(nn.Module):
         return features
 
 
-class Transformer(nn.Module):
-    """A translation model (see models.translation for the contract of its methods)."""
+class Transformer(TranslationModel):
+    """A Transformer translation model."""
 
     def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
@@ -162,10 +163,6 @@ class Transformer(nn.Module):
         # Teacher forcing: all target positions at once.
         features: Tensor = self.decoder(tgt_in, self.encoder(src, src_mask), src_mask)
         return features
-
-    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return logits (..., V), or only the columns of the given words."""
-        return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:

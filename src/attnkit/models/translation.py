@@ -1,19 +1,22 @@
-"""The interface of translation models, and the table that builds one from its configuration."""
+"""The base class of translation models, and the table that builds one from its configuration.
+
+Letters: B batch, S source length, T target length, D width of features, V vocabulary, K beams, L layers, H heads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 from torch import Tensor, nn
 
 from attnkit.models.config import ModelConfig
-from attnkit.protocols import Decodable
+from attnkit.models.linear import some_outputs
 
 
-class TranslationModel(Decodable, Protocol):
-    """An nn.Module that turns source and target ids into features, and features into logits."""
+class TranslationModel(nn.Module):
+    """Source and target ids to features, and features to logits; ``protocols.Decodable`` says how it decodes."""
 
     # Loss functions multiply by it themselves, chunk by chunk.
     output: nn.Linear
@@ -21,9 +24,13 @@ class TranslationModel(Decodable, Protocol):
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
 
-        src_mask (B, S) is True at real tokens; None without padding.
+        src_mask (B, S) is True at real tokens, with padding on the right only; None without padding.
         """
-        ...
+        raise NotImplementedError
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return fresh logits (..., V) of features (..., D), or of the given words alone (..., len(ids))."""
+        return some_outputs(self.output, hidden, ids)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return the attention weights of the full pass, without dropout or gradients, computed as they are written.
@@ -31,30 +38,16 @@ class TranslationModel(Decodable, Protocol):
         They are (B, L, H, T, S) under the names encoder, decoder and cross, of which a model has those that it has.
         Rows of padding words are there and mean nothing.
         """
-        ...
+        raise NotImplementedError
 
-    # What the rooms above use of nn.Module itself.
-    training: bool
+    # States are Any here: a model takes back only its own kind.
+    def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> Any:
+        """Encode the sources (B, S) once; return a state for at most n_beams beams and max_length steps."""
+        raise NotImplementedError
 
-    def train(self, mode: bool = True) -> Any:
-        """Switch dropout on or off."""
-        ...
-
-    def eval(self) -> Any:
-        """Switch dropout off."""
-        ...
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Iterate over the parameters, each once."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the named tensors of the model."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-        """Copy named tensors into the model."""
-        ...
+    def step(self, prev: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Return the features (B, K, D) after the tokens prev (B, K), and the new state."""
+        raise NotImplementedError
 
 
 MODELS = {"transformer": "transformer:Transformer", "rnn": "rnn:RnnTranslator"}
@@ -65,5 +58,4 @@ def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -
     """Return a freshly initialised model; ValueError where sizes and configuration do not fit."""
     module, name = MODELS[config.kind].split(":")
     model_class = getattr(import_module(f"attnkit.models.{module}"), name)
-    # Each class steps over its own kind of state, which a protocol cannot say.
-    return cast(TranslationModel, model_class(config, src_vocab_size, tgt_vocab_size))
+    return model_class(config, src_vocab_size, tgt_vocab_size)  # type: ignore[no-any-return]
