@@ -31,7 +31,7 @@ from attnkit.text.vocabulary_subprocess import defer_signals
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 if TYPE_CHECKING:
-    from attnkit.models.autoencoder import SequenceAutoencoder
+    pass
 
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
@@ -192,7 +192,7 @@ def pad_prefixes(rows: Sequence[list[int]], device: torch.device) -> Tensor | No
 
 
 def seq2seq_loss(
-    model: TranslationModel | SequenceAutoencoder, device: torch.device, smoothing: float
+    model: TranslationModel, device: torch.device, smoothing: float
 ) -> Callable[[PairBatch], dict[str, LossTerm]]:
     """Return the loss function of a batch, in nats, summed over its target tokens."""
 
