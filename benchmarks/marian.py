@@ -19,10 +19,11 @@ def write_marian(folder: Path, config: Any, model: Any) -> None:
 
     from safetensors.torch import save_file
 
-    from attnkit.formats.huggingface.config import marian_json, refuse_translation
+    from attnkit.formats.exportable import check_marian
+    from attnkit.formats.huggingface.config import marian_json
     from attnkit.formats.huggingface.layout import to_marian
 
-    refuse_translation(config)
+    check_marian(config)
     folder.mkdir(exist_ok=True)
     state = model.state_dict()
     size = len(state["output.bias"])

@@ -124,7 +124,7 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     import torch
     from safetensors.torch import save_file
 
-    from attnkit.conversion.convert import export_ctranslate2
+    from attnkit.conversion.export_ctranslate2 import export_ctranslate2
     from attnkit.engine.seq2seq import pad_sources
     from attnkit.io import atomic
     from attnkit.tasks.translation.loading import load_run

@@ -43,6 +43,32 @@ def test_the_key_that_is_in_the_way_is_named(
     assert code == 2 and said in err and str(config) in err
 
 
+@pytest.mark.parametrize(
+    ("system", "settings", "said"),
+    [
+        ("huggingface", ["task=mlm"], None),
+        ("huggingface", ["task=clm", "model.positions=learned"], None),
+        ("huggingface", ["task=clm", "direction=right-to-left"], "reads from right to left"),
+        ("huggingface", ["task=mlm", "model.glu=true"], "no BERT with gated units"),
+        ("huggingface", ["task=text-classification", "model.kind=bert", "model.norm=pre"], "no BERT with norms"),
+        ("huggingface", ["task=text-classification", "model.kind=bert"], None),
+        ("huggingface", ["task=text-classification"], "no classifier of the kind 'han'"),
+        ("huggingface", ["task=autoencode"], "of the kind 'autoencode'"),
+        ("ctranslate2", ["task=mlm"], "CTranslate2 has no model for a run of the kind 'mlm'"),
+    ],
+)
+def test_other_tasks_than_translation_are_checked(
+    call: Call, workshop: Any, system: str, settings: list[str], said: str | None
+) -> None:
+    files = workshop.file("train.src"), workshop.file("train.tgt")
+    options = [part for text in settings for part in ("--set", text)]
+    code, _, err = call("check", *files, "--export-to", system, *options)
+    if said is None:
+        assert code == 0 and "can be exported to Hugging Face's transformers" in err
+    else:
+        assert code == 2 and said in err and "it takes" in err
+
+
 def test_settings_alone_say_nothing(call: Call, workshop: Any) -> None:
     files = workshop.file("train.src"), workshop.file("train.tgt")
     code, out, err = call("check", *files, "--set", "model.norm=pre")

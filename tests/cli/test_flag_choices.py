@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from attnkit.conversion.convert import Quantization
+from attnkit.conversion.export_ctranslate2 import Quantization
 from attnkit.conversion.preflight import System
 from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import PRESETS

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 MODULES = (
-    *("conversion.convert", "demo", "engine.averaging", "engine.resolve", "text.vocabulary"),
+    *("conversion.export_ctranslate2", "demo", "engine.averaging", "engine.resolve", "text.vocabulary"),
     *(f"tasks.translation.{name}" for name in ("evaluate", "score", "stream", "task", "translator")),
 )
 

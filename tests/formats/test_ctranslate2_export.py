@@ -12,7 +12,7 @@ import pytest
 
 from attnkit import load
 from attnkit.cli.export import command
-from attnkit.conversion.convert import entry_names, export_ctranslate2
+from attnkit.conversion.export_ctranslate2 import entry_names, export_ctranslate2
 from attnkit.errors import RunError, SystemFailure, UsageError
 from attnkit.io import atomic
 from attnkit.text.config import VocabularyConfig

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from attnkit.errors import RunError
-from attnkit.formats.ctranslate2 import POSITIONS, Names, make_spec, unique_names
+from attnkit.formats.ctranslate2 import make_spec, unique_names
+from attnkit.formats.exportable import CTRANSLATE2_POSITIONS
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.translation import TranslationModel, build_model
 
 SIZES = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 3, "d_ff": 64, "max_length": 200}
 KINDS = [
-    *({"positions": positions, "norm": norm} for positions in POSITIONS for norm in ("post", "pre")),
+    *({"positions": positions, "norm": norm} for positions in CTRANSLATE2_POSITIONS for norm in ("post", "pre")),
     {"activation": "gelu"},
     {"activation": "silu"},
     {"tie_embeddings": "none"},
@@ -25,7 +26,7 @@ KINDS = [
 BOS, EOS = 1, 2
 
 
-def make_model(config: TransformerConfig) -> tuple[TranslationModel, Names]:
+def make_model(config: TransformerConfig) -> tuple[TranslationModel, tuple[list[str], list[str]]]:
     """Return a model whose parameters are all random, norms and biases too, and two vocabularies."""
     torch.manual_seed(3)
     n_src, n_tgt = 48, 48 if config.tie_embeddings == "all" else 40
@@ -34,7 +35,8 @@ def make_model(config: TransformerConfig) -> tuple[TranslationModel, Names]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.15)
-    return model, Names(*(unique_names([f"w{i}" for i in range(n)]) for n in (n_src, n_tgt)))
+    src, tgt = (unique_names([f"w{i}" for i in range(n)]) for n in (n_src, n_tgt))
+    return model, (src, tgt)
 
 
 def log_probs(model: TranslationModel, src: torch.Tensor, tgt: torch.Tensor) -> np.ndarray:
@@ -57,7 +59,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
     translator = ctranslate2.Translator(str(tmp_path), compute_type="float32", intra_threads=1)
     for n_src, n_tgt in ((1, 1), (5, 7), (150, 140)):
         src, tgt = torch.randint(4, 48, (n_src,)), torch.randint(4, 40, (n_tgt,))
-        scored = translator.score_batch([[names.src[i] for i in src]], [[names.tgt[i] for i in tgt]])[0]
+        scored = translator.score_batch([[names[0][i] for i in src]], [[names[1][i] for i in tgt]])[0]
         np.testing.assert_allclose(scored.log_probs, log_probs(model, src, tgt), atol=1e-4)
 
 
@@ -73,7 +75,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
 )
 def test_what_does_not_exist_there_is_refused(config: RnnConfig | TransformerConfig, message: str) -> None:
     with pytest.raises(RunError, match=message) as caught:
-        make_spec(config, {}, Names([], []), None)
+        make_spec(config, {}, ([], []), None)
     assert caught.value.help is not None and "it takes" in caught.value.help
 
 

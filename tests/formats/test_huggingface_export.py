@@ -28,8 +28,9 @@ from transformers import (
 
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.errors import RunError, UsageError
+from attnkit.formats.exportable import check_marian
 from attnkit.formats.huggingface import layout
-from attnkit.formats.huggingface.config import bert_json, marian_json, refuse_translation
+from attnkit.formats.huggingface.config import bert_json, marian_json
 from attnkit.formats.huggingface.layout import to_marian
 from attnkit.models.bert import Bert
 from attnkit.models.config import RnnConfig, TransformerConfig
@@ -99,9 +100,9 @@ def test_the_next_sentence_is_judged_the_same(tmp_path: Path) -> None:
 
 
 HEADS: dict[str, tuple[Any, Any, Any]] = {
-    "BertForSequenceClassification": (SequenceClassifier, layout.classifier, AutoModelForSequenceClassification),
-    "BertForTokenClassification": (TokenClassifier, layout.tagger, AutoModelForTokenClassification),
-    "BertForQuestionAnswering": (SpanPredictor, layout.reader, AutoModelForQuestionAnswering),
+    "BertForSequenceClassification": (SequenceClassifier, "text-classification", AutoModelForSequenceClassification),
+    "BertForTokenClassification": (TokenClassifier, "token-classification", AutoModelForTokenClassification),
+    "BertForQuestionAnswering": (SpanPredictor, "question-answering", AutoModelForQuestionAnswering),
 }
 
 
@@ -109,11 +110,11 @@ HEADS: dict[str, tuple[Any, Any, Any]] = {
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
-    kind, links, auto = HEADS[name]
+    kind, task, auto = HEADS[name]
     positions: Any = "learned" if body == "bert" else "rotary"
     config, labels = BertConfig(**SIZES, positions=positions), [] if kind is SpanPredictor else ["O", "B-x", "I-x"]
     model: Any = shaken(kind(config, V, *([3] if labels else [])))
-    tensors = layout.to_theirs(links(config), model.state_dict())
+    tensors = layout.to_theirs(layout.fine_tuned(task, config), model.state_dict())
     (tmp_path / "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
     (tmp_path / "config.json").write_text(json.dumps(bert_json(config, body, V, name, labels)))
     theirs, told = auto.from_pretrained(tmp_path, output_loading_info=True)
@@ -213,7 +214,7 @@ def test_what_has_no_counterpart_is_refused(
 )
 def test_a_translator_that_marian_is_not_is_refused(config: Any, key: str) -> None:
     with pytest.raises(RunError) as caught:
-        refuse_translation(config)
+        check_marian(config)
     assert caught.value.where == key
 
 

@@ -18,7 +18,7 @@ from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_
 from attnkit.analysis.verify import verify_run
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
-from attnkit.conversion.import_vocabulary import read_vocabulary
+from attnkit.conversion.import_vocabulary import read_vocabulary, separators
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import init_layer, resolve
@@ -26,7 +26,6 @@ from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
-from attnkit.formats.huggingface.vocabulary import separators
 from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline
 from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
 from attnkit.tasks.finetuning.question_answering_data import QaExamples

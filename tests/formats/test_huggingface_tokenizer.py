@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from attnkit.conversion.export_huggingface import tokenizer_files, words_of
+from attnkit.conversion.export_huggingface import tokenizer_files
 from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.errors import RunError
-from attnkit.formats.huggingface.tokenizer import BERT, GPT, MARIAN, Roles
+from attnkit.formats.huggingface.tokenizer import BERT, GPT, MARIAN, Roles, files
 from attnkit.text.tokenizer import Tokenizer
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -118,12 +118,11 @@ def test_begin_and_end_stand_where_the_model_wants_them(roles: Roles, tmp_path: 
 
 def test_a_symbol_that_is_an_entry_too_is_refused() -> None:
     mine = vocabulary(symbols=["the", "[MASK]"], size=600)
-    words = words_of(mine)
-    words.tree["model"]["vocab"]["the"] = words.tree["model"]["vocab"].pop(mine.tokens([300])[0].replace("▁", "Ġ"), 300)
-    from attnkit.formats.huggingface.tokenizer import files
-
+    tree = json.loads(mine.to_json())["tokenizer"]
+    vocab = tree["model"]["vocab"]
+    vocab["the"] = vocab.pop(mine.tokens([300])[0].replace("▁", "Ġ"), 300)
     with pytest.raises(RunError, match="'the' is an entry of the vocabulary by two names"):
-        files(words, BERT, "[MASK]", None)
+        files(mine.config, tree, BERT, "[MASK]", None)
 
 
 def test_ours_comes_back_as_it_was(both: tuple[Tokenizer, Any], tmp_path: Path) -> None:

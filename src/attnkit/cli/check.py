@@ -47,7 +47,7 @@ def command(
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,
-        Option(help="Also check whether a run on these files could be exported."),
+        Option(help="Also check whether a run on these files could be exported. [default task: translation]"),
     ] = None,
     settings: Annotated[
         Path | None, Option("--config", help="Configuration to check --export-to with.", metavar="FILE")
@@ -67,6 +67,7 @@ def command(
       attnkit check test.en test.de --train-src a.en --train-tgt a.de
       attnkit check a.en a.de --vocab vocab.json --max-length 200 --json
       attnkit check a.en a.de --export-to huggingface --set model.norm=post
+      attnkit check a.en a.de --export-to huggingface --set task=mlm
     """
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load

@@ -46,7 +46,7 @@ def command(
             )
         done = export_huggingface(run, folder, checkpoint=checkpoint)
     else:
-        from attnkit.conversion.convert import export_ctranslate2
+        from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 
         done = export_ctranslate2(run, folder, checkpoint=checkpoint, quantization=quantization)
     for text in done.warnings:

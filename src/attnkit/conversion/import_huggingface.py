@@ -6,39 +6,55 @@ Weights come from safetensors alone. What is to be read is known by name and sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder, check_target_dir
-from attnkit.checkpoints.weights import tensors_of
-from attnkit.config import validate
-from attnkit.conversion.import_heads import Config, Head, find_head, write_imported
+from attnkit.checkpoints.weights import MODEL, tensors_of, to_bytes
+from attnkit.config import dump_yaml, validate
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
+from attnkit.data.labels import Labels
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
+from attnkit.io import atomic
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig, GptConfig
-from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig, clm_preset, mlm_preset
+from attnkit.text.conll import holds_space
 
 Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
-_Part = tuple[str, list[layout.Link]]
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
+_DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json then does not name
+_COUNTERS: dict[str, Any] = {
+    **{"step": 0, "epoch": 0.0, "tokens": 0, "minutes": 0.0, "skipped": 0, "skipped_in_row": 0},
+    **{"best": None, "best_step": None, "best_loss": None, "evals_without_improvement": 0},
+    **{"plateau_wait": 0, "lr_scale": 1.0, "eval_pending": False, "finished": "stopped"},
+    **{"updates": 0, "position": {"epoch": 0, "index": 0}},
+}
+_CARD = """\
+# {name}
+
+Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
+whole configuration is in `config.yaml`.
+"""
 
 
 @dataclass(frozen=True)
-class Imported:
-    """What became of a folder."""
+class ImportResult:
+    """A run that was made of a folder."""
 
     path: Path
     command: str
@@ -50,19 +66,33 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class ImportPlan:
     """Which of their tensors are read for which of ours."""
 
     described: configs.ForeignModel
+    task: str
+    labels: Labels | None
+    """Of a classifier or tagger."""
     links: list[layout.Link]
     names: Mapping[str, str]
     """What a tensor is called today -> in the file."""
     warnings: tuple[str, ...]
-    head: Head | None = None
-    """What it was fine-tuned for, if it was."""
+
+    @property
+    def next_sentence(self) -> bool:
+        """Whether the model says if a sentence follows another."""
+        return any(link.ours.startswith("next_sentence.") for link in self.links)
+
+    @property
+    def only_segment(self) -> str | None:
+        """Their name of the vector of a BERT's only segment, which ours has not; None for any other model."""
+        if not isinstance(self.described.config, BertConfig) or self.described.config.n_segments > 1:
+            return None
+        name = layout.PREFIXES[self.described.kind] + layout.SEGMENTS
+        return name if name in self.names else layout.SEGMENTS
 
 
-def import_huggingface(folder: Path, run: Path) -> Imported:
+def import_huggingface(folder: Path, run: Path) -> ImportResult:
     """Make a run of the model in a folder.
 
     Raises:
@@ -83,12 +113,28 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         config = _run_config(folder, plan, vocabulary)
         torch.manual_seed(config.seed)
         size = vocabulary.tokenizer.vocab_size
-        model = _build(plan.head, config.model, size)
+        model = _build(plan, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
-    texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode(), **(plan.head.texts if plan.head else {})}
-    write_imported(run, config, texts, model, folder)
+    texts = {"config.yaml": dump_yaml(config).encode(), "tokenizer.json": vocabulary.tokenizer.to_json().encode()}
+    if plan.labels is not None:
+        texts["labels.json"] = plan.labels.to_bytes()
+    # A checkpoint of step 0, at which there is nothing of an optimizer yet.
+    state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
+    contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
+    card = _CARD.format(name=run.absolute().name, kind=TASKS[plan.task].description, folder=folder)
+    with ExitStack() as stack:
+        place = run
+        if not run.exists():  # a new folder appears when all is written
+            atomic.make_dirs(run.absolute().parent)
+            place = stack.enter_context(atomic.atomic_dir(run.absolute()))
+        target = RunFolder(place)
+        with target.lock():
+            target.save(0, {**texts, **contents})
+            for name, content in {**texts, "README.md": card.encode()}.items():
+                target.write_copy(name, content)
+            target.write_status(Status(state="stopped", step=0, reason=f"imported from {folder}", exit_code=0))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Imported(run, TASKS[config.task].command, n_parameters, size, plan.warnings)
+    return ImportResult(run, TASKS[plan.task].command, n_parameters, size, plan.warnings)
 
 
 def _weights_path(folder: Path) -> Path:
@@ -106,59 +152,91 @@ def _weights_path(folder: Path) -> Path:
 
 
 def _plan(
-    described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, weights.Entry], where: str
-) -> _Plan:
+    described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, weights.TensorEntry], where: str
+) -> ImportPlan:
     """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
-    names = {layout.today(name): name for name in entries}
-    head = find_head(tree, described, names)
-    body, parts = _parts(described, names)
-    links, warnings = list(body), list[str]()
-    for what, part in parts if head is None else ():
-        if part and {name for link in part for name in link.theirs} <= names.keys():
-            links += part
-        elif part:
-            warnings.append(what)
-    if head is not None:
-        links = layout.within("encoder", links) + head.links
-    expected = layout.their_shapes(links, _outline(described, head, _has_next_sentence(links)))
-    if isinstance(described.config, BertConfig) and described.config.n_segments == 1:
-        expected[_segments(described, names)] = (1, described.config.d_model)
-    _refuse_wrong(expected, {name: entries[names[name]] for name in names}, where)
-    left = [name for name in names.keys() - expected.keys() if not _is_read_already(name, described)]
-    warnings += _told(sorted(left), described, where)
-    return _Plan(described, links, names, tuple(warnings), head)
-
-
-def _told(left: list[str], described: configs.ForeignModel, where: str) -> list[str]:
-    """Return what is said of tensors that stay where they are. Raises ``RunError`` for one that belongs to no head."""
+    names = {layout.modern_name(name): name for name in entries}
+    config, kind = described.config, described.kind
+    prefix = layout.PREFIXES[kind]
+    prefix = prefix if any(name.startswith(prefix) for name in names) else ""
+    body = layout.bert_body(config, prefix) if isinstance(config, BertConfig) else layout.gpt_body(config, prefix)
+    warnings: list[str] = []
+    if (head := _find_head(tree, kind, names)) is not None:
+        task, labels = head
+        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind)
+    else:
+        task, labels, links = "mlm" if isinstance(config, BertConfig) else "clm", None, body
+        for missing, part in _pretraining_parts(described, names):
+            if {name for link in part for name in link.theirs} <= names.keys():
+                links = links + part
+            else:
+                warnings.append(missing)
+    plan = ImportPlan(described, task, labels, links, names, ())
+    expected = layout.their_shapes(links, _outline(plan))
+    if plan.only_segment is not None:
+        expected[plan.only_segment] = (1, config.d_model)
+    for name, shape in expected.items():
+        if name not in names:
+            what = f"the weights lack '{name}'"
+        elif (entry := entries[names[name]]).shape != shape:
+            what = f"'{name}' is {list(entry.shape)}, and by config.json {list(shape)}"
+        elif entry.dtype not in weights.DTYPES:
+            what = f"'{name}' is of the type {entry.dtype}"
+        else:
+            continue
+        raise RunError(what, where=where, help=_TOGETHER)
+    left = sorted(name for name in names.keys() - expected.keys() if not _is_read_already(name, described))
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
-    if strange:
-        what = f"the weights hold '{strange[0][:80]}', which no {described.kind} of this config.json has"
+    if strange:  # belongs to no head
+        what = f"the weights hold '{strange[0][:80]}', which no {kind} of this config.json has"
         raise RunError(what, where=where, help=_TOGETHER)
     heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta", "roformer"})
-    return [f"its head '{head}' was left there" for head in heads]
+    warnings += [f"its head '{name}' was left there" for name in heads]
+    return replace(plan, warnings=tuple(warnings))
 
 
-def _parts(described: configs.ForeignModel, names: Mapping[str, str]) -> tuple[list[layout.Link], list[_Part]]:
-    """Return the links of the body, and those of parts that a folder may lack, with what is said then."""
-    prefix = layout.PREFIXES[described.kind]
-    prefix = prefix if any(name.startswith(prefix) for name in names) else ""
-    config = described.config
+def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> tuple[str, Labels | None] | None:
+    """Return the task of a fine-tuned encoder's head, and its labels if it has any; None without a supported head."""
+    architectures = tree.get("architectures")
+    name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    task = next((task for task, end in layout.HEADS.items() if name.endswith(f"For{end}")), None)
+    if task is None or kind == "gpt2":
+        return None
+    if not {name for link in layout.head_of(task, kind) for name in link.theirs} <= names.keys():
+        return None
+    if task == "question-answering":
+        return task, None
+    if tree.get("problem_type") in ("regression", "multi_label_classification"):  # no labels of which one is right
+        return None
+    named = tree.get("id2label", _DEFAULT_LABELS)
+    if not isinstance(named, dict) or sorted(named) != sorted(map(str, range(len(named)))):
+        return None
+    listed = {"labels": [named[str(i)] for i in range(len(named))]}
+    try:
+        labels = Labels.parse(json.dumps(listed).encode(), "config.json")
+    except RunError:
+        return None
+    if task == "token-classification" and any(map(holds_space, labels.labels)):  # tags stand between spaces
+        return None
+    return task, labels
+
+
+def _pretraining_parts(
+    described: configs.ForeignModel, names: Mapping[str, str]
+) -> list[tuple[str, list[layout.Link]]]:
+    """Return the links of parts that a folder may lack, each after what is said then."""
+    config, kind = described.config, described.kind
     if isinstance(config, GptConfig):
-        said = "it has no output layer: its guesses make no sense before it is pretrained"
-        return layout.gpt_body(config, prefix), [(said, layout.gpt_head(config))]
-    head = layout.roberta_head(config) if described.kind == "roberta" else layout.bert_head(config)
-    head = [_renamed_bias(link, names) for link in head]
-    said = "it has no head that predicts words: its guesses make no sense before it is pretrained"
-    follows = layout.next_sentence() if described.kind == "bert" and "cls.seq_relationship.weight" in names else []
-    return layout.bert_body(config, prefix), [(said, head), ("its pooler is not complete", follows)]
-
-
-def _renamed_bias(link: layout.Link, names: Mapping[str, str]) -> layout.Link:
-    """Return the link of a bias by its other name, where the file has only that one."""
-    if link.ours != "output.bias" or link.theirs[0] in names:
-        return link
-    return layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
+        head, lacking = layout.gpt_head(config), "output layer"
+    else:
+        head, lacking = layout.bert_head(config, kind), "head that predicts words"
+        for place, link in enumerate(head):  # the output's bias has two names, and a file may have only the other one
+            if link.ours == "output.bias" and link.theirs[0] not in names:
+                head[place] = layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
+    parts = [(f"it has no {lacking}: its guesses make no sense before it is pretrained", head)]
+    if kind == "bert" and "cls.seq_relationship.weight" in names:
+        parts.append(("its pooler is not complete", layout.next_sentence()))
+    return parts
 
 
 def _is_read_already(name: str, described: configs.ForeignModel) -> bool:
@@ -168,84 +246,66 @@ def _is_read_already(name: str, described: configs.ForeignModel) -> bool:
     return (weight and described.config.tie_embeddings) or bias or layout.HARMLESS.fullmatch(name) is not None
 
 
-def _has_next_sentence(links: list[layout.Link]) -> bool:
-    return any(link.ours.startswith("next_sentence.") for link in links)
-
-
-def _outline(described: configs.ForeignModel, head: Head | None, next_sentence: bool) -> dict[str, Tensor]:
+def _outline(plan: ImportPlan) -> dict[str, Tensor]:
     """Return our tensors without numbers, of as many words and positions as theirs have."""
-    config, changes = described.config, {}
+    config, changes = plan.described.config, {}
     if isinstance(config, BertConfig):
-        changes = {"max_length": config.max_length + described.skipped, "next_sentence": next_sentence}
+        changes = {"max_length": config.max_length + plan.described.skipped, "next_sentence": plan.next_sentence}
     with torch.device("meta"), SkipWeightInit():
-        return _build(head, config.model_copy(update=changes), described.vocab_size).state_dict()
+        return _build(plan, config.model_copy(update=changes), plan.described.vocab_size).state_dict()
 
 
-def _build(head: Head | None, config: BertConfig | GptConfig, vocab_size: int) -> Model:
+def _build(plan: ImportPlan, config: BertConfig | GptConfig, vocab_size: int) -> Model:
     """Return a model of fresh weights."""
     if isinstance(config, GptConfig):
         return Gpt(config, vocab_size)
-    return Bert(config, vocab_size) if head is None else head.build(config, vocab_size)
+    if plan.task == "question-answering":
+        return SpanPredictor(config, vocab_size)
+    if plan.labels is None:
+        return Bert(config, vocab_size)
+    kind = SequenceClassifier if plan.task == "text-classification" else TokenClassifier
+    return kind(config, vocab_size, len(plan.labels.labels))
 
 
-def _segments(described: configs.ForeignModel, names: Mapping[str, str]) -> str:
-    prefix = layout.PREFIXES[described.kind]
-    return prefix + layout.SEGMENTS if prefix + layout.SEGMENTS in names else layout.SEGMENTS
-
-
-def _refuse_wrong(expected: Mapping[str, layout.Shape], entries: Mapping[str, weights.Entry], where: str) -> None:
-    for name, shape in expected.items():
-        if name not in entries:
-            what = f"the weights lack '{name}'"
-        elif entries[name].shape != shape:
-            what = f"'{name}' is {list(entries[name].shape)}, and by config.json {list(shape)}"
-        elif entries[name].dtype not in weights.DTYPES:
-            what = f"'{name}' is of the type {entries[name].dtype}"
-        else:
-            continue
-        raise RunError(what, where=where, help=_TOGETHER)
-
-
-def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
+def _run_config(folder: Path, plan: ImportPlan, vocabulary: Vocabulary) -> Any:
     """Return the configuration of a run that would have had these weights."""
-    model = plan.described.config.model_dump(mode="json")
-    words = vocabulary.tokenizer.config.model_dump(mode="json")
-    mlm = isinstance(plan.described.config, BertConfig)
-    if mlm:
-        model["separators"] = vocabulary.separators
+    spec, config = TASKS[plan.task], plan.described.config
+    model = config.model_dump(mode="json")
+    data: dict[str, Any] = {"files": [str(folder)]}
+    if isinstance(config, BertConfig):
+        model |= {"separators": vocabulary.separators, "next_sentence": plan.next_sentence}
+    if plan.task in ("mlm", "clm"):
+        data["sequence_length"] = min(512, config.max_length)
+    tree = spec.preset("base", config.kind) | {
+        "task": plan.task,
+        "data": data,
+        "model": model,
+        "vocabulary": vocabulary.tokenizer.config.model_dump(mode="json"),
+        "preset": "base",
+    }
     try:
-        if plan.head is not None:
-            return plan.head.configure(folder, model, words)
-        tree = (mlm_preset if mlm else clm_preset)("base", plan.described.config.kind)
-        tree |= {
-            "data": {"files": [str(folder)], "sequence_length": min(512, plan.described.config.max_length)},
-            "model": {**model, "next_sentence": _has_next_sentence(plan.links)} if mlm else model,
-            "vocabulary": words,
-            "preset": "base",
-        }
-        return validate(MlmConfig, tree) if mlm else validate(ClmConfig, tree)
+        return validate(spec.config, tree)
     except UsageError as error:
         raise RunError(f"the model cannot be imported: {error.what}", where=str(folder / "config.json")) from error
 
 
-def _fill(model: Model, plan: _Plan, opened: weights.TensorFile, order: list[int | None]) -> None:
-    """Copy their numbers into our places."""
-    own, described, near = tensors_of(model), plan.described, "" if plan.head is None else "encoder."
-    words = [f"{near}embedding.weight", *(["output.weight", "output.bias"] if plan.head is None else [])]
-    changes: dict[str, Callable[[Tensor], Tensor]] = {
-        **dict.fromkeys(words, lambda tensor: _reordered(tensor, order)),
-        f"{near}places.table.table": lambda tensor: tensor[described.skipped :],
-    }
+def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: list[int | None]) -> None:
+    """Copy their numbers into our tensors."""
+    own, pretrained = tensors_of(model), plan.task in ("mlm", "clm")
+    near = "" if pretrained else "encoder."
+    positions = f"{near}places.table.table"
     with torch.no_grad():
         for link in plan.links:
-            found = {name: opened.read(plan.names[name]) for name in link.theirs}
-            change = changes.get(link.ours)
-            tensor = link.join(found)
-            own[link.ours].copy_(tensor if change is None else change(tensor))
-        if isinstance(described.config, BertConfig) and described.config.n_segments == 1:
-            segment = opened.read(plan.names[_segments(described, plan.names)])
-            if described.config.positions == "learned":
-                own[f"{near}places.table.table"].add_(segment)  # every token has this vector; so has every position
+            tensor = link.join({name: opened.read(plan.names[name]) for name in link.theirs})
+            if link.ours == f"{near}embedding.weight" or (pretrained and link.ours.startswith("output.")):
+                tensor = _reordered(tensor, order)
+            elif link.ours == positions:
+                tensor = tensor[plan.described.skipped :]
+            own[link.ours].copy_(tensor)
+        if plan.only_segment is not None:
+            segment = opened.read(plan.names[plan.only_segment])
+            if plan.described.config.positions == "learned":
+                own[positions].add_(segment)  # every token has this vector; so has every position
             elif bool(segment.any()):
                 what = "attnkit has no roformer whose only segment has a vector"
                 raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")

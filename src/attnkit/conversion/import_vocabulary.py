@@ -1,18 +1,21 @@
-"""The tokenizer of a Hugging Face folder as a vocabulary of ours: BERT's, RoBERTa's, GPT-2's, or one we exported."""
+"""The tokenizer of a Hugging Face folder as a vocabulary of ours: BERT's, RoBERTa's, GPT-2's, or one we exported.
+
+Ours starts with padding, begin, end, unknown and the symbols; theirs has them anywhere. So entries change places, and
+``Vocabulary.order`` says which of their rows each of ours is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from attnkit.errors import RunError, system_failure
 from attnkit.formats.huggingface import tokenizer as tokens
-from attnkit.formats.huggingface import vocabulary as vocabularies
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import MASK
@@ -21,8 +24,19 @@ from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import CONTINUED, MAX_BYTES
 
+Tree = Mapping[str, Any]
+T = TypeVar("T")
 MAX_JSON_BYTES = 1 << 24
 """Bytes of a file of settings."""
+_BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
+DEFAULTS: dict[str, dict[str, str]] = {
+    "bert": _BERT,
+    "roformer": _BERT,
+    "roberta": {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+    "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
+}
+"""What the special entries are called where no file says it."""
+_NORMALIZERS: tuple[Literal["none", "nfc", "nfkc"], ...] = ("none", "nfc", "nfkc")
 
 
 @dataclass(frozen=True)
@@ -42,66 +56,190 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     Raises:
         RunError: there is none, or one of another kind.
     """
-    settings, declared = (_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
+    declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
     cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's own tokenizer finds words by jieba, which attnkit does not have"
         raise RunError(what, where=str(folder), help="it takes a RoFormer with a tokenizer.json of BERT's kind")
-    tree, where = _tree(folder, settings)
-    names = vocabularies.special_names(model, settings, declared)
+    tree, where = _read_tokenizer(folder, settings)
+    names = dict(DEFAULTS[model])  # of the special entries, by role
+    for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
+        name = source.get(f"{role}_token")
+        name = name.get("content") if isinstance(name, Mapping) else name
+        if isinstance(name, str) and name:
+            names[role] = name
     try:
-        separators = vocabularies.separators(tree, model)
-        own = _own(tree, n_rows)
-        if own is not None:
-            return replace(own, separators=separators)
-        found = vocabularies.foreign(tree, model, names, n_rows, MASK)
-        config = VocabularyConfig(
-            kind=found.kind,
-            size=max(8, len(found.names)),
-            lowercase=found.lowercase,
-            symbols=found.symbols,
-            multiple_of=1,
-        )
-        ids = {name: id for id, name in enumerate(found.names)}
-        if len(ids) != len(found.names):
-            raise ValueError("two entries have one name")
-        pipeline = engine.pipeline(config, engine.model_of(config, ids, found.merges))
-        return Vocabulary(Tokenizer(config, pipeline), found.order, separators)
-    except ValidationError as error:
-        raise vocabularies.refused(ValueError(error.errors(include_url=False)[0]["msg"]), where) from error
+        vocabulary = _own(tree, n_rows) or _foreign(tree, model, names, n_rows)
+        return replace(vocabulary, separators=separators(tree, model))
     except ValueError as error:
-        raise vocabularies.refused(error, where) from error
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        what = f"the tokenizer cannot be imported: {why}"
+        raise RunError(what, where=where, help="it takes those of BERT and GPT-2") from error
 
 
-def _tree(folder: Path, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
     """Return the tokenizer in the form of ``tokenizer.json``, and the file that it comes from."""
-    for name in ("tokenizer.json", "vocab.txt", "vocab.json"):
-        path = folder / name
-        if not path.exists():
-            continue
-        if name == "tokenizer.json":
-            return read_tree(path, MAX_BYTES), str(path)
-        if name == "vocab.txt":
-            return vocabularies.of_word_list(_text(path), settings), str(path)
-        merges = _text(folder / "merges.txt")
-        return vocabularies.of_merges(read_tree(path, MAX_BYTES), merges, settings), str(path)
-    what = f"no tokenizer in {folder}"
-    raise RunError(
-        what, help="it takes tokenizer.json, vocab.txt, or vocab.json and merges.txt; and no tokenizer.model"
-    )
+    paths = [folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json")]
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        help = "it takes tokenizer.json, vocab.txt, or vocab.json and merges.txt; and no tokenizer.model"
+        raise RunError(f"no tokenizer in {folder}", help=help)
+    if path.name == "tokenizer.json":
+        return read_tree(path, MAX_BYTES), str(path)
+    model: Tree
+    if path.name == "vocab.txt":
+        normalizer = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": settings.get("do_lower_case", True),
+        }
+        words = _read(path, MAX_BYTES, bytes.decode).split("\n")
+        words = words[:-1] if words[-1] == "" else words
+        model = {"type": "WordPiece", "vocab": {word.removesuffix("\r"): id for id, word in enumerate(words)}}
+        return {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": model}, str(path)
+    merges = _read(folder / "merges.txt", MAX_BYTES, bytes.decode).split("\n")
+    lines = [line for line in merges if line and not line.startswith("#version")]
+    before = {"type": "ByteLevel", "add_prefix_space": settings.get("add_prefix_space", False)}
+    model = {"type": "BPE", "vocab": read_tree(path, MAX_BYTES), "merges": lines}
+    return {"normalizer": None, "pre_tokenizer": before, "model": model}, str(path)
 
 
-def _own(tree: Mapping[str, Any], n_rows: int) -> Vocabulary | None:
+def separators(tree: Tree, model: str) -> int:
+    """Return how many ends a tokenizer puts between two texts, 1 or 2; what such models have where it does not say."""
+    step = _mapping(tree.get("post_processor"))
+    steps = step.get("processors") if step.get("type") == "Sequence" else [step]
+    for step in map(_mapping, steps if isinstance(steps, list) else []):
+        if step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            return 2 if step["type"] == "RobertaProcessing" else 1
+        if step.get("type") == "TemplateProcessing" and isinstance(pair := step.get("pair"), list):
+            names = [_mapping(_mapping(part).get("Sequence")).get("id") for part in pair]
+            if "A" in names and "B" in names:
+                return min(2, max(1, names.index("B") - names.index("A") - 1))
+    return 2 if model == "roberta" else 1
+
+
+def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> Vocabulary:
+    """Return the vocabulary of a tokenizer of BERT or GPT-2.
+
+    Args:
+        tree: What ``tokenizer.json`` says.
+        model: Type of the model.
+        names: What the special entries are called, by role.
+        n_rows: Entries that the model knows; it may be more than have a name.
+
+    Raises:
+        ValueError: it is of another kind, or makes no sense.
+    """
+    kind, lowercase = _kind(tree)
+    entries = _entries(tree, n_rows)
+    ids = {name: id for id, name in entries.items()}
+    roles = ("pad", "bos", "eos", "unk") if model == "gpt2" else ("pad", "cls", "sep", "unk", "mask")
+    found = {role: ids.get(names.get(role, "")) for role in roles}
+    for role in (*roles[1:3], *roles[4:]):
+        if found[role] is None:
+            raise ValueError(f"it has no {role}_token")
+    pad, begin, end, unknown, *masked = found.values()
+    # An entry of several roles is the begin and the end, which the model has learnt.
+    pad, unknown = (None if id in (begin, end) else id for id in (pad, unknown))
+    order = [pad, begin, end, unknown, *masked]
+    added = {token["id"]: token["content"] for token in _added_tokens(tree)}
+    others = [id for id in sorted(added) if id not in order]
+    symbols = (*[MASK][: len(masked)], *(added[id] for id in others))
+    rest = sorted(set(range(n_rows)).difference(order, others))
+    listed = [*_special_names(len(symbols)), *(entries.get(id, f"<unused{id}>") for id in rest)]
+    merges = tree["model"].get("merges", []) if kind == "gpt2" else []
+    if not isinstance(merges, list):
+        raise ValueError("its merges are not a list")
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, str] for pair in merges):
+        raise ValueError("a merge is not a pair of entries")
+    config = VocabularyConfig(kind=kind, size=max(8, len(listed)), lowercase=lowercase, symbols=symbols, multiple_of=1)
+    numbers = {name: id for id, name in enumerate(listed)}
+    if len(numbers) != len(listed):
+        raise ValueError("two entries have one name")
+    pipeline = engine.pipeline(config, engine.model_of(config, numbers, merges))
+    return Vocabulary(Tokenizer(config, pipeline), [*order, *others, *rest])
+
+
+def _special_names(n_symbols: int) -> list[str]:
+    """Return what our first entries are called."""
+    return [*SPECIALS, *(f"<symbol{i}>" for i in range(n_symbols))]
+
+
+def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
+    """Return which of the kinds that we know cuts as a tokenizer does, and whether it lower-cases."""
+    model, before, after = _mapping(tree.get("model")), tree.get("normalizer"), _mapping(tree.get("pre_tokenizer"))
+    kind: Literal["bert", "gpt2"] = "gpt2"
+    lowercase: Any = False
+    if model.get("type") == "WordPiece" and after.get("type") == "BertPreTokenizer":
+        kind, before = "bert", _mapping(before)
+        lowercase, accents = before.get("lowercase"), before.get("strip_accents")
+        if not isinstance(lowercase, bool):
+            raise ValueError("its normalizer does not say whether it lower-cases")
+        required: list[tuple[str, Any, Any]] = [
+            ("the normalizer", before.get("type"), "BertNormalizer"),
+            ("clean_text", before.get("clean_text", True), True),
+            ("handle_chinese_chars", before.get("handle_chinese_chars", True), True),
+            ("strip_accents", lowercase if accents is None else accents, lowercase),
+            ("continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
+            ("max_input_chars_per_word", model.get("max_input_chars_per_word", 100), 100),
+        ]
+    elif model.get("type") == "BPE" and after.get("type") == "ByteLevel":
+        absent, off = ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), ("byte_fallback", "ignore_merges")
+        required = [
+            ("the normalizer", before, None),
+            ("add_prefix_space", after.get("add_prefix_space"), False),
+            ("use_regex", after.get("use_regex", True), True),
+            *((key, model.get(key) or None, None) for key in absent),
+            *((key, bool(model.get(key)), False) for key in (*off, "fuse_unk")),
+        ]
+    else:
+        cuts = f"{str(model.get('type'))[:40]} after {str(after.get('type'))[:40]}"
+        raise ValueError(f"its tokenizer is neither BERT's nor GPT-2's: {cuts}")
+    for key, value, wanted in required:
+        if value != wanted:
+            raise ValueError(f"attnkit has no such tokenizer with {key} {str(value)[:40]}; it takes {wanted}")
+    return kind, lowercase
+
+
+def _entries(tree: Tree, n_rows: int) -> dict[int, str]:
+    """Return the name of each id."""
+    vocab = _mapping(tree["model"].get("vocab"))
+    if not all(type(id) is int for id in vocab.values()):
+        raise ValueError("its entries have no numbers")
+    entries: dict[int, str] = {}
+    for name, id in [*vocab.items(), *((token["content"], token["id"]) for token in _added_tokens(tree))]:
+        if not 0 <= id < n_rows:
+            raise ValueError(f"its entry '{name[:40]}' has the number {id}, and the model knows {n_rows}")
+        if entries.setdefault(id, name) != name:
+            raise ValueError(f"the number {id} belongs to '{entries[id][:40]}' and to '{name[:40]}'")
+    return entries
+
+
+def _added_tokens(tree: Tree) -> list[Tree]:
+    """Return the entries that are looked for in a text before all else. Raises ``ValueError`` where they are odd."""
+    added = tree.get("added_tokens") or []
+    if not isinstance(added, Sequence) or not all(
+        isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)
+        for token in added
+    ):
+        raise ValueError("its added tokens have no numbers or no names")
+    return list(added)
+
+
+def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
     """Return the vocabulary of a tokenizer that attnkit exported, None for any other."""
     model = tree.get("model")
     kind = _own_kind(tree, model) if isinstance(model, dict) else None
     if kind is None or not isinstance(model, dict):
         return None
-    added = {token["id"]: token["content"] for token in vocabularies.added_tokens(tree)}
+    added = {token["id"]: token["content"] for token in _added_tokens(tree)}
     if sorted(added) != list(range(len(added))) or len(added) < len(SPECIALS):
         return None
     symbols = tuple(added[id] for id in range(len(SPECIALS), len(added)))
-    names = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(symbols)))]
     for normalize, lowercase, fallback in product(_NORMALIZERS, (False, True), (True, False)):
         try:
             config = VocabularyConfig(
@@ -113,9 +251,8 @@ def _own(tree: Mapping[str, Any], n_rows: int) -> Vocabulary | None:
                 symbols=symbols,
                 multiple_of=1,
             )
-            full = engine.pipeline(config, _renamed(model, names))
-            words = tokens.Words(kind, normalize == "nfkc", symbols, full)
-            if {key: tree.get(key) for key in ("normalizer", "pre_tokenizer")} == tokens.pipeline(words):
+            full = engine.pipeline(config, _renamed(model, _special_names(len(symbols))))
+            if {key: tree.get(key) for key in ("normalizer", "pre_tokenizer")} == tokens.pipeline(config, full):
                 found = Tokenizer(config, full)
                 return Vocabulary(found, list(range(n_rows))) if found.vocab_size == n_rows else None
         except ValueError:
@@ -123,10 +260,7 @@ def _own(tree: Mapping[str, Any], n_rows: int) -> Vocabulary | None:
     return None
 
 
-_NORMALIZERS: tuple[Literal["none", "nfc", "nfkc"], ...] = ("none", "nfc", "nfkc")
-
-
-def _own_kind(tree: Mapping[str, Any], model: Mapping[str, Any]) -> TrainedKind | None:
+def _own_kind(tree: Tree, model: Tree) -> TrainedKind | None:
     type = model.get("type")
     if type == "BPE":
         before = tree.get("pre_tokenizer")
@@ -137,7 +271,7 @@ def _own_kind(tree: Mapping[str, Any], model: Mapping[str, Any]) -> TrainedKind 
     return "unigram" if type == "Unigram" else "word" if type == "WordLevel" else None
 
 
-def _renamed(model: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+def _renamed(model: Tree, names: list[str]) -> dict[str, Any]:
     """Return a model whose first entries have our names."""
     vocab = model.get("vocab")
     if isinstance(vocab, list):
@@ -150,36 +284,29 @@ def _renamed(model: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return what a JSON file says.
-
-    Raises:
-        RunError: it is missing, no JSON of keys and values, or too large.
-        SystemFailure: it cannot be read for another reason.
-    """
-    try:
-        tree = parse_json(_raw(path, most))
-    except ValueError as error:
-        raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
+    """Return what a JSON file says. Raises as ``_read``, and ``RunError`` if it is no mapping."""
+    tree = _read(path, most, parse_json)
     if not isinstance(tree, dict):
         raise RunError(f"{path.name} holds no keys and values", where=str(path))
     return tree
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    return read_tree(path) if path.exists() else {}
+def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
+    """Return what a file says.
 
-
-def _text(path: Path) -> str:
+    Raises:
+        RunError: it is missing, too large, or cannot be parsed.
+        SystemFailure: it cannot be read for another reason.
+    """
     try:
-        return _raw(path, MAX_BYTES).decode("utf-8")
+        return parse(read_regular_file(path, most, follow=True))
     except ValueError as error:
         raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
-
-
-def _raw(path: Path, most: int) -> bytes:
-    try:
-        return read_regular_file(path, most, follow=True)
     except FileNotFoundError as error:
         raise RunError(f"no {path.name} in {path.parent}", help="name a folder that save_pretrained wrote") from error
     except OSError as error:
         raise system_failure("read", path, error) from error
+
+
+def _mapping(value: Any) -> Tree:
+    return value if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Check before training, from the configuration alone, whether a translation run can be exported."""
+"""Check before training, from the configuration alone, whether a run can be exported."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from attnkit.config import Layer, load_yaml, merge, parse_assignment
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
-from attnkit.formats.huggingface.config import refuse_translation
+from attnkit.formats.exportable import check_ctranslate2, check_huggingface
 
 System = Literal["ctranslate2", "huggingface"]
 NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face's transformers"}
@@ -19,19 +20,26 @@ def check_exportable(
 ) -> str:
     """Check that a run with these settings can be exported; return a sentence that says so.
 
+    The settings may name any task. All but a translator take the two files as their data.
+
     Raises:
         UsageError: a key prevents the export (the message names it), or the settings are invalid.
     """
+    settings = [load_yaml(file)] if file is not None else []
+    tree, _ = merge([Layer("", tree) for tree in (*settings, *map(parse_assignment, sets))])
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)]}
+    if tree.get("task", "translation") != "translation":
+        flags = {"data.files": [str(src), str(tgt)]}
     resolved = resolve(flags, sets=sets, file=file, preset_name=preset)
-    model = resolved.config.model
+    config = resolved.config
     try:
         if to == "huggingface":
-            refuse_translation(model)
+            check_huggingface(config)
+        elif config.task != "translation":
+            what = f"CTranslate2 has no model for a run of the kind '{config.task}'"
+            raise RunError(what, where="task", help="it takes runs of the kind translation")
         else:
-            from attnkit.formats.ctranslate2 import require_known
-
-            require_known(model)
+            check_ctranslate2(config.model)
     except RunError as error:
         origin = resolved.origin(str(error.where).partition(",")[0])
         raise UsageError(error.what, where=f"{error.where} ({origin})", help=error.help) from error

@@ -1,4 +1,4 @@
-"""A vocabulary as the files that AutoTokenizer reads, giving the same ids. Knows dictionaries, no files and no text.
+"""A vocabulary as the files that AutoTokenizer reads, giving the same ids.
 
 ``tokenizers`` has all the steps of ours; what differs is what happens before them. Ours encodes a line chunk by chunk,
 each with a space before it and cut where a run of spaces begins. There one step puts a space before the line, and one
@@ -11,18 +11,18 @@ text that is nothing but a symbol has the symbol's entry alone; here the one of 
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attnkit.errors import RunError
+from attnkit.text.config import VocabularyConfig
 
 Tree = dict[str, Any]
 _BORDER = "\ufdd0"
 """No character of any language: marks where chunks begin for as long as NFKC makes spaces of other characters."""
-_LEADLESS = ("char", "bert", "gpt2")
+_SPACELESS = ("char", "bert", "gpt2")
 """Kinds before whose chunks no space is put, or to whom it means nothing."""
 
 
@@ -41,24 +41,19 @@ class Roles:
     inputs: tuple[str, ...]
     """What the model takes."""
 
-    def without_segments(self) -> Roles:
-        """Return the same for a model that knows no segments."""
-        inputs = tuple(name for name in self.inputs if name != "token_type_ids")
-        return dataclasses.replace(self, inputs=inputs)
 
-    def with_separators(self, n: int) -> Roles:
-        """Return the same with so many ends between two texts."""
-        at = self.pair.index("$B")
-        return dataclasses.replace(self, pair=(*self.pair[: at - 1], *self.pair[at - 1 : at] * n, *self.pair[at:]))
+def bert_roles(separators: int = 1, segments: bool = True) -> Roles:
+    """Return the roles of BERT, with so many ends between two texts, for a model with or without segments."""
+    return Roles(
+        names=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+        tokens={"pad_token": 0, "cls_token": 1, "sep_token": 2, "unk_token": 3},
+        single=("[CLS]", "$A", "[SEP]"),
+        pair=("[CLS]", "$A", *["[SEP]"] * separators, "$B", "[SEP]"),
+        inputs=("input_ids", *(["token_type_ids"] if segments else []), "attention_mask"),
+    )
 
 
-BERT = Roles(
-    names=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
-    tokens={"pad_token": 0, "cls_token": 1, "sep_token": 2, "unk_token": 3},
-    single=("[CLS]", "$A", "[SEP]"),
-    pair=("[CLS]", "$A", "[SEP]", "$B", "[SEP]"),
-    inputs=("input_ids", "token_type_ids", "attention_mask"),
-)
+BERT = bert_roles()
 GPT = Roles(
     names=("<pad>", "<s>", "</s>", "<unk>"),
     tokens={"pad_token": 0, "bos_token": 1, "eos_token": 2, "unk_token": 3},
@@ -69,28 +64,14 @@ GPT = Roles(
 MARIAN = Roles(GPT.names, GPT.tokens, ("$A", "</s>"), ("$A", "$B", "</s>"), GPT.inputs)
 
 
-@dataclass(frozen=True)
-class Words:
-    """A vocabulary of ours, in dictionaries."""
-
-    kind: str
-    nfkc: bool
-    symbols: tuple[str, ...]
-    """Texts that are one token, whose ids follow those of the special entries."""
-    tree: Tree
-    """Its tokenizer in the JSON form of ``tokenizers``."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether a space precedes each chunk."""
-        return self.kind not in _LEADLESS
-
-
-def files(words: Words, roles: Roles, mask: str | None, longest: int | None) -> dict[str, Tree]:
+def files(
+    vocabulary: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, longest: int | None
+) -> dict[str, Tree]:
     """Return what the files of a tokenizer hold, by their names.
 
     Args:
-        words: The vocabulary.
+        vocabulary: The kind of vocabulary.
+        tree: Its tokenizer in the JSON form of ``tokenizers``.
         roles: How the model uses it.
         mask: The mask symbol, if there is one.
         longest: Most tokens the model takes, None without a limit.
@@ -98,8 +79,8 @@ def files(words: Words, roles: Roles, mask: str | None, longest: int | None) -> 
     Raises:
         RunError: a symbol is also an entry by another name, which no such file can say.
     """
-    names = [*roles.names, *words.symbols]
-    added = [_added(words, id, name, id < len(roles.names) or name == mask) for id, name in enumerate(names)]
+    names = [*roles.names, *vocabulary.symbols]
+    added = [_added(vocabulary.kind, id, name, id < len(roles.names) or name == mask) for id, name in enumerate(names)]
     roots = {**roles.tokens, **({} if mask is None else {"mask_token": names.index(mask)})}
     special = {role: names[id] for role, id in roots.items()}
     config = {
@@ -110,61 +91,69 @@ def files(words: Words, roles: Roles, mask: str | None, longest: int | None) -> 
         "model_input_names": list(roles.inputs),
         **special,
     }
+    used = {name: roles.names.index(name) for name in (*roles.single, *roles.pair) if name in roles.names}
+    segments = "token_type_ids" in roles.inputs
+    around = {
+        "type": "TemplateProcessing",
+        "single": _template(roles.single, segments),
+        "pair": _template(roles.pair, segments),
+        "special_tokens": {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in used.items()},
+    }
     return {
         "tokenizer.json": {
             "version": "1.0",
             "truncation": None,
             "padding": None,
             "added_tokens": added,
-            **pipeline(words),
-            "post_processor": _around(roles),
-            "decoder": _decoder(words.kind),
-            "model": _model(words.tree["model"], names),
+            **pipeline(vocabulary, tree),
+            "post_processor": around,
+            "decoder": _decoder(vocabulary.kind),
+            "model": _model(tree["model"], names),
         },
         "tokenizer_config.json": config,
         "special_tokens_map.json": special,
     }
 
 
-def pipeline(words: Words) -> Tree:
-    """Return the steps before the model: normalizer and pre-tokenizer."""
-    before, after = words.tree["normalizer"], words.tree["pre_tokenizer"]
-    if not words.leads:
+def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
+    """Return the steps before the model: normalizer and pre-tokenizer. Arguments as of ``files``."""
+    before, after = tree["normalizer"], tree["pre_tokenizer"]
+    if vocabulary.kind in _SPACELESS:
         return {"normalizer": before, "pre_tokenizer": after}
+    nfkc, whole_words = vocabulary.normalize == "nfkc", vocabulary.kind == "word"
     steps: list[Tree] = [{"type": "Prepend", "prepend": " "}]
-    if words.symbols:
-        alone = "|".join(map(re.escape, words.symbols))
+    if vocabulary.symbols:
+        alone = "|".join(map(re.escape, vocabulary.symbols))
         steps.append({"type": "Replace", "pattern": {"Regex": f"^ (?=(?:{alone})$)"}, "content": ""})
-    if words.nfkc and words.kind != "word":
+    if nfkc and not whole_words:
         steps.append({"type": "Replace", "pattern": {"Regex": "(?<! ) "}, "content": f"{_BORDER} "})
     steps += before["normalizers"] if before is not None else []
-    cuts = [after] if words.kind == "word" else [_cut(words.nfkc), *after["pretokenizers"]]
+    # A line is cut before each run of spaces.
+    pattern, behavior = ({"String": _BORDER}, "Removed") if nfkc else ({"Regex": " +[^ ]*"}, "Isolated")
+    cut = {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [after] if whole_words else [cut, *after["pretokenizers"]],
+        },
     }
 
 
-def _cut(nfkc: bool) -> Tree:
-    """Return the step that cuts a line before each run of spaces."""
-    pattern = {"String": _BORDER} if nfkc else {"Regex": " +[^ ]*"}
-    return {"type": "Split", "pattern": pattern, "behavior": "Removed" if nfkc else "Isolated", "invert": False}
-
-
-def _added(words: Words, id: int, name: str, special: bool) -> Tree:
+def _added(kind: str, id: int, name: str, special: bool) -> Tree:
     """Return an entry that is looked for in a text before all else.
 
     The space before a masked token belongs to it, so the mask takes it, as every symbol does among whole words.
     """
     symbol = id >= 4
-    spaced = symbol and (words.kind == "word" or (special and words.kind not in ("char", "bert")))
+    spaced = symbol and (kind == "word" or (special and kind not in ("char", "bert")))
     return {
         "id": id,
         "content": name,
         "single_word": False,
         "lstrip": spaced,
         "rstrip": False,
-        "normalized": symbol and words.leads,
+        "normalized": symbol and kind not in _SPACELESS,
         "special": special,
     }
 
@@ -183,24 +172,10 @@ def _model(model: Tree, names: Sequence[str]) -> Tree:
     return {**model, "unk_token": names[3], "vocab": {name: id for id, name in enumerate(new)}}
 
 
-def _around(roles: Roles) -> Tree:
-    used = {name: roles.names.index(name) for name in (*roles.single, *roles.pair) if name in roles.names}
-    segments = "token_type_ids" in roles.inputs
-    return {
-        "type": "TemplateProcessing",
-        "single": _template(roles.single, segments),
-        "pair": _template(roles.pair, segments),
-        "special_tokens": {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in used.items()},
-    }
-
-
 def _template(parts: Sequence[str], segments: bool) -> list[Tree]:
     second = parts.index("$B") if "$B" in parts and segments else len(parts)
-    found: list[Tree] = []
-    for place, part in enumerate(parts):
-        name, id = ("Sequence", part[1:]) if part in ("$A", "$B") else ("SpecialToken", part)
-        found.append({name: {"id": id, "type_id": int(place >= second)}})
-    return found
+    named = [("Sequence", part[1:]) if part in ("$A", "$B") else ("SpecialToken", part) for part in parts]
+    return [{name: {"id": id, "type_id": int(place >= second)}} for place, (name, id) in enumerate(named)]
 
 
 def _decoder(kind: str) -> Tree:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """Where a tensor lies."""
 
     dtype: str
@@ -37,7 +37,7 @@ class Entry:
 class TensorFile:
     """An open file of tensors."""
 
-    def __init__(self, stream: BinaryIO, entries: Mapping[str, Entry], where: str) -> None:
+    def __init__(self, stream: BinaryIO, entries: Mapping[str, TensorEntry], where: str) -> None:
         self._stream, self.entries, self._where = stream, entries, where
 
     def read(self, name: str) -> Tensor:
@@ -74,7 +74,7 @@ def opened(path: Path) -> Iterator[TensorFile]:
         yield TensorFile(stream, entries, str(path))
 
 
-def _header(stream: BinaryIO) -> dict[str, Entry]:
+def _header(stream: BinaryIO) -> dict[str, TensorEntry]:
     size = os.fstat(stream.fileno()).st_size
     n_header = int.from_bytes(stream.read(_PREFIX), "little")
     begin = _PREFIX + n_header
@@ -83,7 +83,20 @@ def _header(stream: BinaryIO) -> dict[str, Entry]:
     header = parse_json(stream.read(n_header))
     if not isinstance(header, dict):
         raise ValueError("its header describes no tensors")
-    entries = {name: _entry(name, value, begin) for name, value in header.items() if name != "__metadata__"}
+    header.pop("__metadata__", None)
+    entries: dict[str, TensorEntry] = {}
+    for name, value in header.items():
+        if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"'{name[:80]}' is not described as a tensor")
+        shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
+        numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
+        if not all(type(number) is int and number >= 0 for number in numbers) or len(span) != 2:
+            raise ValueError(f"'{name[:80]}' has no shape or no place")
+        if not isinstance(dtype, str) or dtype not in _SIZES:
+            raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
+        if span[1] - span[0] != math.prod(shape) * _SIZES[dtype]:
+            raise ValueError(f"'{name[:80]}' does not take the bytes of its shape")
+        entries[name] = TensorEntry(dtype, tuple(shape), begin + span[0], begin + span[1])
     last = begin
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != last:
@@ -92,17 +105,3 @@ def _header(stream: BinaryIO) -> dict[str, Entry]:
     if last != size:
         raise ValueError(f"its tensors take {last:,} bytes, and it has {size:,}")
     return entries
-
-
-def _entry(name: str, value: Any, begin: int) -> Entry:
-    if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"'{name[:80]}' is not described as a tensor")
-    shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
-    numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
-    if not all(type(number) is int and number >= 0 for number in numbers) or len(span) != 2:
-        raise ValueError(f"'{name[:80]}' has no shape or no place")
-    if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
-    if span[1] - span[0] != math.prod(shape) * _SIZES[dtype]:
-        raise ValueError(f"'{name[:80]}' does not take the bytes of its shape")
-    return Entry(dtype, tuple(shape), begin + span[0], begin + span[1])

@@ -1,34 +1,35 @@
-"""Write a run in another system's format: the folder appears complete or not at all."""
+"""Write a run as a CTranslate2 model: the folder appears complete or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from attnkit.errors import UsageError, system_failure
-from attnkit.formats.ctranslate2 import Names, make_spec, unique_names
+from attnkit.formats.ctranslate2 import entry_names, make_spec
 from attnkit.io import atomic
-from attnkit.tasks.translation.loading import LoadedRun, load_run
-from attnkit.text.tokenizer import Tokenizer
+from attnkit.tasks.translation.loading import load_run
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was written."""
+class ExportResult:
+    """An exported folder."""
 
     path: Path
     checkpoint: str
     n_bytes: int
     warnings: tuple[str, ...] = ()
-    """What was wrong with newer checkpoints that were passed over."""
+    """Damage of newer checkpoints that were skipped, and what the other system has nothing for."""
 
 
 def export_ctranslate2(
     run: Path, folder: Path, *, checkpoint: str | None = None, quantization: Quantization = "float32"
-) -> Exported:
+) -> ExportResult:
     """Write a Transformer run as a CTranslate2 model, with the tokenizer and a README that shows how to use it.
 
     Raises:
@@ -37,25 +38,29 @@ def export_ctranslate2(
     """
     check_empty(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
-    src = entry_names(loaded.src_tokenizer)
-    joint = loaded.tgt_tokenizer is loaded.src_tokenizer
-    names = Names(src, src if joint else entry_names(loaded.tgt_tokenizer))
+    src, tgt = loaded.src_tokenizer, loaded.tgt_tokenizer
+    names = entry_names(src), entry_names(tgt)
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
-    atomic.make_dirs(folder.absolute().parent)
-    with atomic.atomic_dir(folder.absolute()) as temporary:
+    # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.
+    src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
+    card = _CARD.format(
+        checkpoint=loaded.checkpoint,
+        src_names=src_names,
+        tgt_names=tgt_names,
+        tgt_tokenizer="tokenizer.json" if tgt is src else "tokenizer.target.json",
+        max_source=loaded.config.max_source,
+    )
+    with new_folder(folder) as temporary:
         try:
             spec.save(str(temporary))
         except OSError as error:
             raise system_failure("write", folder, error) from error
-        atomic.write_new_file(temporary / "tokenizer.json", loaded.src_tokenizer.to_json().encode())
-        if not joint:
-            atomic.write_new_file(temporary / "tokenizer.target.json", loaded.tgt_tokenizer.to_json().encode())
-        # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.
-        shared = list(names.src) == list(names.tgt)
-        atomic.write_new_file(temporary / "README.md", card(loaded, shared=shared).encode())
-    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
-    return Exported(folder, loaded.checkpoint, n_bytes, loaded.warnings)
+        atomic.write_new_file(temporary / "tokenizer.json", src.to_json().encode())
+        if tgt is not src:
+            atomic.write_new_file(temporary / "tokenizer.target.json", tgt.to_json().encode())
+        atomic.write_new_file(temporary / "README.md", card.encode())
+    return ExportResult(folder, loaded.checkpoint, n_bytes_of(folder), loaded.warnings)
 
 
 def check_empty(folder: Path) -> None:
@@ -64,22 +69,17 @@ def check_empty(folder: Path) -> None:
         raise UsageError("there is something here already", where=str(folder), help="name a new folder")
 
 
-def entry_names(tokenizer: Tokenizer) -> list[str]:
-    """Return a name for each id of a vocabulary, all different."""
-    return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write into that appears as ``folder`` when all is written."""
+    atomic.make_dirs(folder.absolute().parent)
+    with atomic.atomic_dir(folder.absolute()) as temporary:
+        yield temporary
 
 
-def card(run: LoadedRun, *, shared: bool) -> str:
-    """Return the README of an exported folder: from text to text in a dozen lines of Python."""
-    src_names, tgt_names = ("shared", "shared") if shared else ("source", "target")
-    tgt_tokenizer = "tokenizer.json" if run.tgt_tokenizer is run.src_tokenizer else "tokenizer.target.json"
-    return _CARD.format(
-        checkpoint=run.checkpoint,
-        src_names=src_names,
-        tgt_names=tgt_names,
-        tgt_tokenizer=tgt_tokenizer,
-        max_source=run.config.max_source,
-    )
+def n_bytes_of(folder: Path) -> int:
+    """Return the size of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 _CARD = """\

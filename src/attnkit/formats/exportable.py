@@ -1,0 +1,93 @@
+"""Check that another system has a model like ours: CTranslate2, or transformers' BERT, GPT-2 and Marian. Torch-free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnkit.errors import RunError
+from attnkit.models.config import ModelConfig, TransformerConfig
+from attnkit.models.language_config import BertConfig, LanguageConfig
+
+HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
+"""Tasks whose runs transformers has a model for."""
+CTRANSLATE2_POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
+NORM_EPS = 1e-5
+"""What CTranslate2 and Marian add to the variance in LayerNorm."""
+_FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
+
+
+def _refuse(system: str, *checks: tuple[object, str, str, str]) -> None:
+    """Raise ``RunError`` for the first check that applies: (whether it does, key, what is lacking, what is taken)."""
+    for applies, key, lacking, taken in checks:
+        if applies:
+            raise RunError(f"{system} has no {lacking}", where=key, help=f"it takes {taken}")
+
+
+def check_huggingface(config: Any) -> None:
+    """Raise ``RunError``, naming the key, where transformers has no model for a run of this configuration."""
+    task, model, tasks = config.task, config.model, f"runs of the kinds {', '.join(HUGGINGFACE_TASKS)}"
+    _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"model for a run of the kind '{task}'", tasks))
+    if task == "translation":
+        check_marian(model)
+        return
+    backwards = getattr(config, "direction", "") == "right-to-left"
+    _refuse(
+        "transformers",
+        (model.kind not in ("bert", "gpt"), "model.kind", f"classifier of the kind '{model.kind}'", "kind bert"),
+        (backwards, "direction", "GPT-2 that reads from right to left", "direction left-to-right"),
+    )
+    check_language(model)
+
+
+def check_language(config: LanguageConfig) -> None:
+    """Raise ``RunError``, naming the key, where transformers has no BERT or GPT-2 like a language model."""
+    bert = isinstance(config, BertConfig)
+    name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
+    kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
+    listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
+    unlike, attention = config.positions not in kinds, "another attention than scaled dot products with softmax"
+    _refuse(
+        "transformers",
+        (config.norm != norm, "model.norm", f"{name} with norms of the kind '{config.norm}'", f"norm {norm}"),
+        (unlike, "model.positions", f"{name} with {config.positions} positions", listed),
+        (config.glu, "model.glu", f"{name} with gated units", "glu false"),
+        (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN),
+    )
+
+
+def check_marian(config: ModelConfig) -> None:
+    """Raise ``RunError``, naming the key, where transformers has no Marian like a translation model."""
+    if not isinstance(config, TransformerConfig):
+        _refuse(
+            "transformers",
+            (True, "model.kind", f"translation model of the kind '{config.kind}'", "kind transformer"),
+        )
+        return
+    positions, attention = config.positions, "another attention than scaled dot products with softmax"
+    _refuse(
+        "transformers",
+        (config.norm != "post", "model.norm", "Marian with norms before the sublayers", "norm post"),
+        (positions != "sinusoidal", "model.positions", f"Marian with {positions} positions", "sinusoidal positions"),
+        (not config.plain_attention, _FUNCTIONS, f"Marian with {attention}", _PLAIN),
+        (config.pattern != "none", "model.pattern", "Marian with sparse patterns of attention", "pattern none"),
+        (config.embedding_norm, "model.embedding_norm", "Marian with norms on embeddings", "embedding_norm false"),
+        (config.norm_eps != NORM_EPS, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
+    )
+
+
+def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
+    """Return a configuration that CTranslate2 has a model for. Raises ``RunError`` naming the key in the way."""
+    if not isinstance(config, TransformerConfig):
+        what = f"CTranslate2 has no models of attnkit's kind '{config.kind}'"
+        raise RunError(what, where="model.kind", help="it takes runs of --model transformer")
+    plain, positions, listed = config.plain_attention, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
+    key, norms = "embedding_norm" if config.embedding_norm else "norm_eps", "embedding_norm false and norm_eps 1e-05"
+    other = config.embedding_norm or config.norm_eps != NORM_EPS
+    _refuse(
+        "CTranslate2",
+        (not plain, _FUNCTIONS, "attention but scaled dot products with softmax", f"{_PLAIN}, in every head"),
+        (config.pattern != "none", "model.pattern", "sparse patterns of attention", "pattern none"),
+        (other, f"model.{key}", f"such {key}: not what BERT's encoder has", norms),
+        (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoder with {positions} positions", listed),
+    )
+    return config
