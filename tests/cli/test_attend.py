@@ -356,6 +356,12 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     refused(call("attend", documents, text, "--compare"), 4, "kind 'text-classification'")
 
 
+def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "hub"
+    refused(call("export", documents, folder, "--to", "huggingface"), 4, "no classifier of the kind 'han'")
+    assert not folder.exists()
+
+
 def test_the_help_knows_of_classifiers(call: Call) -> None:
     page = call("attend", "--help")[1]
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())

@@ -10,7 +10,8 @@ import pytest
 import torch
 from language import configure
 
-from attnkit.analysis.embed_transformer import Reader, line_vectors, names, open_reader, static_rows, token_vectors
+from attnkit.analysis.embed import EmbedTotals, Request, embed_stream
+from attnkit.analysis.embed_transformer import Reader, line_vectors, open_reader, token_vectors
 from attnkit.errors import UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
@@ -112,12 +113,13 @@ def test_what_is_read_beside_a_line_changes_nothing(runs: dict[str, Path], what:
 
 def test_the_table_is_the_embeddings_with_a_name_for_each_row(runs: dict[str, Path]) -> None:
     reader = open_reader(runs["masked tokens"], None, "cpu")
-    (block,) = static_rows(reader)
+    request = Request(runs["masked tokens"], [], device="cpu", what="static")
+    (block,) = embed_stream(request, EmbedTotals(), pytest.fail)
     assert block.numbers is not None and block.inputs is not None
     assert np.array_equal(block.numbers, reader.model.embedding.weight.detach().numpy())
     assert len(set(block.inputs)) == len(block.inputs) == reader.tokenizer.vocab_size
     shown = reader.tokenizer.tokens(range(reader.tokenizer.vocab_size))
-    for name, piece in zip(names(reader.tokenizer), shown, strict=True):
+    for name, piece in zip(block.inputs, shown, strict=True):
         assert name == piece or name.startswith(f"{piece}#")
     assert block.inputs[reader.tokenizer.encode(["the"])[0][0]] == "▁the"
 
@@ -129,4 +131,5 @@ def test_what_a_model_has_not_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="the first token of GPT sees nothing"):
         line_vectors(open_reader(runs["next words"], None, "cpu"), LINES, "cls")
     with pytest.raises(UsageError, match="before any layer"):
-        list(static_rows(open_reader(runs["masked tokens"], None, "cpu"), 1))
+        request = Request(runs["masked tokens"], [], device="cpu", what="static", layer=1)
+        list(embed_stream(request, EmbedTotals(), pytest.fail))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.analysis.worked_example import KEYS, OPTIONS, QUERY, worked_example
+from attnkit.analysis.explain import KEYS, OPTIONS, QUERY, worked_example
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, incompatibility
 from attnkit.plotting.worked_example import FORMULAS, render_example

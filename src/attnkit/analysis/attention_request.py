@@ -1,18 +1,24 @@
-"""What can be asked about where a model looks, and what is answered, whatever kind of model it is. Knows no torch."""
+"""What can be asked about where a model looks, whatever kind of model it is, and its answer as files. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 from attnkit.errors import DataError, UsageError
-from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice, MapSlice, pictures
+from attnkit.io import atomic
+from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, pictures
+from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
+from attnkit.plotting.html.attention import build_page
 from attnkit.text.lines import STDIN, LineReader
 
-MOST_WEIGHTS = 1 << 26
+MAX_WEIGHTS = 1 << 26
 """Of all sentences that are held together, for a page or a picture: a quarter of a gigabyte."""
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]
+"""Of the page, the SVG, the PNG and the PDF."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,17 @@ def source_lines(texts: Sequence[str]) -> Iterator[str]:
             yield from whole.removesuffix("\n").split("\n")
 
 
-def pair_lines(question: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
+def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
     """Yield number, source and target of each line; the target is None where the model is to translate."""
-    given = [next(source_lines([target]), "") for target in question.targets]
-    sources, number = question.sources, 0
-    if given:
-        sources = list(islice(sources, len(given) + 1))
-        if len(sources) != len(given):
-            others = "more" if len(sources) > len(given) else str(len(sources))
-            raise UsageError(f"there are {len(given)} targets for {others} lines", where="--target")
+    targets = [next(source_lines([target]), "") for target in query.targets]
+    sources, number = query.sources, 0
+    if targets:
+        sources = list(islice(sources, len(targets) + 1))
+        if len(sources) != len(targets):
+            others = "more" if len(sources) > len(targets) else str(len(sources))
+            raise UsageError(f"there are {len(targets)} targets for {others} lines", where="--target")
     for number, source in enumerate(sources, 1):
-        yield number, source, given[number - 1] if given else None
+        yield number, source, targets[number - 1] if targets else None
     if not number:
         raise UsageError("no text to look at", help='attnkit attend RUN "a sentence", or - to read lines')
 
@@ -104,18 +110,17 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     kinds = [map.kind for map in sentence.maps]
     if shown.kind is not None and shown.kind not in kinds:
         raise UsageError(f"no '{shown.kind[:40]}' attention", where="--kind", help=f"choose one of {', '.join(kinds)}")
-    chosen = [map for map in sentence.maps if map.kind == shown.kind] if shown.kind else sentence.maps
-    return [picture for map in (chosen if shown.every else chosen[:1]) for picture in _pictures(map, shown)]
-
-
-def _pictures(map: AttentionMap, shown: MapSelection) -> list[MapSlice]:
-    first, last, n_heads = map.first_layer, map.last_layer, map.weights.shape[1]
-    layer = last if shown.layer is None else shown.layer
-    for noun, number, least, most in (("layer", layer, first, last), ("head", shown.head, 1, n_heads)):
-        if isinstance(number, int) and not least <= number <= most:
-            help = f"choose {least} to {most}, mean, max or all"
-            raise UsageError(f"{map.title} has no {noun} {number}", where=f"--{noun}", help=help)
-    return pictures(map, layer, shown.head)
+    chosen = [map for map in sentence.maps if shown.kind in (None, map.kind)]
+    slices: list[MapSlice] = []
+    for map in chosen if shown.every else chosen[:1]:
+        layer = map.last_layer if shown.layer is None else shown.layer
+        layers, heads = (map.first_layer, map.last_layer), (1, map.weights.shape[1])
+        for noun, number, (first, last) in (("layer", layer, layers), ("head", shown.head, heads)):
+            if isinstance(number, int) and not first <= number <= last:
+                help = f"choose {first} to {last}, mean, max or all"
+                raise UsageError(f"{map.title} has no {noun} {number}", where=f"--{noun}", help=help)
+        slices += pictures(map, layer, shown.head)
+    return slices
 
 
 def checked(sentences: Iterable[AttentionExample], shown: MapSelection) -> Iterator[AttentionExample]:
@@ -137,9 +142,42 @@ def gather(sentences: Iterable[AttentionExample]) -> list[AttentionExample]:
     for sentence in sentences:
         held.append(sentence)
         n_weights += sum(map.weights.size for map in sentence.maps)
-        if n_weights > MOST_WEIGHTS:
-            raise DataError(
-                f"{len(held):,} lines have more than {MOST_WEIGHTS:,} weights, too many for one file",
-                help="give fewer or shorter lines",
-            )
+        if n_weights > MAX_WEIGHTS:
+            what = f"{len(held):,} lines have more than {MAX_WEIGHTS:,} weights, too many for one file"
+            raise DataError(what, help="give fewer or shorter lines")
     return held
+
+
+def write_files(
+    sentences: Sequence[AttentionExample],
+    facts: Mapping[str, str],
+    shown: MapSelection,
+    paths: Paths,
+    tell: Callable[[str], None],
+) -> None:
+    """Write the page, and pictures for papers; ``tell`` takes what was written, and what a picture cannot show.
+
+    Raises:
+        UsageError: a picture is wanted of several sentences, or of a choice that there is not.
+    """
+    html, *drawn = paths
+    if any(drawn) and len(sentences) != 1:
+        raise UsageError(f"a picture shows one line, not {len(sentences)}", help="--html takes any number")
+    contents: list[tuple[Path, bytes]] = []
+    if html is not None:
+        contents.append((html, build_page(sentences, facts).encode("utf-8")))
+    for path, format in zip(drawn, get_args(PictureFormat), strict=True):
+        if path is None:
+            continue
+        (sentence,) = sentences
+        heading = f"{sentence.source} → {sentence.target}" if sentence.target else sentence.source
+        slices = pick(sentence, shown)
+        texts = [heading, *(token for one in slices for token in (*one.queries, *one.keys))]
+        if format != "svg" and (missing := missing_glyphs(texts)):
+            some = f"{' '.join(missing[:5])}{' …' if len(missing) > 5 else ''}"
+            tell(f"warning: no installed font has {some}; install one (pip install mplfonts), or write --svg")
+        contents.append((path, attention_picture(slices, format, heading)))
+    for path, content in contents:  # once all are made: what cannot be made leaves no file
+        with atomic.open_output(path) as stream:
+            stream.buffer.write(content)
+        tell(f"written: {path}")

@@ -1,7 +1,7 @@
 """Alignment functions side by side, on the states of one run's model: its own queries and keys, every other function.
 
-The model computes its states as always, by ``look``. Only who is asked about them differs, so what differs in the maps
-is the functions alone. Those with parameters are not trained for these states, but drawn.
+The model computes its states as always. Only who is asked about them differs, so what differs in the maps is the
+functions alone. Those with parameters are not trained for these states, but drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from attnkit.analysis.attention import (
     head_names,
     load_attending,
     run_summary,
-    translator_of,
     written_lines,
 )
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
@@ -68,115 +67,96 @@ class StateRecorder(AlignmentModule):
         return self.inner.relative(query, prepared, mask)
 
 
-@dataclass(frozen=True)
-class States:
-    """What one layer's attention to the source works with."""
-
-    queries: Tensor
-    """(1, H, T, d)."""
-    keys: Tensor
-    """(1, H, S, d)."""
-
-
-def compare_functions(question: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
+def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
     """Load the run and return a sentence a line: a map for the run's own functions and one for each other.
 
     Raises:
         UsageError: no such layer, or a function that was named has no meaning with the distribution.
     """
-    run = load_attending(question)
-    n_layers = run.config.model.decoder_layers if run.config.model.kind == "transformer" else 1
+    translator = load_attending(query)
+    run = translator.runs[0]
+    model = run.config.model
+    n_layers = model.decoder_layers if model.kind == "transformer" else 1
     number = n_layers if layer is None else layer
     if not isinstance(number, int) or number > n_layers:
-        raise UsageError(
-            "functions are compared on one layer's states", where="--layer", help=f"give a number from 1 to {n_layers}"
-        )
-    distribution, skipped = _chosen(run, functions)
-    facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
-    named = [name for name in functions.alignments or ALIGNMENT_NAMES if name not in skipped]
-    sentences = _sentences(translator_of(run), question, FunctionChoice(named, distribution, functions.seed), number)
-    warnings = [f"{name} is left out: {reason}" for name, reason in skipped.items()]
-    return AttentionReport(facts, sentences, (*run.warnings, *warnings))
-
-
-def _chosen(run: LoadedRun, functions: FunctionChoice) -> tuple[DistributionName, dict[AlignmentName, str]]:
-    """Return the distribution function, and the alignments that have no meaning with it, with the reasons."""
-    own = run.config.model.distribution
-    several = () if isinstance(own, str) else tuple(dict.fromkeys(own))
-    distribution = functions.distribution or (own if isinstance(own, str) else several[0])
-    if functions.distribution is None and len(several) > 1:
-        distribution = "softmax"
-    options = run.config.model.attention_options
-    reasons = {name: incompatibility(name, distribution, options) for name in functions.alignments or ALIGNMENT_NAMES}
-    skipped = {name: reason for name, reason in reasons.items() if reason is not None}
-    for name, reason in skipped.items():
-        if functions.alignments:
+        help = f"give a number from 1 to {n_layers}"
+        raise UsageError("functions are compared on one layer's states", where="--layer", help=help)
+    distribution = functions.distribution
+    if distribution is None:
+        own = {model.distribution} if isinstance(model.distribution, str) else set(model.distribution)
+        distribution = own.pop() if len(own) == 1 else "softmax"
+    named, warnings = [], list(run.warnings)
+    for name in functions.alignments or ALIGNMENT_NAMES:
+        reason = incompatibility(name, distribution, model.attention_options)
+        if reason is None:
+            named.append(name)
+        elif functions.alignments:
             raise UsageError(f"{name} has no meaning with {distribution}: {reason}", where="--alignment")
-    return distribution, skipped
+        else:
+            warnings.append(f"{name} is left out: {reason}")
+    facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
+    functions = FunctionChoice(named, distribution, functions.seed)
+    return AttentionReport(facts, _sentences(translator, query, functions, number), tuple(warnings))
 
 
 def _sentences(
-    translator: Translator, question: AttentionQuery, functions: FunctionChoice, layer: int
+    translator: Translator, query: AttentionQuery, functions: FunctionChoice, layer: int
 ) -> Iterator[AttentionExample]:
     run = translator.runs[0]
-    for line in written_lines(translator, question):
+    for line in written_lines(translator, query):
         with torch.inference_mode():
-            own, states = record_states(run, line, layer)
+            own, queries, keys = record_states(run, line, layer)
             note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
             own = replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)
-            maps = [own, *(_weighed(run, states, own, name, functions) for name in functions.alignments)]
+            maps = [own, *(_weighed(run, queries, keys, own, name, functions) for name in functions.alignments)]
         yield AttentionExample(line.source, line.target, maps, line.tree, line.facts)
 
 
 def _weighed(
-    run: LoadedRun, states: States, own: AttentionMap, name: AlignmentName, functions: FunctionChoice
+    run: LoadedRun, queries: Tensor, keys: Tensor, own: AttentionMap, name: AlignmentName, functions: FunctionChoice
 ) -> AttentionMap:
     """Return the map of another function on the same states."""
-    n_heads, n_keys, width = states.keys.shape[1:]
+    n_heads, n_keys, width = keys.shape[1:]
     options = run.config.model.attention_options
     options = options.model_copy(update={"max_source": max(options.max_source, n_keys)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(functions.seed)
-        align = make_alignment(name, states.queries.shape[-1], width, options, n_heads)
+        align = make_alignment(name, queries.shape[-1], width, options, n_heads)
         distribute = make_distribution(functions.distribution or "softmax", width, options, n_heads)
     drawn = bool(align.state_dict()) or isinstance(distribute, nn.Module)
     for part in (align, distribute):
         if isinstance(part, nn.Module):
-            part.to(states.queries.device)
-    weights = distribute(align(states.queries, states.keys), states.queries, None)
+            part.to(queries.device)
+    weights = distribute(align(queries, keys), queries, None)
     note = f"parameters drawn, seed {functions.seed}" if drawn else "no parameters"
     return replace(own, kind=name, weights=weights.float().cpu().numpy(), heads=(), note=note)
 
 
-def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[AttentionMap, States]:
-    """Return the weights of attention to the source, and what a layer's (from 1) was asked for them."""
-    attentions = _attentions(run.model)
-    listeners = [[StateRecorder(inner, places) for _, inner, places in groups] for groups in attentions]
-    try:
-        for groups, heard in zip(attentions, listeners, strict=True):
-            for (parent, _, _), listener in zip(groups, heard, strict=True):
-                parent.register_module("align", listener)
-        own = attention_maps(run, line.ids, line.written, ends=line.ends)[0]
-    finally:
-        for groups in attentions:
-            for parent, inner, _ in groups:
-                parent.register_module("align", inner)
-    heard = listeners[layer - 1]
-    order = torch.tensor([place for listener in heard for place in listener.places]).argsort()
-    # A recurrent decoder asks step by step, with the keys of the one sentence prepared once.
-    queries = torch.cat([torch.cat(listener.queries, 2) for listener in heard], 1)[:, order]
-    keys = torch.cat([listener.keys[0] for listener in heard], 1)[:, order]
-    return own, States(queries, keys)
+def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[AttentionMap, Tensor, Tensor]:
+    """Return the weights of attention to the source, and a layer's (from 1) queries and keys.
 
-
-def _attentions(model: object) -> list[list[tuple[nn.Module, AlignmentModule, Sequence[int]]]]:
-    """Return each layer's alignments over the source, as (module that holds it, alignment, places of its heads)."""
-    assert isinstance(model, nn.Module)
-    found: dict[str, list[tuple[nn.Module, AlignmentModule, Sequence[int]]]] = {}
-    for name, module in model.named_modules():
+    Queries are (1, H, T, d), keys (1, H, S, d).
+    """
+    assert isinstance(run.model, nn.Module)
+    # Each layer's alignments over the source, with the module that holds them.
+    layers: dict[str, list[tuple[nn.Module, AlignmentModule, StateRecorder]]] = {}
+    for name, module in run.model.named_modules():
         inner = dict(module.named_children()).get("align")
         # In a Transformer's decoder, layers.N.attention looks at the target, layers.N.cross at the source.
         if isinstance(inner, AlignmentModule) and name.startswith("decoder") and ".attention." not in f".{name}.":
-            places = getattr(module, "indices", [0])
-            found.setdefault(name.split(".groups.")[0], []).append((module, inner, places))
-    return list(found.values())
+            recorder = StateRecorder(inner, getattr(module, "indices", [0]))
+            layers.setdefault(name.split(".groups.")[0], []).append((module, inner, recorder))
+    alignments = [part for parts in layers.values() for part in parts]
+    try:
+        for parent, _, recorder in alignments:
+            parent.register_module("align", recorder)
+        own = attention_maps(run, line)[0]
+    finally:
+        for parent, inner, _ in alignments:
+            parent.register_module("align", inner)
+    recorders = [recorder for _, _, recorder in list(layers.values())[layer - 1]]
+    order = torch.tensor([place for recorder in recorders for place in recorder.places]).argsort()
+    # A recurrent decoder asks step by step, with the keys of the one sentence prepared once.
+    queries = torch.cat([torch.cat(recorder.queries, 2) for recorder in recorders], 1)[:, order]
+    keys = torch.cat([recorder.keys[0] for recorder in recorders], 1)[:, order]
+    return own, queries, keys

@@ -20,7 +20,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.tasks.language_modeling.loading import is_language
 from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
-Encoder = Callable[[str, int, int], NDArray[np.float32]]
+WordEncoder = Callable[[str, int, int], NDArray[np.float32]]
 """(sentence, start, stop): the vector that the word at these characters has in this sentence, (D,)."""
 
 
@@ -36,7 +36,7 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class Compared:
+class WordComparison:
     """A word in several sentences."""
 
     word: str
@@ -55,7 +55,7 @@ class Compared:
         return asdict(self)
 
 
-def encoder_of(path: Path, layer: int | None = None) -> Encoder | None:
+def encoder_of(path: Path, layer: int | None = None) -> WordEncoder | None:
     """Return what gives a word a vector in each sentence, after so many layers; None for a run of word vectors.
 
     The vector of a word is the mean of its pieces'.
@@ -68,7 +68,9 @@ def encoder_of(path: Path, layer: int | None = None) -> Encoder | None:
     return lambda sentence, start, stop: word_vector(reader, sentence, start, stop)
 
 
-def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: Encoder | None = None) -> Compared:
+def compare_contexts(
+    path: Path, sentences: Sequence[str], word: str, encoder: WordEncoder | None = None
+) -> WordComparison:
     """Look a word up, and let an encoder, if there is one, say what it is in each sentence.
 
     Args:
@@ -86,7 +88,15 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
             "two sentences are needed to compare", help='give two: "I eat an apple." "Apple released iOS."'
         )
     places = [place_of(word, sentence, number) for number, sentence in enumerate(sentences, 1)]
-    known, pieces, static = _static(path, word)
+    known, pieces, static = word, None, None
+    if is_language(path):
+        from attnkit.analysis.embed_transformer import open_reader, static_vector
+
+        pieces, static = static_vector(open_reader(path), word)
+    else:
+        vectors = Vectors.load(path, mmap=True)
+        (known,) = resolve_words(vectors, [word])
+        static = vectors[known]
     seen = None
     if encoder is not None:
         seen = [np.asarray(encoder(text, *place), np.float64) for text, place in zip(sentences, places, strict=True)]
@@ -94,7 +104,7 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
         Cosine((i + 1, j + 1), 1.0, None if seen is None else cosine(seen[i], seen[j]))
         for i, j in combinations(range(len(sentences)), 2)
     ]
-    return Compared(
+    return WordComparison(
         word=known,
         found=[text[start:stop] for text, (start, stop) in zip(sentences, places, strict=True)],
         pieces=pieces,
@@ -102,17 +112,6 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
         contextual=None if seen is None else [vector.tolist() for vector in seen],
         cosines=cosines,
     )
-
-
-def _static(path: Path, word: str) -> tuple[str, list[str] | None, NDArray[np.float32]]:
-    """Return a word as the vocabulary has it, its pieces if it is made of such, and its vector."""
-    if is_language(path):
-        from attnkit.analysis.embed_transformer import open_reader, static_vector
-
-        return word, *static_vector(open_reader(path), word)
-    vectors = Vectors.load(path, mmap=True)
-    (known,) = resolve_words(vectors, [word])
-    return known, None, vectors[known]
 
 
 def place_of(word: str, sentence: str, number: int) -> tuple[int, int]:

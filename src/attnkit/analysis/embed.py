@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from attnkit.analysis.embed_output import EmbeddingBatch, Numbers, empty
-from attnkit.analysis.embed_transformer import What, line_vectors, open_reader, static_rows
+from attnkit.analysis.embed_transformer import What, line_vectors, open_reader
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.arrays import Vectors, read_vectors
+from attnkit.data.arrays import read_vectors, write_npy
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
+from attnkit.formats.ctranslate2 import entry_names
 from attnkit.formats.word_vectors.formats import ENDINGS
 from attnkit.formats.word_vectors.table import VectorTable
+from attnkit.formats.word_vectors.tensors import write_matrix
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
@@ -29,6 +32,8 @@ from attnkit.text.line_stream import encoding_warnings, flush_interval, line_bat
 from attnkit.text.lines import LineReader
 
 _WINDOW = 4096
+BINARY = {".npy": write_npy, ".safetensors": write_matrix}
+"""Endings of files that hold numbers alone -> what writes them."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,20 @@ class Request:
     """After how many layers, 0 being the embeddings; the last if nobody says it."""
 
 
+@dataclass(frozen=True)
+class EmbeddingBatch:
+    """Some rows: numbers, or what came back."""
+
+    numbers: npt.NDArray[Any] | None
+    """(n, columns); None where text came back."""
+    texts: list[str] | None = None
+    """Lines that came back."""
+    inputs: list[str] | None = None
+    """What the rows are of: lines, or pieces of a vocabulary."""
+
+
 @dataclass
-class Totals:
+class EmbedTotals:
     """How much came back."""
 
     unit: Literal["lines", "vectors"] = "lines"
@@ -64,20 +81,6 @@ class Totals:
     squares: float = 0.0
     mean_squares: float = 0.0
     """Of the training data's mean in the place of each vector."""
-
-    def add_texts(self, found: list[str], expected: list[str], lines: list[str]) -> None:
-        """Take in what came back of lines; blank lines do not count as correct."""
-        there = [bool(line.strip()) for line in lines]
-        self.n_rows += len(lines)
-        self.n_blank += len(lines) - sum(there)
-        self.n_exact += sum(a == b for a, b, counts in zip(found, expected, there, strict=True) if counts)
-
-    def add_vectors(self, found: Numbers, expected: Numbers, mean: Numbers) -> None:
-        """Take in vectors that came back."""
-        self.n_rows += len(found)
-        self.n_numbers += expected.size
-        self.squares += float(np.square(found.astype(np.float64) - expected).sum())
-        self.mean_squares += float(np.square(mean.astype(np.float64) - expected).sum())
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return the totals as plain data for ``--json``."""
@@ -97,8 +100,10 @@ class Totals:
         return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} explained"
 
 
-def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
+def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
     """Yield the rows in groups as they are ready; ``tell`` takes warnings, ``totals`` counts what came back.
+
+    The first group has no rows: the columns are known where none follow.
 
     Raises:
         RunError: the run is neither an auto-encoder's nor a language model's.
@@ -115,24 +120,10 @@ def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) 
         raise UsageError("an auto-encoder has its codes and nothing else", where=flag, help="leave it out")
     for warning in opened.warnings:
         tell(warning)
-    totals.unit = "vectors" if opened.config.model.kind == "mlp" else "lines"
-    if totals.unit == "lines":
-        _refuse_vectors(request.files)
-    yield _nothing(opened, request.reconstruct)
-    for path in request.files:
-        if totals.unit == "vectors":
-            width = opened.model.mean.numel()
-            for vectors in read_vectors(path, width):
-                yield _vectors(opened, vectors, request.reconstruct, totals)
-        else:
-            yield from _lines(opened, path, request, totals, tell)
-
-
-def _refuse_vectors(paths: list[Path]) -> None:
-    for path in paths:
-        if path.name.endswith(VECTORS) and path.exists():
-            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
-            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+    if opened.config.model.kind == "mlp":
+        yield from _of_vectors(opened, request, totals)
+    else:
+        yield from _of_lines(opened, request, totals, tell)
 
 
 def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
@@ -142,17 +133,73 @@ def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[Embe
     for warning in reader.warnings:
         tell(warning)
     if request.what == "static":
-        yield from static_rows(reader, request.layer)
+        if request.layer is not None:
+            raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
+        yield EmbeddingBatch(reader.table, inputs=entry_names(reader.tokenizer))
         return
     _refuse_vectors(request.files)
-    what = request.what or "mean"
-    yield empty(reader.width)
+    yield _empty(reader.width)
+    for window in _windows(request, tell):
+        yield EmbeddingBatch(line_vectors(reader, window, request.what or "mean"), inputs=window)
+
+
+def _of_vectors(opened: LoadedModel, request: Request, totals: EmbedTotals) -> Iterator[EmbeddingBatch]:
+    totals.unit = "vectors"
+    width = opened.model.mean.numel()
+    yield _empty(width if request.reconstruct else opened.config.model.d_code)
+    for path in request.files:
+        for vectors in read_vectors(path, width):
+            with torch.inference_mode():
+                inputs = torch.from_numpy(vectors).to(opened.device)
+                found = (opened.model(inputs) if request.reconstruct else opened.model.encode(inputs)).cpu().numpy()
+            if request.reconstruct:
+                mean = opened.model.mean.cpu().numpy()
+                totals.n_rows += len(found)
+                totals.n_numbers += vectors.size
+                totals.squares += float(np.square(found.astype(np.float64) - vectors).sum())
+                totals.mean_squares += float(np.square(mean.astype(np.float64) - vectors).sum())
+            yield EmbeddingBatch(found)
+
+
+def _of_lines(
+    opened: LoadedModel, request: Request, totals: EmbedTotals, tell: Callable[[str], None]
+) -> Iterator[EmbeddingBatch]:
+    _refuse_vectors(request.files)
+    yield EmbeddingBatch(None, [], []) if request.reconstruct else _empty(opened.config.model.d_code)
+    tokenizer = read_tokenizer(opened.checkpoint)
+    for window in _windows(request, tell):
+        rows = tokenizer.encode(window)
+        if not request.reconstruct:
+            yield EmbeddingBatch(encode_lines(opened.model, rows, opened.device), inputs=window)
+            continue
+        found = reconstruct(opened.model, rows, tokenizer, opened.device)
+        texts = [text if line.strip() else "" for text, line in zip(found, window, strict=True)]
+        # Blank lines stay blank, and do not count as correct.
+        same = [a == b for a, b, line in zip(texts, tokenizer.decode(rows), window, strict=True) if line.strip()]
+        totals.n_rows += len(window)
+        totals.n_blank += len(window) - len(same)
+        totals.n_exact += sum(same)
+        yield EmbeddingBatch(None, texts, window)
+
+
+def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
+    """Yield the lines of all files, some at a time."""
     for path in request.files:
         lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-        for window in line_batches(lines, _WINDOW, flush_interval(path)):
-            yield EmbeddingBatch(line_vectors(reader, window, what), inputs=window)
+        yield from line_batches(lines, _WINDOW, flush_interval(path))
         for message in encoding_warnings(lines.counts, path):
             tell(message)
+
+
+def _refuse_vectors(paths: list[Path]) -> None:
+    for path in paths:
+        if path.name.endswith(VECTORS) and path.exists():
+            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
+            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+
+
+def _empty(width: int) -> EmbeddingBatch:
+    return EmbeddingBatch(np.empty((0, width), np.float32))
 
 
 def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
@@ -173,38 +220,48 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
     return True
 
 
-def _nothing(opened: LoadedModel, back: bool) -> EmbeddingBatch:
-    if opened.config.model.kind != "mlp" and back:
-        return EmbeddingBatch(None, [], [])
-    return empty(opened.model.mean.numel() if back else opened.config.model.d_code)
+def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text", named: bool = False) -> list[str]:
+    """Return a line of text for each row: its numbers with a separator between them, its text, or JSON.
+
+    Args:
+        block: the rows.
+        separator: separator between numbers.
+        as_json: one object per row.
+        of: the key under which an object says what its row is of.
+        named: begin each line with what it is of.
+    """
+    if block.texts is not None and not as_json:
+        return block.texts
+    values: list[dict[str, Any]]
+    if block.texts is not None:
+        values = [{"reconstruction": text} for text in block.texts]
+    else:
+        assert block.numbers is not None
+        # Nine digits tell any two 32-bit numbers apart.
+        rows = [[format(number, ".9g") for number in row] for row in block.numbers.tolist()]
+        if not as_json:
+            names = [[name] for name in block.inputs or ()] if named else [[] for _ in rows]
+            return [separator.join(name + row) for name, row in zip(names, rows, strict=True)]
+        values = [{"numbers": [float(number) for number in row]} for row in rows]
+    inputs: list[dict[str, Any]] = [{of: line} for line in block.inputs or ()] or [{} for _ in values]
+    return [json.dumps({**row, **value}, ensure_ascii=False) for row, value in zip(inputs, values, strict=True)]
 
 
-def _vectors(opened: LoadedModel, vectors: Vectors, back: bool, totals: Totals) -> EmbeddingBatch:
-    with torch.inference_mode():
-        given = torch.from_numpy(vectors).to(opened.device)
-        found = (opened.model(given) if back else opened.model.encode(given)).cpu().numpy()
-    if back:
-        totals.add_vectors(found, vectors, opened.model.mean.cpu().numpy())
-    return EmbeddingBatch(found)
+def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch]) -> None:
+    """Write all rows, block by block, in the format that a file's ending names (``BINARY``).
 
+    Raises:
+        UsageError: they are text, or the stream is a pipe: the number of rows stands at the beginning.
+    """
+    if not stream.seekable():
+        what = f"a {path.suffix} file cannot be written into a pipe"
+        raise UsageError(what, where="-o", help="name a file, or print text")
 
-def _lines(
-    opened: LoadedModel, path: Path, request: Request, totals: Totals, tell: Callable[[str], None]
-) -> Iterator[EmbeddingBatch]:
-    tokenizer = read_tokenizer(opened.checkpoint)
-    lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-    for window in line_batches(lines, _WINDOW, flush_interval(path)):
-        rows = tokenizer.encode(window)
-        if request.reconstruct:
-            found = reconstruct(opened.model, rows, tokenizer, opened.device)
-            texts = _blank_stays(found, window)
-            totals.add_texts(texts, tokenizer.decode(rows), window)
-            yield EmbeddingBatch(None, texts, window)
-        else:
-            yield EmbeddingBatch(encode_lines(opened.model, rows, opened.device), inputs=window)
-    for message in encoding_warnings(lines.counts, path):
-        tell(message)
+    def numbers() -> Iterator[npt.NDArray[Any]]:
+        for block in blocks:
+            if block.numbers is None:
+                help = f"give another name than {path.suffix} to -o"
+                raise UsageError("lines are not numbers", where="--reconstruct", help=help)
+            yield block.numbers
 
-
-def _blank_stays(texts: list[str], lines: list[str]) -> list[str]:
-    return [text if line.strip() else "" for text, line in zip(texts, lines, strict=True)]
+    BINARY[path.suffix.lower()](stream, numbers())

@@ -1,4 +1,4 @@
-"""Vectors of a language model: of lines, of the tokens of a text, of the entries of its vocabulary.
+"""Vectors of a language model: of lines, of the tokens of a text, of a word.
 
 A text longer than the rows that the model was trained on is read in windows that overlap; each of its tokens has the
 feature of the window that shows the most context of it. Only windows of one length are read together, without
@@ -15,16 +15,13 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from attnkit.analysis.embed_output import EmbeddingBatch
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.question_answering import InMemoryTokens, Longs, Windows, cut_windows
+from attnkit.data.question_answering import InMemoryTokens, Longs, cut_windows
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
-from attnkit.formats.ctranslate2 import unique_names
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
@@ -78,11 +75,10 @@ class LayerStates:
     """(B, D) the feature of the symbol at the beginning."""
     tokens: Floats
     """(B, T, D) those of the tokens, in the order of the text."""
-    begins: Longs
-    """(B,) the first token's place in its text."""
-    best_begins: Longs
-    best_ends: Longs
-    """(B,) between these places of the text this window's features are the best."""
+    places: Longs
+    """(B, T) the place of each token in its text."""
+    best: npt.NDArray[np.bool_]
+    """(B, T) whether no other window shows more context of the token."""
 
 
 def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:
@@ -100,12 +96,9 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
     opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
-    limits = [
-        config.model.max_positions,
-        getattr(config.data, "sequence_length", None),
-        getattr(config, "max_row_length", None),
-    ]
-    longest = min((limit for limit in limits if limit is not None), default=_LONGEST)
+    learned_from = getattr(config.data, "sequence_length", None), getattr(config, "max_row_length", None)
+    limits = [limit for limit in (config.model.max_positions, *learned_from) if limit is not None]
+    longest = min(limits, default=_LONGEST)
     return Reader(
         model=cast("Bert | Gpt", model),
         tokenizer=read_tokenizer(chosen),
@@ -134,9 +127,8 @@ def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cl
         if what == "cls":
             found, weights = read.first, np.ones(len(read.texts))
         else:
-            places = read.begins[:, None] + np.arange(read.tokens.shape[1])
-            best = (places >= read.best_begins[:, None]) & (places < read.best_ends[:, None])
-            found, weights = np.where(best[:, :, None], read.tokens, 0).sum(1, dtype=np.float64), best.sum(1)
+            found = np.where(read.best[:, :, None], read.tokens, 0).sum(1, dtype=np.float64)
+            weights = read.best.sum(1)
         np.add.at(totals, read.texts, found)
         np.add.at(counts[:, 0], read.texts, weights)
     return (totals / np.maximum(counts, 1)).astype(np.float32)
@@ -146,10 +138,7 @@ def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
     """Return a vector (n, D) of each token of a text."""
     found = np.empty((len(ids), reader.width), np.float32)
     for read in read_texts(reader, [ids]):
-        for tokens, begin, first, behind in zip(
-            read.tokens, read.begins, read.best_begins, read.best_ends, strict=True
-        ):
-            found[first:behind] = tokens[first - begin : behind - begin]
+        found[read.places[read.best]] = read.tokens[read.best]
     return found
 
 
@@ -189,47 +178,21 @@ def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Layer
         same = np.flatnonzero(sizes == size)
         step = max(1, _TOKENS // (int(size) + 2))
         for start in range(0, len(same), step):
-            yield _read(reader, held, cut, same[start : start + step])
+            chosen = same[start : start + step]
+            numbers, begins = cut.contexts[chosen], cut.begins[chosen]
+            ids = held.gather_parts(numbers, begins, sizes[chosen]).reshape(len(chosen), -1)  # (B, T)
+            states = _states(reader, ids[:, ::-1].copy() if reader.backwards else ids)
+            tokens = states[:, 1 : 1 + ids.shape[1]]
+            places = begins[:, None] + np.arange(ids.shape[1])
+            best = (places >= cut.best_begins[chosen, None]) & (places < cut.best_ends[chosen, None])
+            yield LayerStates(numbers, states[:, 0], tokens[:, ::-1] if reader.backwards else tokens, places, best)
 
 
 @torch.inference_mode()
-def _read(reader: Reader, held: InMemoryTokens, cut: Windows, chosen: Longs) -> LayerStates:
-    texts, begins = cut.contexts[chosen], cut.begins[chosen]
-    lengths = cut.ends[chosen] - begins
-    ids = held.gather_parts(texts, begins, lengths).reshape(len(chosen), -1)
-    hidden = _hidden(reader, torch.from_numpy(ids[:, ::-1].copy() if reader.backwards else ids)).cpu().numpy()
-    tokens = hidden[:, 1 : 1 + ids.shape[1]]
-    return LayerStates(
-        texts=texts,
-        first=hidden[:, 0],
-        tokens=tokens[:, ::-1] if reader.backwards else tokens,
-        begins=begins,
-        best_begins=cut.best_begins[chosen],
-        best_ends=cut.best_ends[chosen],
-    )
-
-
-def _hidden(reader: Reader, ids: Tensor) -> Tensor:
+def _states(reader: Reader, ids: Longs) -> Floats:
     """Return the features of rows of tokens (B, T) with the symbols that stand around them in training."""
-    model, layout = reader.model, PackedLayout.unpacked(len(ids))
     begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
-    if isinstance(model, Bert):
-        row = torch.cat((begin, ids, end), 1).to(reader.device)
-        return model.hidden(row, layout, layers=reader.layer)
-    return model.hidden(torch.cat((begin, ids), 1).to(reader.device), layout, layers=reader.layer)
-
-
-def static_rows(reader: Reader, layer: int | None = None) -> Iterator[EmbeddingBatch]:
-    """Yield the vectors of all entries of the vocabulary, with their names, all different.
-
-    Raises:
-        UsageError: a layer is asked for, and words outside of any text pass none.
-    """
-    if layer is not None:
-        raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
-    yield EmbeddingBatch(reader.table, inputs=names(reader.tokenizer))
-
-
-def names(tokenizer: Tokenizer) -> list[str]:
-    """Return the entries of a vocabulary for people, all different: a second ``a``, with id 9, is ``a#9``."""
-    return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))
+    parts = (begin, torch.from_numpy(ids), *([end] if isinstance(reader.model, Bert) else []))
+    row, layout = torch.cat(parts, 1).to(reader.device), PackedLayout.unpacked(len(ids))
+    states: Floats = reader.model.hidden(row, layout, layers=reader.layer).cpu().numpy()
+    return states

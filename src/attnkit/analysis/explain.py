@@ -1,24 +1,30 @@
-"""The lessons of ``attnkit explain``: their numbers come from the functions that models compute with."""
+"""The lessons of ``attnkit explain``, and the lecture notes' example of ``attnkit attend``.
+
+Their numbers come from the functions that models compute with.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import Gaussian, attend, leave_one_out, pool
-from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, incompatibility
+from attnkit.models.attention.distribution import make_distribution, softmax
 from attnkit.models.attention.patterns import Pattern, PatternName, Window, make_pattern
 from attnkit.models.config import TransformerConfig
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
 from attnkit.plotting.curves import Curve
 from attnkit.plotting.lessons_terminal import Fit, MaskLesson, PoolingLesson, PositionsLesson
+from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
 MOST_WORDS = 20
@@ -28,6 +34,13 @@ LENGTHS = (1024, 4096)
 N_POSITIONS, N_POINTS = 16, 50
 """Of a sparse pattern, and of the kernel regression."""
 _LOWEST_RATE = 1e-9  # at which descent has arrived
+WORDS = ("The", "cat", "sat", "on", "the", "mat")
+KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
+"""Keys and values alike."""
+QUERY = (0.0, 0.0, 1.0)
+"""Of the fourth target word, "assis"."""
+OPTIONS = AttentionOptions(d_hidden=3, n_features=4, max_source=len(WORDS), window=2)
+"""As few parameters as there can be, for all of them are printed."""
 
 
 def words_of(text: str | None) -> list[str]:
@@ -82,7 +95,12 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
     at = [0, 1, 10, 100, 1000]
     table = sinusoids(0, at[-1] + shift + 1, torch.empty(1, width, dtype=torch.float64))
     angles = [shift * 10000.0 ** (-2 * i / width) for i in range(width // 2)]
-    matrix = shift_matrix(angles)
+    # PE(pos + k) = M PE(pos): M turns pair i of sine and cosine by b = angles[i], whatever a is, for
+    # sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
+    matrix = torch.zeros(width, width, dtype=torch.float64)
+    for i, angle in enumerate(torch.tensor(angles, dtype=torch.float64)):
+        pair = slice(2 * i, 2 * i + 2)
+        matrix[pair, pair] = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()]).view(2, 2)
     order = list(range(len(words)))
     shuffler = random.Random(seed)
     while order == sorted(order):
@@ -99,18 +117,6 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
         moved={name: displacement(words, order, kind, seed) for name, kind in kinds.items()},
         picture=sinusoids(0, 64, torch.empty(1, 64, dtype=torch.float64)).tolist(),
     )
-
-
-def shift_matrix(angles: Sequence[float]) -> Tensor:
-    """Return M with PE(pos + k) = M PE(pos), which turns the i-th pair of sine and cosine by angles[i].
-
-    sin(a + b) = sin a cos b + cos a sin b, cos(a + b) = cos a cos b - sin a sin b: b is the angle, whatever a is.
-    """
-    matrix = torch.zeros(2 * len(angles), 2 * len(angles), dtype=torch.float64)
-    for i, angle in enumerate(torch.tensor(angles, dtype=torch.float64)):
-        pair = slice(2 * i, 2 * i + 2)
-        matrix[pair, pair] = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()]).view(2, 2)
-    return matrix
 
 
 @torch.no_grad()
@@ -148,22 +154,22 @@ def learn_width(x: Tensor, y: Tensor) -> Gaussian:
     """
     kernel = Gaussian(learned=True).double()
     (w,) = kernel.parameters()
-    rate, error = 1.0, _error(x, y, kernel)
+
+    def squared_error() -> Tensor:
+        return (leave_one_out(x, y, kernel) - y).square().mean()
+
+    rate, error = 1.0, squared_error()
     while rate > _LOWEST_RATE:
         (slope,) = torch.autograd.grad(error, w)
         before = w.detach().clone()
         while rate > _LOWEST_RATE:
             w.data = before - rate * slope
-            tried = _error(x, y, kernel)
+            tried = squared_error()
             if tried < error:
                 error, rate = tried, 2 * rate
                 break
             w.data, rate = before, rate / 2
     return kernel
-
-
-def _error(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
-    return (leave_one_out(x, y, kernel) - y).square().mean()
 
 
 def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
@@ -182,3 +188,46 @@ def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
         fits.append(Fit(f"kernel regression, {name}", abs(kernel.w.item()), error, float(entropy.exp().mean())))
         curves.append(Curve(name, mark, at.tolist(), found.tolist()))
     return PoolingLesson(curves, fits)
+
+
+@torch.no_grad()
+def worked_example(alignment: AlignmentName, distribution: DistributionName, seed: int) -> WorkedExample:
+    """Return the lecture notes' example in double precision: what the decoder looks at in "The cat sat on the mat".
+
+    Parameters are drawn by the seed.
+
+    Raises:
+        UsageError: the two functions have no meaning together.
+    """
+    reason = incompatibility(alignment, distribution, OPTIONS)
+    if reason is not None:
+        raise UsageError(f"{alignment} and {distribution} have no meaning together: {reason}", where="--distribution")
+    width = len(QUERY)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        align = make_alignment(alignment, width, width, OPTIONS).double()
+        distribute = make_distribution(distribution, width, OPTIONS)
+    drawn: dict[str, Tensor] = dict(align.state_dict())
+    if isinstance(distribute, nn.Module):
+        drawn |= distribute.double().state_dict()
+    query = torch.tensor(QUERY, dtype=torch.float64)[None, None, None]  # (B, H, T, d), all 1 but d
+    keys = torch.tensor(KEYS, dtype=torch.float64)[None, None]
+    scores: list[float] = align(query, keys).flatten().tolist()
+    context, weights = attend(query, keys, keys, align, distribute)
+    steps = []
+    if alignment == "scaled_dot":  # the products that are divided
+        steps.append(ExampleStep("dot products", "q · k", [score * math.sqrt(width) for score in scores]))
+    if distribution == "softmax":  # the exponentials that are divided
+        steps.append(ExampleStep("exponentials", "exp(s)", [math.exp(score) for score in scores]))
+    return WorkedExample(
+        words=WORDS,
+        query=QUERY,
+        keys=KEYS,
+        pair=(alignment, distribution),
+        seed=seed if drawn else None,
+        parameters={name: tensor.double().tolist() for name, tensor in drawn.items()},
+        steps=steps,
+        scores=scores,
+        weights=weights.flatten().tolist(),
+        context=context.flatten().tolist(),
+    )

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit.checkpoints import logs as survey
+from attnkit.checkpoints import logs
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
 from attnkit.checkpoints.lock import lock_holder
-from attnkit.checkpoints.logs import STATUS_NAME
 from attnkit.checkpoints.run_folder import RunFolder, check_is_run
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.prepared_dir import read_index
@@ -73,14 +72,14 @@ def verify_run(path: Path) -> VerificationReport:
 def _verify_once(path: Path) -> VerificationReport:
     folder = RunFolder(path)
     user = lock_holder(path)
-    found = [_verify_checkpoint(*named) for named in folder.list_checkpoints()]
-    good = [checkpoint for _, checkpoint in found if checkpoint is not None]
+    checked = [_verify_checkpoint(*named) for named in folder.list_checkpoints()]
+    good = [checkpoint for _, checkpoint in checked if checkpoint is not None]
     newest = max((one for one in good if one.name != "averaged"), key=lambda one: one.step, default=None)
-    things = [thing for part, _ in found for thing in part]
+    things = [thing for part, _ in checked for thing in part]
     if not folder.steps():
         lost = any(os.path.lexists(path / name) for name in ("best", "averaged"))
         things.append(CheckResult("checkpoints", not lost, "are all gone" if lost else "none was saved yet"))
-    things += _best(folder, [one.name for one in good], newest, in_use=user is not None)
+    things.append(_best(folder, [one.name for one in good], newest, in_use=user is not None))
     things += _logs(folder, newest)
     things.append(_status(folder, in_use=user is not None))
     things += _copies(folder, newest)
@@ -93,23 +92,21 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
     label = path.name if path.name.endswith(REPLACED) else name
     wrong: list[str] = []
     for _ in range(_ATTEMPTS):
-        place = _place(path)
-        checkpoint = None
+        before, checkpoint = _identity(path), None
         try:
             checkpoint = open_checkpoint(path, name)
             wrong = [fault.what for fault in checkpoint.find_mismatches()] or list(find_errors(checkpoint))
         except RunError as error:
             wrong = [error.what]
         if not wrong and checkpoint is not None:
-            size = sum(entry.size for entry in checkpoint.manifest.files.values())
-            return [
-                CheckResult(label, True, f"{len(checkpoint.manifest.files)} files, {size / 1e6:,.1f} MB")
-            ], checkpoint
-        now = _place(path)
+            files = checkpoint.manifest.files
+            text = f"{len(files)} files, {sum(entry.size for entry in files.values()) / 1e6:,.1f} MB"
+            return [CheckResult(label, True, text)], checkpoint
+        now = _identity(path)
         if now is None:
             return [CheckResult(label, True, "was rotated away meanwhile")], None
-        if place == now:
-            return [CheckResult(label, False, what) for what in wrong], None
+        if before == now:
+            break
     return [CheckResult(label, False, what) for what in wrong], None
 
 
@@ -122,7 +119,7 @@ def find_errors(checkpoint: Checkpoint) -> Iterator[str]:
         yield error.what
 
 
-def _place(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int] | None:
     """Return what tells a folder from another one that takes its name; None where there is none."""
     try:
         found = path.lstat()
@@ -133,41 +130,34 @@ def _place(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> Iterator[CheckResult]:
+def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> CheckResult:
     try:
         name = folder.best_name()
     except RunError as error:
-        yield CheckResult("best", False, error.what)
-        return
+        return CheckResult("best", False, error.what)
     if name is None:
-        yield CheckResult("best", True, "names none yet")
-    elif name not in good and not (in_use and _is_whole(folder, name)):
+        return CheckResult("best", True, "names none yet")
+    whole = name in good
+    if not whole and in_use:  # it may have been saved a moment ago
+        with contextlib.suppress(RunError):
+            folder.checkpoint(name)[0].verify()
+            whole = True
+    if not whole:
         there = any(name == other for other, _ in folder.list_checkpoints())
-        yield CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
-    else:
-        counted = read_state(newest)["counters"].get("best_step") if newest is not None else None
-        # Between a save and the naming of the best a running process may be; a killed one is repaired when it resumes.
-        other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
-        if other and f"step-{counted}" in good:
-            yield CheckResult("best", False, f"names {name}, but step-{counted} was the best")
-        else:
-            yield CheckResult("best", True, f"names {name}")
-
-
-def _is_whole(folder: RunFolder, name: str) -> bool:
-    """Return whether a checkpoint is as it was saved, which may have been a moment ago."""
-    try:
-        folder.checkpoint(name)[0].verify()
-    except RunError:
-        return False
-    return True
+        return CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
+    # Between a save and the naming of the best a running process may be; a killed one is repaired when it resumes.
+    if newest is not None and name != "averaged" and not in_use:
+        counted = read_state(newest)["counters"].get("best_step")
+        if counted is not None and name != f"step-{counted}" and f"step-{counted}" in good:
+            return CheckResult("best", False, f"names {name}, but step-{counted} was the best")
+    return CheckResult("best", True, f"names {name}")
 
 
 def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:
     known = read_state(newest)["metrics_size"] if newest is not None else None
     for path, size in ((folder.metrics_path, known), (folder.timings_path, None)):
         try:
-            log = survey.read_log(path, size)
+            log = logs.read_log(path, size)
         except FileNotFoundError:
             yield CheckResult(path.name, not size, "is missing" if size else "nothing was logged yet")
             continue
@@ -175,29 +165,23 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
             yield CheckResult(path.name, False, str(error))
             continue
         if log.n_damaged:
-            verb = "is" if log.n_damaged == 1 else "are"
-            yield CheckResult(
-                path.name, False, f"{survey.line_ranges(log.damaged, log.n_damaged)} {verb} not as written"
-            )
+            lines = logs.line_ranges(log.damaged, log.n_damaged)
+            yield CheckResult(path.name, False, f"{lines} {'is' if log.n_damaged == 1 else 'are'} not as written")
         elif size is not None and log.size < size:
             yield CheckResult(path.name, False, f"has lost {size - log.size:,} bytes")
         else:
-            end = (
-                f", {log.n_truncated:,} of them torn"
-                if size is None
-                else "; its torn end is cut off when the run resumes"
-            )
+            torn = f", {log.n_truncated:,} of them torn"
+            end = torn if size is None else "; its torn end is cut off when the run resumes"
             yield CheckResult(path.name, True, f"{log.n_lines:,} lines{end if log.n_truncated else ''}")
 
 
 def _status(folder: RunFolder, in_use: bool) -> CheckResult:
-    path = folder.path / STATUS_NAME
+    path = folder.path / logs.STATUS_NAME
     status, steps = folder.read_status(), folder.steps()
     if status is None:
         there = os.path.lexists(path)
-        return CheckResult(
-            path.name, not (there or steps), "cannot be read" if there else "is missing" if steps else "none"
-        )
+        text = "cannot be read" if there else "is missing" if steps else "none"
+        return CheckResult(path.name, not (there or steps), text)
     if status.step > max(steps, default=0) and not in_use:
         return CheckResult(path.name, False, f"speaks of step {status.step:,}, which has no checkpoint")
     return CheckResult(path.name, True, f"{status.state} at step {status.step:,}")
@@ -207,7 +191,7 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResul
     """Compare the copies for people with the newest checkpoint."""
     if newest is None:
         return
-    yield CheckResult("config.yaml", *_config(folder, newest))
+    yield _config(folder, newest)
     for name in sorted(name for name in newest.manifest.files if name in TEXT_FILES or name.startswith("tokenizer")):
         try:
             most = max(MAX_BYTES, newest.entry(name).size)
@@ -218,20 +202,21 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResul
             yield CheckResult(name, False, _unreadable(error))
 
 
-def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
+def _config(folder: RunFolder, newest: Checkpoint) -> CheckResult:
     try:
         raw = read_regular_file(folder.path / "config.yaml", MAX_CONFIG_BYTES)
         if raw == newest.read("config.yaml"):
-            return True, f"as in {newest.name}"
+            return CheckResult("config.yaml", True, f"as in {newest.name}")
         config = validate(type(read_run_config(newest)), parse_yaml(raw.decode(), "config.yaml"))
     except (OSError, ValueError) as error:
-        return False, _unreadable(error)
+        return CheckResult("config.yaml", False, _unreadable(error))
     except UsageError as error:
-        return False, error.what
+        return CheckResult("config.yaml", False, error.what)
     changed = differences(read_run_config(newest), config)
     if changed or dump_yaml(config).encode() != raw:
-        return False, f"differs from the one in {newest.name}: {'; '.join(changed) or 'it was written by hand'}"
-    return True, f"as in {newest.name}, but for its limits"
+        why = "; ".join(changed) or "it was written by hand"
+        return CheckResult("config.yaml", False, f"differs from the one in {newest.name}: {why}")
+    return CheckResult("config.yaml", True, f"as in {newest.name}, but for its limits")
 
 
 def _data(folder: RunFolder) -> CheckResult:

@@ -17,8 +17,7 @@ from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName
 
 if TYPE_CHECKING:
-    from attnkit.analysis.attention_request import AttentionReport, MapSelection
-    from attnkit.analysis.write_figures import Paths
+    from attnkit.analysis.attention_request import AttentionReport, MapSelection, Paths
     from attnkit.plotting.attention_maps import AttentionExample
 
 MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}
@@ -92,7 +91,7 @@ def command(
     names = alignment_names(alignment or [])
     seed = 1 if seed is None else seed
     if run is None:
-        from attnkit.analysis.worked_example import worked_example
+        from attnkit.analysis.explain import worked_example
         from attnkit.plotting.worked_example import render_example
 
         for name in names or ["scaled_dot"]:
@@ -143,8 +142,7 @@ def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
 
 def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:
     """Write the files that are asked for; print every weight as JSON, or the chosen maps unless a file holds them."""
-    from attnkit.analysis.attention_request import checked, gather, pick
-    from attnkit.analysis.write_figures import write_files
+    from attnkit.analysis.attention_request import checked, gather, pick, write_files
     from attnkit.plotting.attention_maps import as_dictionary
     from attnkit.plotting.terminal import sentence_maps
 

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Strict, Threads
 
 if TYPE_CHECKING:
-    from attnkit.analysis.embed import Request, Totals
+    from attnkit.analysis.embed import EmbedTotals, Request
 
 
 def command(
@@ -59,10 +59,10 @@ def command(
     if static and inputs:
         raise UsageError("the table is of the vocabulary, not of lines", where="--what static", help="leave FILE out")
     check_not_overwriting(output, sources)  # before torch is loaded
-    from attnkit.analysis.embed import Request, Totals
+    from attnkit.analysis.embed import EmbedTotals, Request
 
     request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
-    totals = Totals()
+    totals = EmbedTotals()
     _write(output, request, totals, summary, json)
     if reconstruct:
         from attnkit.cli import console
@@ -70,9 +70,8 @@ def command(
         (console.result if summary and not json else console.info)(str(totals))
 
 
-def _write(output: Path | None, request: Request, totals: Totals, summary: bool, json: bool) -> None:
-    from attnkit.analysis.embed import embed_stream, write_table
-    from attnkit.analysis.embed_output import BINARY, render, write_binary
+def _write(output: Path | None, request: Request, totals: EmbedTotals, summary: bool, json: bool) -> None:
+    from attnkit.analysis.embed import BINARY, embed_stream, render, write_binary, write_table
     from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic

@@ -12,7 +12,7 @@ from attnkit.cli import console
 from attnkit.cli.options import EncoderLayer, Json
 
 if TYPE_CHECKING:
-    from attnkit.analysis.contextual import Compared
+    from attnkit.analysis.contextual import WordComparison
 
 
 def command(
@@ -53,7 +53,7 @@ def command(
     console.result(said(found, sentences))
 
 
-def said(found: Compared, sentences: list[str]) -> str:
+def said(found: WordComparison, sentences: list[str]) -> str:
     """Return what was compared, for people."""
     rows = [
         [f"{number}", f"“{form}”", text]
