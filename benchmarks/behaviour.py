@@ -957,6 +957,7 @@ def export() -> Facts:
         facts |= printed(f"import/{run}", "import", "huggingface", f"{run}-hf", "--output", f"{run}-back", "--json")
         facts[f"import/{run}/weights"] = of_weights(f"{run}-back")
     if installed("ctranslate2"):
+        trained("rotary")
         facts |= printed("export/ctranslate2", "export", "rotary", "ct2", "--to", "ctranslate2", "--json")
         facts |= of_folder("export/ctranslate2", "ct2")
     return facts
