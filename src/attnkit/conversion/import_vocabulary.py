@@ -284,7 +284,7 @@ def _renamed(model: Tree, names: list[str]) -> dict[str, Any]:
 
 
 def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return what a JSON file says. Raises as ``_read``, and ``RunError`` if it is no mapping."""
+    """Return what a JSON file says. Raises as ``_read``, and ``RunError`` unless it is a mapping."""
     tree = _read(path, most, parse_json)
     if not isinstance(tree, dict):
         raise RunError(f"{path.name} holds no keys and values", where=str(path))
