@@ -70,7 +70,6 @@ def test_imports_run_down() -> None:
 
 SIDEWAYS = {
     ("finetuning", "language_modeling"),
-    ("text_classification", "finetuning"),
     ("translation", "language_modeling"),
 }
 """Packages of tasks that may know another's configuration."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.data.text_classification import DocumentDataset, document_batch, write_documents
+from attnkit.data.store import write_store
+from attnkit.data.text_classification import DocumentDataset, document_batch, flatten
 from attnkit.errors import DataError, RunError
-from attnkit.io import atomic
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 
 
@@ -49,8 +49,9 @@ def test_documents_without_sentences_make_a_batch() -> None:
 
 
 def stored(folder: Path, given: list[list[list[int]]], labels: list[int]) -> Path:
-    with atomic.atomic_dir(folder) as temporary:
-        write_documents(temporary / "part", zip(given, labels, strict=True), 30, 4)
+    (folder / "part").mkdir(parents=True)
+    write_store(folder / "part" / "documents", [[flatten(sentences) for sentences in given]], 30)
+    write_store(folder / "part" / "labels", [[[label] for label in labels]], 4)
     return folder / "part"
 
 

@@ -14,7 +14,6 @@ from attnkit.data.token_classification import (
     UNKNOWN,
     TokenClassificationDataset,
     first_subword_mask,
-    group_by_sentence,
     n_marks,
     with_tokens,
 )
@@ -80,7 +79,7 @@ def test_rows_are_those_of_a_loop_over_words(n: int, seed: int, longest: int) ->
     indices = np.random.default_rng(seed).permutation(len(rows))
     batch = rows.batch(indices)
     width = batch.ids.shape[1]
-    words = list(zip(batch.firsts.tolist(), batch.tags.tolist(), strict=True))
+    words = list(zip(batch.firsts.tolist(), batch.labels.tolist(), strict=True))
     for place, row in enumerate(indices.tolist()):
         ids, tagged = expected[row]
         assert len(ids) == rows.lengths[0][row] <= longest
@@ -88,10 +87,10 @@ def test_rows_are_those_of_a_loop_over_words(n: int, seed: int, longest: int) ->
         assert batch.real[place].tolist() == [True] * len(ids) + [False] * (width - len(ids))
         assert [(first - place * width, tag) for first, tag in words if first // width == place] == tagged
         assert rows.n_words[row] == sum(tag != UNKNOWN for _, tag in tagged)
-    assert rows.counts(indices) == {"nll": int((batch.tags != UNKNOWN).sum())}
+    assert rows.counts(indices) == {"nll": int((batch.labels != UNKNOWN).sum())}
     tags = [tag for words in sentences for _, tag in words]
     assert rows.count_words() == [len(words) for words in sentences]
-    assert rows.count_tags(3) == [tags.count(tag) for tag in range(3)]
+    assert rows.label_counts(3) == [tags.count(tag) for tag in range(3)]
 
 
 @pytest.mark.parametrize("longest", [7, 200])
@@ -99,15 +98,15 @@ def test_every_word_is_tagged_once_and_in_order(longest: int) -> None:
     sentences = sentences_of(8, seed=5, longest=40)
     rows = rows_of(sentences, longest)
     assert (len(rows) > 20) == (longest == 7)
-    found = [rows.batch(np.array([row])).tags.tolist() for row in range(len(rows))]
-    assert list(group_by_sentence(rows, found)) == [[tag for _, tag in words] for words in sentences]
+    found = [tag for row in range(len(rows)) for tag in rows.batch(np.array([row])).labels.tolist()]
+    assert found == [tag for words in sentences for _, tag in words]
 
 
 def test_many_rows_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(sentences_of(20, seed=6), 7)
     monkeypatch.setattr("attnkit.data.token_classification._AT_ONCE", 3)
     parts = rows_of(sentences_of(20, seed=6), 7)
-    assert parts.n_words.tolist() == whole.n_words.tolist() and parts.count_tags(3) == whole.count_tags(3)
+    assert parts.n_words.tolist() == whole.n_words.tolist() and parts.label_counts(3) == whole.label_counts(3)
 
 
 def test_words_without_tokens_are_read_as_unknown() -> None:

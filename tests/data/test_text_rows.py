@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnkit.data.text_classification import TextClassificationDataset, join, text_batch, write_texts
+from attnkit.data.store import write_store
+from attnkit.data.text_classification import TextClassificationDataset, join, text_batch
 from attnkit.errors import RunError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
@@ -52,23 +53,28 @@ def test_segments_behind_two_separators() -> None:
     assert text_batch(rows, 2).segments.tolist() == [[0, 0, 0, 0, 0, 1, 1], [0] * 7, [0, 0, 0, 1, 1, 0, 0]]
 
 
+def write_texts(folder: Path, rows: list[tuple[list[int], int]], n_labels: int) -> None:
+    folder.mkdir(exist_ok=True)
+    write_store(folder / "texts", [[ids for ids, _ in rows]], 60)
+    write_store(folder / "labels", [[[label] for _, label in rows]], n_labels)
+
+
 def test_rows_come_back_with_their_labels(tmp_path: Path) -> None:
     rows = [(join(list(range(5, 5 + n)), None, 50)[0], n % 3) for n in range(9)]
-    write_texts(tmp_path, rows, 60, 3)
+    write_texts(tmp_path, rows, 3)
     found = TextClassificationDataset(tmp_path)
     chosen = np.array([8, 0, 3])
     batch = found.batch(chosen)
     for ids, real, label, i in zip(batch.ids, batch.real, batch.labels.tolist(), chosen, strict=True):
         assert (ids[real].tolist(), label) == rows[i]
     assert found.lengths[0].tolist() == [len(row) for row, _ in rows] and found.label_counts(4) == [3, 3, 3, 0]
-    (tmp_path / "other").mkdir()
-    write_texts(tmp_path / "other", [*rows[:-1], (rows[-1][0], 0)], 60, 3)
+    write_texts(tmp_path / "other", [*rows[:-1], (rows[-1][0], 0)], 3)
     assert TextClassificationDataset(tmp_path / "other").fingerprint != found.fingerprint
 
 
 def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
-    write_texts(tmp_path, [([1, 5, 2], 0), ([1, 6, 2], 1)], 60, 2)
-    write_texts(tmp_path / "less", [([1, 5, 2], 0)], 60, 2)
+    write_texts(tmp_path, [([1, 5, 2], 0), ([1, 6, 2], 1)], 2)
+    write_texts(tmp_path / "less", [([1, 5, 2], 0)], 2)
     (tmp_path / "labels").rename(tmp_path / "old")
     (tmp_path / "less" / "labels").rename(tmp_path / "labels")
     with pytest.raises(RunError, match="not one label for each"):

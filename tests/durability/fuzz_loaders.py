@@ -36,7 +36,8 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
 from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
-from attnkit.tasks.text_classification.data import load_documents, prepare_documents
+from attnkit.tasks.text_classification.data import load_documents
+from attnkit.tasks.text_classification.task import TASK as DOCUMENTS
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
 from attnkit.tasks.translation.loading import load_run
@@ -159,9 +160,9 @@ def tsv(base: Base, source: random.Random) -> None:
     path = base.damaged("documents.tsv", mutate_bytes(raw, source))
     sets = ["vocabulary.kind=char", "data.held_out=4"]
     config = resolve({"task": "text-classification", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
-    for _ in prepare_documents(config, base.folder / "data", None, None, None):
+    for _ in DOCUMENTS.prepare(config, base.folder / "data", lambda: None, None):
         pass
-    load_documents(config, base.folder / "data")
+    load_documents(base.folder / "data")
 
 
 def vectors(base: Base, source: random.Random) -> None:

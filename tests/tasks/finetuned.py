@@ -15,10 +15,10 @@ from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.data.labels import Labels
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import Predictor, PredictRequest, open_predictor
 from attnkit.engine.registry import TASKS
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
-from attnkit.tasks.finetuning.predict import OpenPredictor, PredictRequest, open_predictor
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -90,7 +90,7 @@ def opened(run: Path, task: str) -> tuple[Any, Tokenizer]:
     return found.model, read_tokenizer(found.checkpoint)
 
 
-def predicting(run: Path, *paths: Path, told: list[str] | None = None, **asked: Any) -> OpenPredictor:
+def predicting(run: Path, *paths: Path, told: list[str] | None = None, **asked: Any) -> Predictor:
     """Open a run for predictions on files; what is told goes into a list."""
     said = [] if told is None else told
     return open_predictor(PredictRequest(run, list(paths), device="cpu", threads=1, **asked), said.append)

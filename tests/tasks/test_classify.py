@@ -10,11 +10,11 @@ import pytest
 
 from attnkit.data.config import DocumentsConfig
 from attnkit.data.labels import Labels
+from attnkit.engine.examples import ClassificationEvaluation
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.tasks.text_classification.predict import DocumentClassifier
 from attnkit.tasks.text_classification.task import document_logits
@@ -163,9 +163,10 @@ def test_long_sentences_go_on_and_long_documents_end() -> None:
     a, b, c, d, e = tokenizer.encode(["a b c d e"])[0]
     assert reader.encode(["a b c d e. x", "a. b. c. d", ""])[0][:2] == [[a, b], [c, d]]
     assert len(reader.encode(["a b c d e"])[0]) == 3 and reader.encode([" "]) == [[]]
-    assert reader.n_truncated == 2, "the first two of the first three documents; as many as are read is not too many"
+    # The first two of the first three documents; as many as are read is not too many.
+    assert reader.counts["cut_short"] == 2
     assert reader.encode(["a ||| b ||| c ||| d", "a ||| b ||| c"]) == [[[a], [b], [c]]] * 2
-    assert reader.n_truncated == 3
+    assert reader.counts["cut_short"] == 3
     assert e
 
 
@@ -188,8 +189,8 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.tasks.text_classification.data import load_documents
 
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = load_documents(opened.config, taught / "data")
-    found = ClassificationEvaluation(prepared, opened.device, 2, logits=document_logits)(opened.model)
+    prepared = load_documents(taught / "data")
+    found = ClassificationEvaluation(prepared, opened.device, 2, None, document_logits)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
     labels = [labeled.label for labeled in DocumentClassifier(opened).classify([text for text, _ in lines])]
     scores = label_scores(labels, [label for _, label in lines])
@@ -201,7 +202,7 @@ def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
     from attnkit.tasks.text_classification.data import load_documents
 
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = load_documents(opened.config, taught / "data")
+    prepared = load_documents(taught / "data")
     assert ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model) is None
 
 

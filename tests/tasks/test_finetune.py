@@ -24,10 +24,9 @@ from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.heads import SequenceClassifier
-from attnkit.tasks.finetuning.base import init_weights, lr_multipliers
 from attnkit.tasks.finetuning.config import TextClassificationConfig
-from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation, texts_loss
-from attnkit.tasks.finetuning.text_classification_data import inherited_labels
+from attnkit.tasks.finetuning.task import label_loss
+from attnkit.tasks.finetuning.text_classification import TASK, inherited_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=1", "optimization.batch_tokens=300"]
 
@@ -54,7 +53,7 @@ def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: An
     config, giver = finetuned(pretrained, workshop.file("table.tsv")), weights_of(pretrained, 3)
     vocab_size = len(giver["embedding.weight"])
     model, before = (fresh(config, vocab_size) for _ in range(2))
-    init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
     for (name, now), old in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
         there = "next_sentence." + name if name.startswith("pooler.") else name.removeprefix("encoder.")
         assert torch.equal(now, old if name.startswith("output.") else giver[there]), name
@@ -71,16 +70,16 @@ def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Pa
     name = next(name for name in giver if name.endswith("directions"))
     model = SequenceClassifier(config.model, len(giver["embedding.weight"]), 3)
     model.get_buffer(f"encoder.{name}").zero_()
-    init_weights(config, model, RunFolder(run).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(run).checkpoint()[0])
     assert torch.equal(model.state_dict()[f"encoder.{name}"], giver[name])
 
 
 def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.max_steps=1")
     model, before = (fresh(config, 300) for _ in range(2))
-    init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
-    assert lr_multipliers(config, model) == {}
+    assert TASK.lr_multipliers(config, model) == {}
     list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     own, other = ((run / "tokenizer.json").read_bytes() for run in (tmp_path / "run", pretrained))
     assert own == other and config.model.n_layers == 2
@@ -89,7 +88,7 @@ def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pre
 def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.layerwise_lr_decay=0.5")
     model = fresh(config, 300)
-    found = lr_multipliers(config, model)
+    found = TASK.lr_multipliers(config, model)
     expected = {"embedding": 1 / 8, "places": 1 / 8, "segments": 1 / 8, "embedding_norm": 1 / 8}
     for name, _ in model.named_parameters():
         part, _, rest = name.removeprefix("encoder.").partition(".")
@@ -129,7 +128,8 @@ def test_a_rare_label_counts_for_more_and_is_reported_as_it_is() -> None:
     batch = type(batch)(*batch.inputs, torch.tensor([0, 2, 0, 1]))
     weights = class_weights([6, 3, 1])
     assert weights == pytest.approx([10 / 18, 10 / 9, 10 / 3])
-    terms = texts_loss(model, torch.device("cpu"), weights=torch.tensor(weights))(batch)["nll"]
+    loss = label_loss(lambda texts: model(*texts.inputs), torch.device("cpu"), weights=torch.tensor(weights))
+    terms = loss(batch)["nll"]
     total = plain = 0.0
     for row, label in zip(rows, batch.labels.tolist(), strict=True):
         scores = model(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))[0].tolist()
@@ -159,8 +159,8 @@ def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
     opened = load_model(taught, "text-classification", device="cpu")
     prepared = task_of(opened.config).load_data(opened.config, taught / "data")
-    found = ClassificationEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
-    valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
+    found = task_of(opened.config).evaluation(opened.config, prepared, opened.device, None)(opened.model)
+    valid, right, nll = prepared.valid, 0, 0.0
     for i in range(len(valid)):
         batch = valid.batch(np.array([i]))
         with torch.no_grad():

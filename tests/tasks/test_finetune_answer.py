@@ -24,7 +24,6 @@ from attnkit.tasks.finetuning.question_answering import (
     TASK,
     SpanPrediction,
     answer_loss,
-    answer_texts,
     log_sums,
     predict_answers,
 )
@@ -63,7 +62,7 @@ def shaken(opened: Any, prepared: Any, by: float) -> SpanPredictor:
 
 def test_a_reader_learns_what_to_look_for(taught: Any) -> None:
     _, prepared, scores = taught
-    assert prepared.has_unanswerable and scores["f1"] > 90 and scores["exact"] > 80, scores
+    assert prepared.label_file is not None and scores["f1"] > 90 and scores["exact"] > 80, scores
 
 
 def by_hand(found: str, expected: list[str]) -> tuple[float, float]:
@@ -83,7 +82,7 @@ def test_scores_are_those_counted_by_hand(taught: Any) -> None:
     model = shaken(opened, prepared, 0.04)
     scores = evaluation(model)
     exact, f1, refused = [], [], 0
-    for paragraph in prepared.valid.paragraphs:
+    for paragraph in prepared.valid_examples.paragraphs:
         for question in paragraph.questions:
             found = loop(
                 model, QaExamples([paragraph_of(paragraph, question)], prepared.tokenizer, opened.config.windows)
@@ -146,7 +145,7 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     every = QaExamples([*paragraphs, Paragraph("", "", (Question("none", "aa", (), False),))], words, sizes)
     assert len(every.rows) > 20
-    found = predict_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100).answers
+    found, _ = predict_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100)
     for number, paragraph in enumerate(paragraphs):
         text, span, score, nothing, total = loop(model, QaExamples([paragraph], words, sizes))
         answer = found[number]
@@ -160,15 +159,14 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
         whole = math.exp(total) + math.exp(nothing)
         assert answer.probability(True) == pytest.approx(math.exp(score) / whole, rel=1e-3)
     assert (found[-1].end, found[-1].probability(True)) == (0, 0), "a paragraph without tokens has no answer"
-    assert answer_texts(every, found, may_abstain=False)[-1] == ""
+    assert every.answer_text(len(paragraphs), found[-1].first, found[-1].end) == ""
 
 
 def test_no_answer_is_given_from_a_threshold_on(words: Tokenizer) -> None:
     one = QaExamples([Paragraph("", "aa bb cc", (Question("a", "aa", (), False),))], words, WindowSizes(24, 5, 6, 4))
-    found = [SpanPrediction(1, 3, score=2.0, log_sum=3.0, no_answer=2.5)]
-    assert answer_texts(one, found, may_abstain=True) == [""]
-    assert answer_texts(one, found, may_abstain=True, threshold=0.5) == ["bb cc"]
-    assert answer_texts(one, found, may_abstain=False) == ["bb cc"]
+    found = SpanPrediction(1, 3, score=2.0, log_sum=3.0, no_answer=2.5)
+    assert one.answer_text(0, found.first, found.end) == "bb cc"
+    assert [found.is_none(True), found.is_none(True, threshold=0.5), found.is_none(False)] == [True, False, False]
 
 
 @pytest.mark.parametrize("longest", [1, 3, 100])
@@ -216,12 +214,12 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
     begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
     prepared = load_questions(config, tmp_path / "run" / "data")
     questions = [question for one in tree["data"][0]["paragraphs"] for question in one["qas"]][
-        : len(prepared.valid.questions) + 1
+        : len(prepared.valid_examples.questions) + 1
     ]
     known = [question for question in questions if question["answers"] or question.get("is_impossible")]
     assert begun.unit == "questions" and begun.counts["train"] == len(known)
     assert begun.counts["unlabeled"] == 2, "in both files, which are one"
-    rows, valid = prepared.train, prepared.valid
+    rows, valid = prepared.train, prepared.valid_examples
     assert rows.questions.tolist() == valid.rows.questions.tolist()
     batch = rows.batch(np.arange(len(rows)))
     for name, part in vars(valid.rows.batch(np.arange(len(rows)))).items():
@@ -241,8 +239,8 @@ def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
     config = configure("question-answering", path, None, "limits.max_steps=2", "data.held_out=2")
     done = list(train(TrainRequest(config, tmp_path / "run")))
     prepared = load_questions(config, tmp_path / "run" / "data")
-    assert not prepared.has_unanswerable and "labels.json" not in prepared.texts
-    contexts = {paragraph.context for paragraph in prepared.valid.paragraphs}
+    assert prepared.label_file is None and "labels.json" not in prepared.texts
+    contexts = {paragraph.context for paragraph in prepared.valid_examples.paragraphs}
     assert len(contexts) == 1 and prepared.counts["held_out"] == prepared.counts["valid"] == 3
     assert prepared.counts["train"] == 3 * 29, "no paragraph is in both parts"
     evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import torch.nn.functional as F
 from labeled import configure, tagged, write_tagged
 
 from attnkit.data.prepared_dir import WarningEvent
+from attnkit.data.token_classification import UNKNOWN
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.heads import TokenClassifier
 from attnkit.plotting.progress_text import evaluation_line
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.finetuning.token_classification import TASK, predict_tags, tag_loss
-from attnkit.tasks.finetuning.token_classification_data import load_tagged, scheme_of, word_rows
+from attnkit.tasks.finetuning.predict_token_classification import TaggingPipeline
+from attnkit.tasks.finetuning.task import label_loss
+from attnkit.tasks.finetuning.token_classification import TASK, tag_logits, word_rows
+from attnkit.text.conll import label_scheme
 
 LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")
 
@@ -33,7 +37,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
     done = list(train(TrainRequest(config, folder / "run")))[-1]
     assert done.metrics["f1"] > 95
     opened = load_model(folder / "run", "token-classification", device="cpu")
-    return opened, load_tagged(config, folder / "run" / "data"), done.metrics
+    return opened, TASK.load_data(config, folder / "run" / "data"), done.metrics
 
 
 def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, int]]:
@@ -52,7 +56,7 @@ def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, 
 def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
     opened, prepared, _ = taught
     torch.manual_seed(5)
-    model = TokenClassifier(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    model = TokenClassifier(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels))
     model.load_state_dict(opened.model.state_dict())
     with torch.no_grad():
         model.output.weight.add_(torch.randn_like(model.output.weight), alpha=0.42)  # some are wrong now
@@ -66,13 +70,13 @@ def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
         before = "O"
         guessed.append([])
         for (word, tag), row in zip(words, logits, strict=True):
-            found = prepared.labels.labels[int(row.argmax())]
+            found = prepared.labels[int(row.argmax())]
             right, n = right + (found == tag), n + 1
             if found.startswith("I-") and before[2:] != found[2:]:
                 found = "B-" + found[2:]  # which begins an entity for conlleval
             guessed[-1].append((word, found))
             before = found
-            nll -= float(row.log_softmax(-1)[prepared.labels.labels.index(tag)])
+            nll -= float(row.log_softmax(-1)[prepared.labels.index(tag)])
     ours, theirs = by_hand(guessed), by_hand(sentences)
     both = len(ours & theirs)
     assert 0 < both < len(theirs) and len(ours) != len(theirs), "the test needs faults of both kinds"
@@ -109,12 +113,11 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
     sentences = [[pair for words in tagged(12, seed) for pair in words] for seed in (7, 8)]
     rows = word_rows(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
     assert len(rows) > 4
-    found = predict_tags(opened.model, rows, opened.device)
-    for tags, sure, words in zip(found.tags, found.probabilities, sentences, strict=True):
-        names = [prepared.labels.labels[tag] for tag in tags]
-        assert len(names) == len(sure) == len(words) > 38
-        assert sum(name == tag for name, (_, tag) in zip(names, words, strict=True)) > 0.9 * len(words)
-    assert (found.nll, found.n_known) == (0, 0)
+    found = TaggingPipeline(opened).tag([[word for word, _ in words] for words in sentences])
+    for one, words in zip(found, sentences, strict=True):
+        assert len(one.tags) == len(one.probabilities) == len(words) > 38
+        assert sum(name == tag for name, (_, tag) in zip(one.tags, words, strict=True)) > 0.9 * len(words)
+    assert set(rows.batch(np.arange(len(rows))).labels.tolist()) == {UNKNOWN}
 
 
 def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
@@ -126,7 +129,8 @@ def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     ids = torch.randint(4, 50, (2, 6))
     batch = TagBatch(ids, torch.ones(2, 6, dtype=torch.bool), torch.tensor([1, 3, 8]), torch.tensor([2, 0, 2]))
     weights, smoothing = torch.tensor([0.5, 1.0, 3.0]), 0.1
-    term = tag_loss(model, torch.device("cpu"), smoothing, weights)(batch)["nll"]
+    logits_of = partial(tag_logits, model)
+    term = label_loss(logits_of, torch.device("cpu"), smoothing, weights)(batch)["nll"]
     logits = model(ids, batch.real).detach()
     total = plain = 0.0
     for row, column, tag in ((0, 1, 2), (0, 3, 0), (1, 2, 2)):
@@ -135,9 +139,9 @@ def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
         spread = sum(float(weights[k] * -log_probs[k]) for k in range(3)) / 3
         total += (1 - smoothing) * float(weights[tag] * -log_probs[tag]) + smoothing * spread
     assert float(term.total.detach()) == pytest.approx(total) and float(term.reported) == pytest.approx(plain)  # type: ignore[arg-type]
-    alone = tag_loss(model, torch.device("cpu"), 0.0)(batch)["nll"]
+    alone = label_loss(logits_of, torch.device("cpu"))(batch)["nll"]
     assert float(alone.total.detach()) == pytest.approx(plain)
-    assert float(F.cross_entropy(logits.flatten(0, 1)[batch.firsts], batch.tags, reduction="sum")) == pytest.approx(
+    assert float(F.cross_entropy(logits.flatten(0, 1)[batch.firsts], batch.labels, reduction="sum")) == pytest.approx(
         plain
     )
 
@@ -176,11 +180,11 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
     lines, scheme, labels = SCHEMES[case]
     text = "\n".join("".join(f"w{i} {tag}\n" for i, tag in enumerate(line.split())) for line in lines * 3)
     _, run = begin(tmp_path, text, valid=text)
-    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", None), run / "data")
-    assert prepared.labels.labels == labels.split() and scheme_of(prepared.labels) == scheme
+    prepared = TASK.load_data(configure("token-classification", tmp_path / "a.conll", None), run / "data")
+    assert prepared.labels == labels.split() and label_scheme(prepared.labels) == scheme
     batch = prepared.train.batch(np.array([0]))
     written = {"iob1": "B-x I-x O B-y"}.get(case, lines[0]).split()
-    assert [prepared.labels.labels[tag] for tag in batch.tags.tolist()] == written
+    assert [prepared.labels[tag] for tag in batch.labels.tolist()] == written
     assert prepared.valid_examples[0] == (tuple(f"w{i}" for i in range(len(written))), tuple(written))
 
 
@@ -188,8 +192,8 @@ def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list
     """Return the scores and samples of a model that says one tag of every word."""
     _, run = begin(tmp_path, text, valid=text)
     config = configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll")
-    prepared = load_tagged(config, run / "data")
-    labels = prepared.labels.labels
+    prepared = TASK.load_data(config, run / "data")
+    labels = prepared.labels
     model = TokenClassifier(config.model, prepared.tokenizer.vocab_size, len(labels))
     with torch.no_grad():
         model.output.bias[labels.index(said)] += 99
@@ -210,13 +214,13 @@ def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
     sets = ("vocabulary.kind=char", "data.held_out=2")
     said, run = begin(tmp_path, text, *sets)
     config = configure("token-classification", tmp_path / "a.conll", None, *sets)
-    prepared = load_tagged(config, run / "data")
+    prepared = TASK.load_data(config, run / "data")
     # One of ten is held out, and those that are like it are left out.
     begun = said[-1]
     assert begun.unit == "sentences" and begun.counts["held_out"] == 1 and begun.counts["repeats_of_held_out"] == 4
-    labels, batch = prepared.labels.labels, prepared.train.batch(np.array([0]))
+    labels, batch = prepared.labels, prepared.train.batch(np.array([0]))
     shown = [prepared.tokenizer.tokens([id])[0] for id in batch.ids.flatten()[batch.firsts].tolist()]
-    found = list(zip(shown, [labels[tag] for tag in batch.tags.tolist()], strict=True))
+    found = list(zip(shown, [labels[tag] for tag in batch.labels.tolist()], strict=True))
     assert found in ([("l", "O"), ("l", "B-x"), ("n", "I-x")], [("s", "O")])
     assert batch.firsts.tolist() == ([1, 10, 18] if len(found) == 3 else [1])
 
@@ -225,8 +229,10 @@ def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
     said, run = begin(tmp_path, "a B-x\nb O\n\n" * 20, valid="a B-x\nc B-new\n\na B-x\nd O\n")
     told = [event.text for event in said if isinstance(event, WarningEvent)]
     assert any("has the tag 'B-new'" in text for text in told)
-    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
-    assert prepared.valid.batch(np.array([0])).tags.tolist() == [1, -1]
+    prepared = TASK.load_data(
+        configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data"
+    )
+    assert prepared.valid.batch(np.array([0])).labels.tolist() == [1, -1]
     model = TokenClassifier(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
     with torch.no_grad():
         model.output.bias += torch.tensor([0.0, 99.0, 0.0])  # says B-x of every word
@@ -290,11 +296,13 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
     assert [told for told in warnings(said) if "BIO" in told] == [
         f"4 tags do not follow BIO and are read as conlleval does, the first: {tmp_path / 'a.conll'}:5: 'I-b' as 'B-b'"
     ]
-    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
-    labels = prepared.labels.labels
+    prepared = TASK.load_data(
+        configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data"
+    )
+    labels = prepared.labels
     assert labels == ["O", "B-a", "I-a", "B-b", "I-b"]
     assert [tags for _, tags in prepared.valid_examples] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]
-    assert [labels[tag] for tag in prepared.train.batch(np.array([1])).tags.tolist()] == ["O", "B-b"]
+    assert [labels[tag] for tag in prepared.train.batch(np.array([1])).labels.tolist()] == ["O", "B-b"]
 
 
 def test_a_slip_in_the_development_file_alone_is_told(tmp_path: Path) -> None:
@@ -312,6 +320,6 @@ def test_entities_in_bilou_are_scored_as_such(tmp_path: Path) -> None:
 
 
 def test_a_development_file_without_sentences_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no sentence to validate on") as caught:
+    with pytest.raises(DataError, match="no sentence is left to validate on") as caught:
         begin(tmp_path, "a B-x\nb O\n\n" * 3, valid="\n")
     assert caught.value.where == str(tmp_path / "b.conll")

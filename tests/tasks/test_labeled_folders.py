@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from labeled import configure, tagged, write_asked, write_tagged
 
+from attnkit.data.corpus import write_examples
 from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import read_index, write_index
 from attnkit.data.store import write_store
 from attnkit.errors import RunError
-from attnkit.tasks.finetuning.question_answering_data import QaCorpus, load_questions, prepare_questions
-from attnkit.tasks.finetuning.token_classification_data import TaggedCorpus, load_tagged, prepare_tagged
+from attnkit.tasks.finetuning.question_answering_data import QuestionCorpus, load_questions
+from attnkit.tasks.finetuning.token_classification import TASK, TagCorpus
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -36,7 +37,7 @@ WORDS: dict[str, tuple[Change, str]] = {
     "nothing changed": (lambda folder: None, ""),
     "fewer sentences": (
         lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"),
-        "sentences are missing, or words",
+        "examples are missing",
     ),
     "no tags": (lambda folder: (folder / "valid.txt").write_text("a\nb\n\n"), "not enough values"),
     "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "not one mark for each token"),
@@ -83,9 +84,9 @@ def opened(folder: Path, change: Change, what: str, open: Callable[[], Any]) -> 
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> None:
     path = write_tagged(tmp_path / "a", tagged(4, seed=1))
     config = configure("token-classification", path, path)
-    list(prepare_tagged(TaggedCorpus(config.data), tmp_path / "data", vocabulary("the tall man"), None))
+    list(write_examples(TagCorpus(config), tmp_path / "data", vocabulary("the tall man"), None))
     change, what = WORDS[case]
-    opened(tmp_path / "data", change, what, lambda: load_tagged(config, tmp_path / "data"))
+    opened(tmp_path / "data", change, what, lambda: TASK.load_data(config, tmp_path / "data"))
 
 
 @pytest.mark.parametrize("case", QUESTIONS)
@@ -96,6 +97,6 @@ def test_questions_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> 
     path = write_asked(tmp_path / "a", {"data": [{"paragraphs": [paragraph]}]})
     config = configure("question-answering", path, path)
     words = vocabulary("Ada lives in Rome . Who Where ?")
-    list(prepare_questions(config, QaCorpus(config.data), tmp_path / "data", words, None))
+    list(write_examples(QuestionCorpus(config), tmp_path / "data", words, None))
     change, what = QUESTIONS[case]
     opened(tmp_path / "data", change, what, lambda: load_questions(config, tmp_path / "data"))

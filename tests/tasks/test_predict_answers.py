@@ -13,9 +13,9 @@ import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import Totals
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
-from attnkit.tasks.finetuning.predict import Totals
 from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline, read_question
 from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
@@ -61,7 +61,7 @@ def test_half_a_character_is_mended_unless_that_is_refused(run: Path, tmp_path: 
 def totals_of(run: Path, path: Path, **options: Any) -> Totals:
     found = predicting(run, path, gold=True, **options)
     assert list(found)
-    return found.predictor.totals()
+    return found.totals()
 
 
 def alone(run: Path, question: str, context: str) -> tuple[str, int | None, int | None, float]:
@@ -130,13 +130,13 @@ def test_squad_gives_the_same_and_is_scored(run: Path, asked: list[dict[str, str
     assert [one["answer"] for one in found] == lines and [one["id"] for one in found] == [f"q{i}" for i in range(25)]
     texts = [[answer["text"] for answer in answers] for answers in known.values()]
     scores = answer_scores([lines[i] for i in range(0, 25, 3)], texts, "1.1").all
-    totals = questions.predictor.totals()
+    totals = questions.totals()
     assert totals.plain["f1"] == scores.f1 and totals.plain["exact"] == scores.exact and totals.plain["questions"] == 9
     assert "expected" in found[3] and "expected" not in found[4]
     same = [json.dumps({**one, "answers": texts[i // 3]} if i % 3 == 0 else one) for i, one in enumerate(asked)]
     others = predicting(run, write(tmp_path / "dev.jsonl", *same), gold=True)
     assert len([line for part in others for line in part]) == 25
-    assert others.predictor.totals().plain == totals.plain
+    assert others.totals().plain == totals.plain
 
 
 def test_a_context_longer_than_a_row_is_read_to_its_end(run: Path, tmp_path: Path) -> None:

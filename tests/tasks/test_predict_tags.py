@@ -14,9 +14,9 @@ import pytest
 import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
+from attnkit.engine.predict import PredictRequest, choose_format
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.spans import span_scores
-from attnkit.tasks.finetuning.predict import PredictRequest, choose_format
 from attnkit.text.conll import convert
 from attnkit.text.offsets import encode_words
 
@@ -100,13 +100,13 @@ def test_scores_are_those_of_the_entities(run: Path, sentences: list[list[str]],
         text = [line for words, tags in rows for line in (*map(" ".join, zip(words, tags, strict=True)), "")]
         asked = predicting(run, write(tmp_path / "gold.conll", *text), gold=True)
         assert sum(len(lines) for lines in asked) == len(text)
-        totals = asked.predictor.totals()
+        totals = asked.totals()
         assert totals.plain["f1"] == expected.all.f1 and totals.plain["accuracy"] == pytest.approx(expected.accuracy)
         assert totals.plain["types"]["LOC"]["recall"] == expected.by_type["LOC"].recall
         assert totals.plain["sentences"] == 40 and totals.plain["words"] == sum(map(len, sentences))
         assert [row[0] for row in totals.rows] == ["", "entities", "LOC", "PER"]
         assert totals.confusion is not None and totals.confusion.labels == tuple(TAGS)
-        assert asked.predictor.warnings() == []
+        assert asked.warnings() == []
 
 
 def test_expected_tags_may_be_in_bilou(run: Path, sentences: list[list[str]], tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_expected_tags_may_be_in_bilou(run: Path, sentences: list[list[str]], tm
     text = [line for words, tags in rows for line in (*map(" ".join, zip(words, tags, strict=True)), "")]
     asked = predicting(run, write(tmp_path / "gold.conll", *text), gold=True)
     assert sum(map(len, asked)) == len(text)
-    assert asked.predictor.totals().plain["f1"] == 100 and asked.predictor.warnings() == []
+    assert asked.totals().plain["f1"] == 100 and asked.warnings() == []
 
 
 def test_an_expected_tag_that_names_no_entity_is_told(run: Path, tmp_path: Path) -> None:
     asked = predicting(run, write(tmp_path / "odd.conll", "ada U-PER", "lives 0", "paris O"), gold=True, as_json=True)
     (line,) = [line for lines in asked for line in lines]
     assert json.loads(line)["expected"] == ["B-PER", "0", "O"]
-    assert len(asked.predictor.warnings()) == 1 and "'0', expected 1 times" in asked.predictor.warnings()[0]
+    assert len(asked.warnings()) == 1 and "'0', expected 1 times" in asked.warnings()[0]
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.IOB", "a.iob2", "a.bioes", "a.conll.gz", "a.b.bilou.xz"])

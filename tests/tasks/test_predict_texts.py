@@ -18,7 +18,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.data.text_classification import join
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.finetuning.text_classification_data import TextEncoder
+from attnkit.tasks.finetuning.text_classification import TextEncoder
 from attnkit.text import line_stream as stream
 from attnkit.text import long_lines as beginning
 from attnkit.text.tokenizer import Tokenizer
@@ -110,7 +110,7 @@ def test_scores_are_counted(run: Path, texts: list[str], tmp_path: Path) -> None
     path = write(tmp_path / "gold.tsv", "text\tlabel", *map("\t".join, zip(given, gold, strict=True)))
     asked = predicting(run, path, gold=True)
     found = [line.split("\t")[0] for lines in asked for line in lines]
-    totals = asked.predictor.totals()
+    totals = asked.totals()
     right = sum(one == other for one, other in zip(found, gold, strict=True))
     assert totals.plain["examples"] == len(given)
     assert totals.plain["accuracy"] == pytest.approx(100 * right / len(given))
@@ -123,7 +123,7 @@ def test_scores_are_counted(run: Path, texts: list[str], tmp_path: Path) -> None
         assert totals.plain["classes"][label]["f1"] == pytest.approx(f1[-1])
     assert totals.plain["macro_f1"] == pytest.approx(sum(f1) / 3)
     assert totals.headline.startswith(f"{len(given)} examples, accuracy {100 * right / len(given):.2f} %")
-    assert asked.predictor.warnings() == ["1 text has more than 24 tokens; the rest was not read"]
+    assert asked.warnings() == ["1 text has more than 24 tokens; the rest was not read"]
 
 
 def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: Path) -> None:
@@ -131,10 +131,8 @@ def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: P
     asked = predicting(run, path, gold=True)
     (found,) = list(asked)
     assert len(found) == 3
-    assert asked.predictor.warnings() == [
-        "the model does not know the labels 'odd', expected 2 times: that counts as wrong"
-    ]
-    totals = asked.predictor.totals()
+    assert asked.warnings() == ["the model does not know the labels 'odd', expected 2 times: that counts as wrong"]
+    totals = asked.totals()
     assert totals.confusion is not None and totals.confusion.labels == (*LABELS, "odd")
     assert totals.plain["classes"]["odd"]["expected"] == 2 and totals.plain["classes"]["odd"]["recall"] == 0
 
@@ -181,7 +179,7 @@ def test_tables_are_read_by_the_names_that_were_trained_on(taught: dict[str, Pat
     expected = predicted(run, texts)
     assert predicted(taught["singles"], given, format="table", told=told) == expected and not told
     asked = predicting(taught["singles"], given, gold=True)
-    assert [line for lines in asked for line in lines] == expected and asked.predictor.totals().plain["examples"] == 2
+    assert [line for lines in asked for line in lines] == expected and asked.totals().plain["examples"] == 2
     with pytest.raises(DataError, match="not clear which of 'verdict', 'remark'"):
         predicted(run, given, format="table")
     glue = write(tmp_path / "glue.tsv", "idx\tsentence\tlabel", *(f"{i}\t{row[1]}\t" for i, row in enumerate(rows)))
@@ -209,7 +207,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
     assert found == [pytest.approx(alone(run, text), abs=1.5e-6) for text in texts]
     n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classification")[1].encode(texts))
     assert n_cut < len(texts)
-    assert asked.predictor.warnings() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
+    assert asked.warnings() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
 
 
 def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +218,7 @@ def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.M
     reader = TextEncoder(words, 24)
     expected = [join(*ids, 24) for ids in zip(words.encode(one), words.encode(two), strict=True)]
     assert reader.encode(one, two) == [row for row, _ in expected]
-    assert 0 < reader.n_truncated == sum(cut for _, cut in expected) < 200
+    assert 0 < reader.counts["cut_short"] == sum(cut for _, cut in expected) < 200
 
 
 def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

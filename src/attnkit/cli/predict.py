@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnkit.cli.options import CheckpointName, Device, OutputFile, Threads
 
 if TYPE_CHECKING:
-    from attnkit.tasks.finetuning.predict import Totals
+    from attnkit.engine.predict import Totals
 
 
 def command(
@@ -78,7 +78,7 @@ def command(
     sources = inputs or [STDIN]
     for path in (output, confusion):
         check_not_overwriting(path, sources)  # before torch is loaded
-    from attnkit.tasks.finetuning.predict import PredictRequest, open_predictor
+    from attnkit.engine.predict import PredictRequest, open_predictor
 
     request = PredictRequest(
         *(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint),
@@ -98,11 +98,11 @@ def command(
             stream.writelines(line + "\n" for line in (() if summary else lines))
             stream.flush()
         if gold and json:
-            stream.write(dumps(predicting.predictor.totals().plain, ensure_ascii=False) + "\n")
-    for text in predicting.predictor.warnings():
+            stream.write(dumps(predicting.totals().plain, ensure_ascii=False) + "\n")
+    for text in predicting.warnings():
         console.warn(text)
     if gold:
-        report(predicting.predictor.totals(), run, confusion, summary and not json)
+        report(predicting.totals(), run, confusion, summary and not json)
 
 
 def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import DataError, RunError
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.documents import MAX_LABEL_LENGTH
-from attnkit.text.tokenizer import Tokenizer
 
 MAX_LABELS = 10_000
 _MAX_BYTES = 1 << 23  # of labels.json
@@ -56,42 +54,6 @@ class Labels(BaseModel, extra="forbid", strict=True):
         return Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder))
 
 
-class Rows(Protocol):
-    """Encoded examples."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id and any label."""
-        ...
-
-
-RowsT = TypeVar("RowsT", bound=Rows)
-ExampleT = TypeVar("ExampleT")
-
-
-@dataclass(frozen=True)
-class LabeledData(Generic[RowsT, ExampleT]):
-    """Prepared training data with labels, opened; satisfies ``task.Prepared``."""
-
-    train: RowsT
-    valid: RowsT
-    valid_examples: list[ExampleT]
-    """The development set as text."""
-    tokenizer: Tokenizer
-    labels: Labels
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any border and any label."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
-        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
-
-
 def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
     """Raise ``DataError`` for a label unknown to the initial weights of a run."""
     there = set(known.labels)
@@ -99,12 +61,18 @@ def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: st
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
         what = f"the run of --init-from does not know the {noun} '{strange[0]}'{more}"
-        help = f"it knows {abbreviate(known.labels)}; name them alike, or initialize from a pretrained run"
+        help = f"it knows {_abbreviate(known.labels)}; name them alike, or initialize from a pretrained run"
         raise DataError(what, where=where, help=help)
 
 
-def abbreviate(labels: Sequence[str]) -> str:
-    """Return the first of some labels in words."""
+def check_valid_label(label: str | None, labels: Collection[str], unit: str, where: str) -> None:
+    """Raise ``DataError`` for a label of the development set that no training example has."""
+    if label not in labels:
+        what = f"no {unit} to train on has the label '{label}'"
+        raise DataError(what, where=where, help=f"those to train on have {_abbreviate(sorted(labels))}")
+
+
+def _abbreviate(labels: Sequence[str]) -> str:
     return ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from attnkit.data.config import WindowSizes
 from attnkit.data.store import Store, ranges
+from attnkit.data.text_classification import TensorBatch
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
@@ -84,7 +85,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
 
 
 @dataclass(frozen=True)
-class WindowBatch:
+class WindowBatch(TensorBatch):
     """Rows of windows, padded at the end."""
 
     ids: Tensor
@@ -101,10 +102,6 @@ class WindowBatch:
     """(B,) int64 place of the answer's first token; 0, that is ``[CLS]``, where the window does not hold all of it."""
     lasts: Tensor
     """(B,) int64 place of its last token."""
-
-    def to(self, device: torch.device | str) -> WindowBatch:
-        """Return the batch on another device."""
-        return WindowBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
 
 
 class StridedContextDataset:

@@ -9,34 +9,53 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.store import Store, store_writer
+from attnkit.data.store import Store
 from attnkit.errors import RunError
-from attnkit.io import atomic
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
-Row = tuple[list[int], int]
-"""Ids of a row and its label."""
 Sentences = Sequence[Sequence[int]]
+BatchT = TypeVar("BatchT", bound="TensorBatch")
 
 
-class LabeledRows:
-    """Two stores of equal length: rows of ids, and one label id per row."""
+@dataclass(frozen=True)
+class TensorBatch:
+    """Base of batches: all fields are tensors."""
 
-    def __init__(self, rows: Store, labels: Store, where: Path) -> None:
-        if len(rows) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
-            raise RunError("the stored texts are damaged: there is not one label for each", where=str(where))
-        self.rows = rows
-        self.labels = labels
+    def to(self: BatchT, device: torch.device | str) -> BatchT:
+        """Return the batch on another device."""
+        return replace(self, **{name: part.to(device, non_blocking=True) for name, part in vars(self).items()})
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Arguments of a classifier: all tensors but the labels, which are the last."""
+        return tuple(vars(self).values())[:-1]
+
+
+class LabeledRows(ABC):
+    """Two stores of equal length, rows of ids and one label id per row; satisfies ``loader.Dataset``."""
+
+    def __init__(self, folder: Path, name: str, n_targets: int = 0) -> None:
+        """Open the stores ``name`` and ``labels`` of a folder; ``n_targets`` tokens of each example count as targets.
+
+        Raises:
+            RunError: a store is damaged, or they differ in length.
+        """
+        self.rows, self.labels = Store.open(folder / name), Store.open(folder / "labels")
+        self._n_targets = n_targets
+        if len(self.rows) != len(self.labels) or self.labels.lengths.tolist() != [1] * len(self.labels):
+            raise RunError("the stored texts are damaged: there is not one label for each", where=str(folder))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -45,6 +64,15 @@ class LabeledRows:
     def fingerprint(self) -> str:
         """Hash that changes with any id, any border and any label."""
         return hashlib.sha256((self.rows.fingerprint + self.labels.fingerprint).encode()).hexdigest()
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(n,) tokens of each row, and (n,) targets."""
+        return self.rows.lengths, np.full(len(self), self._n_targets, np.int32)
+
+    @abstractmethod
+    def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TensorBatch:
+        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
 
     def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return the number of rows at ``indices``."""
@@ -56,17 +84,8 @@ class LabeledRows:
         return counts
 
 
-def _write(folder: Path, name: str, rows: Iterable[Row], vocab_size: int, n_labels: int) -> None:
-    for part in (name, "labels"):
-        atomic.make_dirs(folder / part)
-    with store_writer(folder / name, vocab_size) as texts, store_writer(folder / "labels", n_labels) as labels:
-        for ids, label in rows:
-            texts.add([ids])
-            labels.add([[label]])
-
-
 @dataclass(frozen=True)
-class TextBatch:
+class TextBatch(TensorBatch):
     """Rows of texts, padded at the end."""
 
     ids: Tensor
@@ -78,38 +97,17 @@ class TextBatch:
     labels: Tensor
     """(B,) int64; empty if unknown."""
 
-    def to(self, device: torch.device | str) -> TextBatch:
-        """Return the batch on another device."""
-        return TextBatch(*(part.to(device, non_blocking=True) for part in (*self.inputs, self.labels)))
-
-    @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Arguments of a classifier."""
-        return self.ids, self.real, self.segments
-
 
 class TextClassificationDataset(LabeledRows):
-    """Texts and their labels; satisfies ``loader.Dataset``."""
+    """Texts and their labels."""
 
     def __init__(self, folder: Path, separators: int = 1) -> None:
-        """Open a folder of ``write_texts``. Raises ``RunError`` naming the damaged file."""
-        super().__init__(Store.open(folder / "texts"), Store.open(folder / "labels"), folder)
+        super().__init__(folder, "texts")
         self.separators = separators
-
-    @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) tokens of each row, and zeros."""
-        return self.rows.lengths, np.zeros(len(self), np.int32)
 
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TextBatch:
         """Return the rows at ``indices``, in their order; they are the same in every epoch."""
-        ids, lengths = self.rows.gather(indices)
-        return _collate_texts(ids, lengths, self.labels.gather(indices)[0], self.separators)
-
-
-def write_texts(folder: Path, rows: Iterable[Row], vocab_size: int, n_labels: int) -> None:
-    """Write rows and their labels into a new folder."""
-    _write(folder, "texts", rows, vocab_size, n_labels)
+        return _collate_texts(*self.rows.gather(indices), self.labels.gather(indices)[0], self.separators)
 
 
 def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separators: int = 1) -> tuple[list[int], bool]:
@@ -152,7 +150,7 @@ def _collate_texts(ids: Integers, lengths: Integers, labels: Integers, separator
 
 
 @dataclass(frozen=True)
-class DocumentBatch:
+class DocumentBatch(TensorBatch):
     """B documents with at most S sentences, N sentences in total with at most W words."""
 
     words: Tensor
@@ -166,46 +164,26 @@ class DocumentBatch:
     labels: Tensor
     """(B,) int64; empty if unknown."""
 
-    def to(self, device: torch.device | str) -> DocumentBatch:
-        """Return the batch on another device."""
-        return DocumentBatch(*(part.to(device, non_blocking=True) for part in (*self.inputs, self.labels)))
-
-    @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Arguments of a document model."""
-        return self.words, self.word_mask, self.places, self.sentence_mask
-
 
 class DocumentDataset(LabeledRows):
-    """Documents and their labels; satisfies ``loader.Dataset``."""
+    """Documents and their labels. Input tokens are words and the ends of sentences; a label is a target."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder of ``write_documents``. Raises ``RunError`` naming the damaged file."""
-        super().__init__(Store.open(folder / "documents"), Store.open(folder / "labels"), folder)
-
-    @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) words of each document with the ends of its sentences; and ones, for its label."""
-        return self.rows.lengths, np.ones(len(self), np.int32)
+        super().__init__(folder, "documents", n_targets=1)
 
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> DocumentBatch:
         """Return the documents at ``indices``, in their order; they are the same in every epoch."""
         return _collate_documents(*self.rows.gather(indices), self.labels.gather(indices)[0])
 
 
-def write_documents(folder: Path, documents: Iterable[tuple[Sentences, int]], vocab_size: int, n_labels: int) -> None:
-    """Write encoded documents and their labels into a new folder."""
-    rows = ((_flatten(sentences), label) for sentences, label in documents)
-    _write(folder, "documents", rows, vocab_size, n_labels)
+def flatten(sentences: Sentences) -> list[int]:
+    """Return the stored row of a document: its sentences, each with the end symbol."""
+    return [id for sentence in sentences for id in (*sentence, EOS_ID)]
 
 
 def document_batch(documents: Sequence[Sentences]) -> DocumentBatch:
     """Return the batch of unlabeled documents; a document may have no sentences."""
-    return _collate_documents(*_ragged([_flatten(sentences) for sentences in documents]), np.empty(0, np.int64))
-
-
-def _flatten(sentences: Sentences) -> list[int]:
-    return [id for sentence in sentences for id in (*sentence, EOS_ID)]
+    return _collate_documents(*_ragged([flatten(sentences) for sentences in documents]), np.empty(0, np.int64))
 
 
 def _collate_documents(ids: Integers, lengths: Integers, labels: Integers) -> DocumentBatch:

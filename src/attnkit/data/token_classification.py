@@ -1,4 +1,4 @@
-"""Sentences whose words have tags, as rows for a model that tags tokens. Knows no text and no names of tags.
+"""Sentences whose words have tags, as rows for a model that tags tokens.
 
 A row is ``[CLS] piece [SEP]``, a piece being a sentence, or a part of one that is longer than a row. Parts overlap, and
 each word is tagged in the one that shows the most context of its first token, so every word is tagged once.
@@ -11,7 +11,6 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +18,10 @@ import torch
 from torch import Tensor
 
 from attnkit.data.question_answering import Longs, Texts, cut_windows
+from attnkit.data.text_classification import TensorBatch
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnkit.text.offsets import NONE, EncodedWords
 
-Said = TypeVar("Said")
-"""Of a word, whatever it is."""
 UNKNOWN = -1
 """The tag of a word that has none, or one that the model does not know."""
 _INSIDE, _FIRST = 0, 1  # marks of tokens; the first one of a word with the tag t has the mark _FIRST + 1 + t
@@ -31,7 +29,7 @@ _AT_ONCE = 1 << 14  # rows
 
 
 @dataclass(frozen=True)
-class TagBatch:
+class TagBatch(TensorBatch):
     """Rows of pieces, padded at the end."""
 
     ids: Tensor
@@ -40,12 +38,8 @@ class TagBatch:
     """(B, T) bool, True at tokens."""
     firsts: Tensor
     """(N,) int64 places, in ``ids`` laid flat, of the first tokens of the words that these rows are the best for."""
-    tags: Tensor
-    """(N,) int64 their tags, ``UNKNOWN`` where nobody knows."""
-
-    def to(self, device: torch.device | str) -> TagBatch:
-        """Return the batch on another device."""
-        return TagBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
+    labels: Tensor
+    """(N,) int64 tags of these words, ``UNKNOWN`` if a tag is not known."""
 
 
 class TokenClassificationDataset:
@@ -99,12 +93,12 @@ class TokenClassificationDataset:
         counts: list[int] = found.tolist()
         return counts
 
-    def count_tags(self, n_tags: int) -> list[int]:
+    def label_counts(self, n_tags: int) -> list[int]:
         """Return the number of words per tag."""
-        found = np.zeros(n_marks(n_tags), np.int64)
+        totals = np.zeros(n_marks(n_tags), np.int64)
         for _, marks, _ in self._marked():
-            found += np.bincount(marks, minlength=len(found))
-        counts: list[int] = found[_FIRST + 1 :].tolist()
+            totals += np.bincount(marks, minlength=len(totals))
+        counts: list[int] = totals[_FIRST + 1 :].tolist()
         return counts
 
     def _marked(self) -> Iterator[tuple[Longs, Longs, Longs]]:
@@ -166,15 +160,3 @@ def with_tokens(words: EncodedWords) -> EncodedWords:
     ids = np.insert(words.ids, [behind[number] for number in missing], UNK_ID)
     before = np.cumsum(words.firsts == NONE) - (words.firsts == NONE)
     return EncodedWords(ids, np.array(behind[:-1], np.int64) + before)
-
-
-def group_by_sentence(rows: TokenClassificationDataset, found: Sequence[Sequence[Said]]) -> Iterator[list[Said]]:
-    """Yield what was found of each sentence's words, put together from what was of each row's (W,)."""
-    words: list[Said] = []
-    for row, (sentence, here) in enumerate(zip(rows.sentences.tolist(), found, strict=True)):
-        if row and sentence != rows.sentences[row - 1]:
-            yield words
-            words = []
-        words = [*words, *here]
-    if len(rows):
-        yield words

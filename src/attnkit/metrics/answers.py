@@ -27,6 +27,10 @@ class AnswerScores:
     f1: float
     n_questions: int
 
+    def as_dictionary(self) -> dict[str, float]:
+        """Return plain data for ``--json``."""
+        return {"questions": self.n_questions, "exact": self.exact, "f1": self.f1}
+
 
 @dataclass(frozen=True)
 class AllScores:

@@ -28,16 +28,31 @@ class LabelScores:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Of one label, in percent; 0 where there is nothing to divide by."""
+    """Counts of one class of labels or entities, and scores in percent, 0 where there is nothing to divide by."""
 
-    precision: float
-    """How many of those found are right."""
-    recall: float
-    """How many of those expected are found."""
-    f1: float
-    """The harmonic mean of both."""
-    expected: int
+    right: int
     found: int
+    expected: int
+
+    @property
+    def precision(self) -> float:
+        """Correct ones per predicted one."""
+        return 100 * self.right / max(1, self.found)
+
+    @property
+    def recall(self) -> float:
+        """Correct ones per gold one."""
+        return 100 * self.right / max(1, self.expected)
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall, 2 right / (found + expected)."""
+        return 200 * self.right / max(1, self.found + self.expected)
+
+    def as_dictionary(self) -> dict[str, float]:
+        """Return plain data for ``--json``."""
+        rates = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return {**rates, "expected": self.expected, "found": self.found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +71,8 @@ class Confusion:
     def classes(self) -> dict[str, ClassScores]:
         """Return the scores of each label."""
         parts = (self.counts.diagonal(), self.counts.sum(axis=0), self.counts.sum(axis=1))
-        return {
-            label: ClassScores(
-                precision=100 * right / max(1, found),
-                recall=100 * right / max(1, expected),
-                f1=200 * right / max(1, found + expected),
-                expected=expected,
-                found=found,
-            )
-            for label, right, found, expected in zip(self.labels, *(part.tolist() for part in parts), strict=True)
-        }
+        rows = zip(*(part.tolist() for part in parts), strict=True)
+        return {label: ClassScores(*row) for label, row in zip(self.labels, rows, strict=True)}
 
 
 def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> LabelScores:
@@ -83,7 +90,7 @@ def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> Lab
 
 
 def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
-    """Return who was taken for whom, labels in the order given, or else in the alphabet's.
+    """Return the confusion counts, with labels in the order given, or else alphabetical.
 
     Raises:
         ValueError: there is not one label found for each expected, or one that ``labels`` lacks.
@@ -91,13 +98,12 @@ def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[st
     if len(found) != len(expected):
         raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
     names = tuple(sorted({*found, *expected}) if labels is None else labels)
-    place = {label: i for i, label in enumerate(names)}
-    if unknown := {*found, *expected} - place.keys():
+    index = {label: i for i, label in enumerate(names)}
+    if unknown := {*found, *expected} - index.keys():
         raise ValueError(f"unknown labels: {', '.join(sorted(unknown))}")
-    pairs = Counter(zip(expected, found, strict=True))
     counts = np.zeros((len(names), len(names)), np.int64)
-    for (one, other), n in pairs.items():
-        counts[place[one], place[other]] = n
+    for (gold, predicted), n in Counter(zip(expected, found, strict=True)).items():
+        counts[index[gold], index[predicted]] = n
     return Confusion(names, counts)
 
 

@@ -7,24 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 
 from attnkit.data.config import NoiseConfig
+from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
 from attnkit.data.denoising import LineDataset
 from attnkit.data.loader import Batching, make_batches
-from attnkit.data.prepared_dir import (
-    StatusEvent,
-    count_reason,
-    open_prepared_dir,
-    read_lines,
-    sample_validation_indices,
-    write_index,
-    write_lines,
-)
-from attnkit.data.store import Store, store_writer
+from attnkit.data.store import Store
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import (
@@ -37,17 +29,13 @@ from attnkit.engine.seq2seq import (
     seq2seq_loss,
 )
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
-from attnkit.errors import DataError
-from attnkit.io import atomic
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.linear import without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.text import lines as text
+from attnkit.text.lines import count_lines, read_lines
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.tokenizer import load as load_tokenizer
-from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines
 _BATCH_TOKENS = 4096
@@ -55,111 +43,77 @@ _MAX_VALID_LENGTH = 4096  # tokens
 GREEDY = SearchConfig(beam_size=1, max_ratio=1.0, extra=3, scores=False)
 
 
-@dataclass(frozen=True)
-class PreparedLines:
-    """Prepared training lines, opened."""
-
-    train: LineDataset
-    valid: LineDataset
-    valid_lines: list[str]
-    tokenizer: Tokenizer
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id and any border between lines."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
-        return {"tokenizer.json": self.tokenizer.to_json().encode()}
+PreparedLines = PreparedExamples[LineDataset, list[str]]
 
 
-class LineCorpus:
-    """The lines of a run's files, for training and for validation; read anew each time."""
+class LineEncoder(ExampleEncoder[str]):
+    """Encodes lines of at most ``max_length`` tokens; longer ones are counted as ``too_long``."""
 
-    def __init__(self, config: AutoencodeConfig) -> None:
-        data = config.data
-        self.paths = [Path(name) for name in data.files]
-        self.valid_paths = [Path(name) for name in data.valid_files or ()]
-        self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0, "too_long": 0}
-        self._held_out: set[int] = set()
-        if self.valid_paths:
-            self.valid = [line for path in self.valid_paths for line in text.read_lines(path) if line.strip()]
-        else:
-            total = sum(map(text.count_lines, self.paths))
-            self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, str(self.paths[0]))
-            every = (line for path in self.paths for line in text.read_lines(path))
-            self.valid = [line for number, line in enumerate(every) if number in self._held_out and line.strip()]
-        if not self.valid:
-            raise DataError("no line is left to validate on", help="give --valid-data")
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        super().__init__(tokenizer)
+        self.max_length = max_length
 
-    def lines(self) -> Iterator[str]:
-        """Yield the training lines, counting the others."""
-        self.counts = dict.fromkeys(self.counts, 0)
-        known = set() if self.valid_paths else set(self.valid)
-        every = (line for path in self.paths for line in text.read_lines(path))
-        for number, line in enumerate(every):
-            left_out = {
-                "held_out": number in self._held_out,
-                "blank": not line.strip(),
-                "repeats_of_held_out": line in known,
-            }
-            if not count_reason(left_out, self.counts):
-                yield line
+    def sizes(self) -> Mapping[str, int]:
+        return {"": self.tokenizer.vocab_size}
+
+    def rows(self, examples: Sequence[str]) -> tuple[list[list[int]]]:
+        rows = self.tokenizer.encode(examples)
+        kept = [ids for ids in rows if len(ids) <= self.max_length]
+        self.counts["too_long"] += len(rows) - len(kept)
+        return (kept,)
 
 
-def prepare_lines(
-    config: AutoencodeConfig, folder: Path, given: Tokenizer | None, origin: str | None
-) -> Iterator[StatusEvent]:
-    """Encode the text into RUN/data."""
-    with atomic.atomic_dir(folder) as temporary:
-        corpus = LineCorpus(config)
-        if given is None:
-            yield StatusEvent("building the vocabulary")
-            given = train_vocabulary(corpus.lines(), config.vocabulary)
-        atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
-        yield StatusEvent("encoding the text")
-        n_train, too_long = _write(temporary / "train", corpus.lines(), given, config.data.max_length)
-        if not n_train:
-            raise DataError("no line is left to train on", where=config.data.files[0])
-        corpus.counts["too_long"] = too_long
-        valid = [line for line, ids in zip(corpus.valid, given.encode(corpus.valid), strict=True) if _fits(ids)]
-        if not valid:
-            raise DataError("no line is left to validate on", help="give --valid-data")
-        corpus.counts["too_long_in_validation"] = len(corpus.valid) - len(valid)
-        _write(temporary / "valid", valid, given, _MAX_VALID_LENGTH)
-        write_lines(temporary / "valid.txt", valid)
-        counts = {**corpus.counts, "train": n_train, "valid": len(valid)}
-        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
+class LineCorpus(ExampleCorpus[str]):
+    """The lines of a run's files."""
 
+    unit = "line"
+    chunk = _CHUNK
 
-def _fits(ids: Sequence[int]) -> bool:
-    return len(ids) <= _MAX_VALID_LENGTH
+    def __init__(self, config: AutoencodeConfig, n_sampled: int = 0) -> None:
+        super().__init__(config.data)
+        self._max_length = config.data.max_length
+        counts = [count_lines(path) for path in self.paths] if n_sampled or not self.valid_paths else []
+        self.hold_out(sum(counts))
+        if n_sampled:
+            samples = ([*islice(read_lines(path), n_sampled)] for path in self.paths)
+            self.samples = [(lines, n, len(lines)) for lines, n in zip(samples, counts, strict=True)]
 
+    def read(self, paths: Sequence[Path]) -> Iterator[str]:
+        return (line for path in paths for line in read_lines(path))
 
-def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: int) -> tuple[int, int]:
-    """Write a store of lines up to ``longest`` tokens; return the numbers of kept and dropped lines."""
-    rows, n_kept, n_long = iter(lines), 0, 0
-    atomic.make_dirs(folder)
-    with store_writer(folder, tokenizer.vocab_size) as writer:
-        while chunk := list(islice(rows, _CHUNK)):
-            kept = [ids for ids in tokenizer.encode(chunk) if len(ids) <= longest]
-            writer.add(kept)
-            n_kept, n_long = n_kept + len(kept), n_long + len(chunk) - len(kept)
-    return n_kept, n_long
+    def is_blank(self, example: str) -> bool:
+        return not example.strip()
+
+    def n_characters(self, example: str) -> int:
+        return len(example)
+
+    def texts(self, examples: Iterable[str]) -> Iterator[str]:
+        return (line for line in examples if line.strip())
+
+    def display(self, example: str) -> list[str]:
+        return [example]
+
+    def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[str]) -> int:
+        return 2 * sum(len(ids) + 1 for ids in tokenizer.encode([*self.texts(examples)]))
+
+    def encoder(self, tokenizer: Tokenizer) -> LineEncoder:
+        return LineEncoder(tokenizer, self._max_length)
+
+    def write_valid(self, folder: Path, encoder: ExampleEncoder[str]) -> int:
+        lines, rows = self.valid, encoder.tokenizer.encode(self.valid)
+        self.valid = [line for line, ids in zip(lines, rows, strict=True) if len(ids) <= _MAX_VALID_LENGTH]
+        self.check_valid()
+        encoder.counts["too_long"] = len(lines) - len(self.valid)
+        return super().write_valid(folder, LineEncoder(encoder.tokenizer, _MAX_VALID_LENGTH))
 
 
 def load_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
-    """Open what ``prepare_lines`` wrote. Raises ``RunError`` if it is damaged."""
-    with open_prepared_dir(folder) as index:
-        lines = read_lines(folder / "valid.txt")
-        train = LineDataset(Store.open(folder / "train"), config.noise)
-        valid = LineDataset(Store.open(folder / "valid"), NoiseConfig())
-        if not len(lines) == len(valid) == index["counts"].get("valid") or not len(train):
-            raise ValueError("lines are missing")
-        return PreparedLines(train, valid, lines, load_tokenizer(folder / "tokenizer.json"), index["counts"])
+    """Open RUN/data. Raises ``RunError`` if it is damaged."""
+
+    def open_rows(path: Path, n_labels: int) -> LineDataset:
+        return LineDataset(Store.open(path), config.noise if path.name == "train" else NoiseConfig())
+
+    return load_examples(folder, open_rows, list)
 
 
 @dataclass
@@ -176,36 +130,33 @@ class LinesEvaluation:
 
     def __call__(self, model: SequenceAutoencoder) -> dict[str, float] | None:
         """Return ``loss`` and ``unigram_loss`` (nats per token), ``perplexity``, ``exact`` (percent of the lines)."""
+        valid = self.prepared.valid
         try:
             with without_dropout(model), torch.inference_mode():
-                loss = self._loss(model)
-                rows = [self.prepared.valid.store[i].tolist() for i in range(len(self.prepared.valid))]
+                total, count, loss_of = 0.0, 0, seq2seq_loss(model, self.device, 0.0)
+                batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+                for indices in until_stopped(self.stop, batches):
+                    batch = valid.clean(np.asarray(indices, np.int64))
+                    total += float(loss_of(batch)["nll"].total)
+                    count += len(batch.targets)
+                rows = [valid.store[i].tolist() for i in range(len(valid))]
                 found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
         except EvaluationCancelled:
             return None
-        lines = self.prepared.valid_lines
+        lines, loss = self.prepared.valid_examples, total / count
         # Only normalized text, for example lower-cased, can be reconstructed.
         expected = self.prepared.tokenizer.decode(rows)
         exact = sum(a == b for a, b in zip(found, expected, strict=True))
         picks = sample_indices(len(lines), self.n_samples)
         self.samples = [(lines[i], expected[i], found[i]) for i in picks]
         if self._unigram is None:
-            self._unigram = unigram_loss(self.prepared.train.store, self.prepared.valid.store)
+            self._unigram = unigram_loss(self.prepared.train.store, valid.store)
         return {
             "exact": 100 * exact / len(lines),
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
             "unigram_loss": self._unigram,
         }
-
-    def _loss(self, model: SequenceAutoencoder) -> float:
-        total, count = 0.0, 0
-        batches = make_batches(self.prepared.valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-        for indices in until_stopped(self.stop, batches):
-            batch = self.prepared.valid.clean(np.asarray(indices, np.int64))
-            total += float(seq2seq_loss(model, self.device, 0.0)(batch)["nll"].total)
-            count += len(batch.targets)
-        return total / count
 
 
 def unigram_loss(train: Store, valid: Store) -> float:

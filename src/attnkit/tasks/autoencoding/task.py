@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -15,16 +15,16 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.arrays import count_rows, read_vectors
 from attnkit.data.loader import Dataset
-from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.events import PrepareEvent
+from attnkit.engine.examples import estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
-from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.tasks.autoencoding.lines import LinesEvaluation, PreparedLines, load_lines, prepare_lines
+from attnkit.tasks.autoencoding.lines import LineCorpus, LinesEvaluation, PreparedLines, load_lines
 from attnkit.tasks.autoencoding.vectors import (
     PreparedVectors,
     VectorsEvaluation,
@@ -34,8 +34,6 @@ from attnkit.tasks.autoencoding.vectors import (
     read_width,
     vectors_loss,
 )
-from attnkit.text.lines import count_lines, read_lines
-from attnkit.text.vocabulary import train_vocabulary
 
 Prepared = PreparedLines | PreparedVectors
 
@@ -46,12 +44,9 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
     def prepare(
         self, config: AutoencodeConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-            return
         if config.model.kind == "mlp":
-            yield from prepare_vectors(config, folder, origin)
-        else:
-            yield from prepare_lines(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
+            return prepare_vectors(config, folder, origin)
+        return prepare_examples(config, folder, vocabulary_source, origin, lambda source: LineCorpus(config))
 
     def load_data(self, config: AutoencodeConfig, folder: Path) -> Prepared:
         return load_vectors(config, folder) if config.model.kind == "mlp" else load_lines(config, folder)
@@ -76,10 +71,9 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         return SequenceAutoencoder(config.model, read_tokenizer(checkpoint).vocab_size)
 
     def check_compatible(self, checkpoint: Checkpoint, config: AutoencodeConfig) -> None:
-        if config.model.kind == "mlp":
-            check_min_parameters(checkpoint, config.model.min_parameters(read_width(checkpoint)))
-        else:
-            check_min_parameters(checkpoint, config.model.min_parameters(read_tokenizer(checkpoint).vocab_size))
+        vectors = config.model.kind == "mlp"
+        size = read_width(checkpoint) if vectors else read_tokenizer(checkpoint).vocab_size
+        check_min_parameters(checkpoint, config.model.min_parameters(size))
 
     def model_card(self, config: AutoencodeConfig, name: str) -> ModelCardFields:
         text = config.model.kind == "rnn"
@@ -93,22 +87,13 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         )
 
     def dry_run(self, config: AutoencodeConfig, init_from: Path | None = None) -> RunEstimate:
-        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         paths, model = [Path(name) for name in config.data.files], config.model
         if model.kind == "mlp":
             width = next(read_vectors(paths[0])).shape[1]
             n_rows = sum(count_rows(p) if p.suffix == ".npy" else sum(map(len, read_vectors(p, width))) for p in paths)
             return estimate(config, n_rows, 2.0 * n_rows, lambda: VectorAutoencoder(model, width), width, "vectors")
-        counts = [count_lines(path) for path in paths]
-        samples = [[line for line in islice(read_lines(path), SAMPLE) if line.strip()] for path in paths]
-        tokenizer = provided_tokenizer(config, source) or train_vocabulary(
-            (line for sample in samples for line in sample), config.vocabulary
-        )
-        size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
-        tokens = 0.0
-        for sample, n_lines in zip(samples, counts, strict=True):
-            tokens += 2 * sum(len(ids) + 1 for ids in tokenizer.encode(sample)) * n_lines / max(1, len(sample))
-        return estimate(config, sum(counts), tokens, lambda: SequenceAutoencoder(model, size), size, "lines")
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        return estimate_examples(config, source, LineCorpus(config, SAMPLE), partial(SequenceAutoencoder, model))
 
     def dataset(self, data: Prepared) -> Dataset:
         return data.train

@@ -17,7 +17,13 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.arrays import MAX_COLUMNS, Vectors, read_vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.denoising import VectorBatch, VectorDataset, write_vectors
-from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    is_prepared,
+    open_prepared_dir,
+    sample_validation_indices,
+    write_index,
+)
 from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.events import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
@@ -59,34 +65,33 @@ class PreparedVectors:
 
 
 def prepare_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
-    """Write the training and validation vectors into RUN/data."""
+    """Write the training and validation vectors into RUN/data, unless that is done."""
     data = config.data
     paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
+    if is_prepared(folder, [str(path) for path in (*paths, *valid_paths)], origin):
+        return
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the vectors")
         width = next(read_vectors(paths[0])).shape[1]
+
+        def blocks(paths: list[Path]) -> Iterator[Vectors]:
+            for path in paths:
+                yield from read_vectors(path, width)
+
+        def select(inside: bool) -> Iterator[Vectors]:
+            first = 0
+            for block in blocks(paths):
+                yield block[[(first + i in held_out) == inside for i in range(len(block))]]
+                first += len(block)
+
         held_out: set[int] = set()
         if not valid_paths:
-            total = sum(len(block) for block in _blocks(paths, width))
+            total = sum(map(len, blocks(paths)))
             held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, str(paths[0]))
-        n_train = write_vectors(temporary / "train", _select(paths, width, held_out, False))
-        valid = _blocks(valid_paths, width) if valid_paths else _select(paths, width, held_out, True)
-        n_valid = write_vectors(temporary / "valid", valid)
+        n_train = write_vectors(temporary / "train", select(False))
+        n_valid = write_vectors(temporary / "valid", blocks(valid_paths) if valid_paths else select(True))
         counts = {"train": n_train, "valid": n_valid, "numbers_each": width}
         write_index(temporary, [*paths, *valid_paths], origin, counts)
-
-
-def _blocks(paths: list[Path], width: int) -> Iterator[Vectors]:
-    for path in paths:
-        yield from read_vectors(path, width)
-
-
-def _select(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iterator[Vectors]:
-    """Yield the vectors whose number, counted from 0 over all files, is in ``rows``, or is not."""
-    first = 0
-    for block in _blocks(paths, width):
-        yield block[[(first + i in rows) == inside for i in range(len(block))]]
-        first += len(block)
 
 
 def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:

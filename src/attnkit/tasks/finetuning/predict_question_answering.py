@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attnkit.engine.loading import LoadedModel
-from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.errors import DataError, UsageError
-from attnkit.io.safe_read import parse_json
-from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
-from attnkit.metrics.labels import rounded
-from attnkit.tasks.finetuning.predict import (
+from attnkit.engine.predict import (
     Format,
+    Predictor,
     PredictRequest,
     Totals,
     Warn,
@@ -23,10 +20,13 @@ from attnkit.tasks.finetuning.predict import (
     line_ref,
     truncation_warning,
 )
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.errors import DataError, UsageError
+from attnkit.io.safe_read import parse_json
+from attnkit.metrics.answers import answer_scores, best_threshold
+from attnkit.metrics.labels import rounded
 from attnkit.tasks.finetuning.question_answering import SpanPrediction, predict_answers
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 
 _READ_AHEAD = 256  # questions
@@ -107,62 +107,52 @@ class QuestionAnsweringPipeline:
         asked = QaExamples(paragraphs, self._tokenizer, sizes)
         self.n_truncated += asked.n_truncated
         most, n_tokens = sizes.max_answer_length, self._batch_tokens
-        found = predict_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
-        return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
+        found, _ = predict_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
+        return [self._answered(asked, number, span) for number, span in enumerate(found)]
 
-    def _answered(self, asked: QaExamples, question: int, found: SpanPrediction) -> AnswerPrediction:
-        text, surety = asked.answer_text(question, found.first, found.end), found.margin
-        if self.may_abstain and surety > self._threshold:
-            none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
-            return AnswerPrediction("", none, None, None, text, surety)
-        if not text:  # only spaces, or an empty context
-            return AnswerPrediction("", found.probability(self.may_abstain), None, None, text, surety)
-        number = int(asked.context_of[question])
-        context, begin = asked.paragraphs[number].context, int(asked.aligned[number].begins[found.first])
-        begin = context.index(text, begin)  # the first token may bring a space
-        return AnswerPrediction(text, found.probability(self.may_abstain), begin, begin + len(text), text, surety)
+    def _answered(self, asked: QaExamples, number: int, span: SpanPrediction) -> AnswerPrediction:
+        best = asked.answer_text(number, span.first, span.end)
+        if span.is_none(self.may_abstain, self._threshold):
+            none = 1 / (1 + math.exp(min(700.0, span.log_sum - span.no_answer)))
+            return AnswerPrediction("", none, None, None, best, span.margin)
+        probability, begin = span.probability(self.may_abstain), None
+        if best:  # not only spaces, nor an empty context
+            context = int(asked.context_of[number])
+            # The first token may bring a space.
+            begin = asked.paragraphs[context].context.index(best, int(asked.aligned[context].begins[span.first]))
+        end = None if begin is None else begin + len(best)
+        return AnswerPrediction(best, probability, begin, end, best, span.margin)
 
 
-@dataclass
-class QuestionAnsweringPredictor:
-    """``attnkit predict`` for question answering; satisfies ``predict.Predictor``."""
+class QuestionAnsweringPredictor(Predictor):
+    """``attnkit predict`` for question answering."""
 
-    opened: LoadedModel
-    request: PredictRequest
-    warn: Warn
-    found: list[AnswerPrediction] = field(default_factory=list)
-    """Answers so far to questions with gold answers."""
-    expected: list[list[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.request.all_labels:
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        if request.all_labels:
             raise UsageError("question answering cannot list all answers", where="--all", help="leave out --all")
-        self.pipeline = QuestionAnsweringPipeline(
-            self.opened, self.request.batch_tokens, self.request.no_answer_threshold
-        )
+        self.pipeline = QuestionAnsweringPipeline(opened, request.batch_tokens, request.no_answer_threshold)
+        self.found: list[AnswerPrediction] = []
+        """Answers so far to questions with gold answers."""
+        self.expected: list[list[str]] = []
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per question, in their order."""
         if format == "squad":
-            for paragraphs in _question_batches(read_squad(path)):
-                yield self._answer(paragraphs)
-            return
-        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
-        strict = self.request.strict
-        asked = (read_question(line, line_ref(path, number), strict) for number, line in enumerate(reader, 1))
-        for paragraphs in line_batches(asked, _READ_AHEAD, flush_interval(path), _n_characters):
-            yield self._answer(paragraphs)
-        for message in encoding_warnings(reader.counts, path):
-            self.warn(message)
+            groups: Iterable[list[Paragraph]] = _question_batches(read_squad(path))
+        else:
+            groups = self.read(path, partial(self._parse, path), _n_characters, _READ_AHEAD)
+        for paragraphs in groups:
+            questions = [question for paragraph in paragraphs for question in paragraph.questions]
+            found = list(zip(self.pipeline.answer(paragraphs), questions, strict=True))
+            if self.request.gold:
+                self.found += [one for one, question in found if question.labeled]
+                self.expected += [[answer.text for answer in q.answers] for q in questions if q.labeled]
+            yield [self._line(one, question) for one, question in found]
 
-    def _answer(self, paragraphs: Sequence[Paragraph]) -> list[str]:
-        questions = [question for paragraph in paragraphs for question in paragraph.questions]
-        found = self.pipeline.answer(paragraphs)
-        if self.request.gold:
-            known = [(one, q) for one, q in zip(found, questions, strict=True) if q.labeled]
-            self.found += [one for one, _ in known]
-            self.expected += [[answer.text for answer in question.answers] for _, question in known]
-        return [self._line(one, question) for one, question in zip(found, questions, strict=True)]
+    def _parse(self, path: Path, lines: Iterable[str]) -> Iterator[Paragraph]:
+        for number, line in enumerate(lines, 1):
+            yield read_question(line, line_ref(path, number), self.request.strict)
 
     def _line(self, found: AnswerPrediction, question: Question) -> str:
         if not self.request.as_json:
@@ -190,13 +180,13 @@ class QuestionAnsweringPredictor:
         )
         parts = {"answered": scores.answered, "unanswered": scores.unanswered}
         kinds = {name: part for name, part in parts.items() if part is not None}
-        plain = {**_as_dictionary(scores.all), **{name: _as_dictionary(part) for name, part in kinds.items()}}
+        plain = {**scores.all.as_dictionary(), **{name: part.as_dictionary() for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
         if self.pipeline.may_abstain:
             best, sure = [one.best for one in self.found], [one.no_answer_margin for one in self.found]
             threshold, highest = best_threshold(best, self.expected, [min(one, _MAX_MARGIN) for one in sure])
-            plain |= {"best_threshold": threshold, "best": _as_dictionary(highest.all)}
+            plain |= {"best_threshold": threshold, "best": highest.all.as_dictionary()}
             headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold!r}, the best here"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
@@ -206,10 +196,6 @@ class QuestionAnsweringPredictor:
 
 def _n_characters(paragraph: Paragraph) -> int:
     return len(paragraph.context) + sum(len(question.text) for question in paragraph.questions)
-
-
-def _as_dictionary(scores: AnswerScores) -> dict[str, Any]:
-    return {"questions": scores.n_questions, "exact": scores.exact, "f1": scores.f1}
 
 
 def _question_batches(paragraphs: Sequence[Paragraph]) -> Iterator[list[Paragraph]]:

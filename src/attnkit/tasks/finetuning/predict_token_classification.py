@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.predict import (
+    READ_AHEAD,
+    Format,
+    Predictor,
+    PredictRequest,
+    Totals,
+    Warn,
+    as_json,
+    label_probabilities,
+    line_ref,
+    unknown_labels,
+)
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.metrics.labels import confusion, label_scores, rounded
 from attnkit.metrics.spans import span_scores
 from attnkit.protocols import entities
-from attnkit.tasks.finetuning.predict import (
-    READ_AHEAD,
-    Format,
-    PredictRequest,
-    Totals,
-    Warn,
-    as_json,
-    in_batches,
-    label_probabilities,
-    line_ref,
-    unknown_labels,
-)
-from attnkit.tasks.finetuning.token_classification import tag_logits
-from attnkit.tasks.finetuning.token_classification_data import scheme_of, word_rows
-from attnkit.text.conll import Block, convert, read_blocks, write_tags
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import STDIN, LineReader
+from attnkit.tasks.finetuning.token_classification import for_each_word, word_rows
+from attnkit.text.conll import Block, convert, label_scheme, read_blocks, write_tags
+from attnkit.text.line_stream import flush_interval, line_batches
+from attnkit.text.lines import STDIN
 
 Probabilities = npt.NDArray[np.float32]
 Words = Sequence[str]
@@ -74,55 +71,39 @@ class TaggingPipeline:
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
-        self.labels = read_labels(opened.checkpoint)
+        self.labels = read_labels(opened.checkpoint).labels
         self._tokenizer, self._batch_tokens = read_tokenizer(opened.checkpoint), batch_tokens
 
     def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
         """Return the tags of each sentence's words."""
-        names, found = self.labels.labels, []
-        for words, table in zip(sentences, self._probabilities(sentences), strict=True):
-            found.append(TaggedSentence(words, [names[i] for i in table.argmax(axis=1).tolist()], table))
+        opened, full = self.opened, [words for words in sentences if words]
+        tables: Iterator[Probabilities] = iter(())
+        if full:
+            rows, most = word_rows(self._tokenizer, full, opened.config.max_row_length), self._batch_tokens
+            tables = iter(
+                for_each_word(opened.model, rows, opened.device, most, lambda logits, batch: logits.softmax(-1))
+            )
+        found, nothing = [], np.empty((0, len(self.labels)), np.float32)
+        for words in sentences:
+            table = next(tables) if words else nothing  # (words, tags)
+            found.append(TaggedSentence(words, [self.labels[i] for i in table.argmax(axis=1).tolist()], table))
         return found
 
-    def _probabilities(self, sentences: Sequence[Words]) -> list[Probabilities]:
-        """Return the probabilities (N, L) of the tags of each sentence's words."""
-        full = [words for words in sentences if words]
-        nothing = np.empty((0, len(self.labels.labels)), np.float32)
-        if not full:
-            return [nothing for _ in sentences]
-        rows = word_rows(self._tokenizer, full, self.opened.config.max_row_length)
 
-        def compute(indices: list[int]) -> list[Probabilities]:
-            batch = rows.batch(np.array(indices, np.int64)).to(self.opened.device)
-            with torch.inference_mode():
-                found: Probabilities = tag_logits(self.opened.model, batch).softmax(-1).cpu().numpy()
-            owners = (batch.firsts // batch.ids.shape[1]).cpu().numpy()
-            return np.split(found, np.searchsorted(owners, np.arange(1, len(indices))))
+class TokenClassificationPredictor(Predictor):
+    """``attnkit predict`` for token classification."""
 
-        # The words of all rows, end to end, are those of all sentences.
-        together = np.concatenate(in_batches(rows.lengths[0].tolist(), self._batch_tokens, compute))
-        each = iter(np.split(together, np.cumsum([len(words) for words in full])[:-1]))
-        return [next(each) if words else nothing for words in sentences]
-
-
-@dataclass
-class TokenClassificationPredictor:
-    """``attnkit predict`` for token classification; satisfies ``predict.Predictor``."""
-
-    opened: LoadedModel
-    request: PredictRequest
-    warn: Warn
-    found: list[list[str]] = field(default_factory=list)
-    """Predicted tags of the sentences with gold tags so far."""
-    expected: list[list[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.request.all_labels and not self.request.as_json:
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        if request.all_labels and not request.as_json:
             what = "the probabilities of all tags are shown as JSON only"
             help = "add --json, which gives that of each tag found even without --all"
             raise UsageError(what, where="--all", help=help)
-        self.tagger = TaggingPipeline(self.opened, self.request.batch_tokens)
-        self.scheme = scheme_of(self.tagger.labels)
+        self.tagger = TaggingPipeline(opened, request.batch_tokens)
+        self.labels, self.scheme = self.tagger.labels, label_scheme(self.tagger.labels)
+        self.found: list[list[str]] = []
+        """Predicted tags of the sentences with gold tags so far."""
+        self.expected: list[list[str]] = []
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line of tags per line of words, or CoNLL columns with a column added."""
@@ -133,16 +114,13 @@ class TokenClassificationPredictor:
             ):
                 yield list(self._columns(window))
             return
-        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
-        n_before, fault = 0, None
-        for lines in line_batches(reader, READ_AHEAD, flush_interval(path)):
-            if fault is None and (fault := _columns_warning(lines, path, n_before, set(self.tagger.labels.labels))):
-                self.warn(fault)
+        n_before, warning = 0, None
+        for lines in self.read(path, iter):
+            if warning is None and (warning := _columns_warning(lines, path, n_before, set(self.labels))):
+                self.warn(warning)
             n_before += len(lines)
             found = self.tagger.tag([line.split() for line in lines])
             yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
-        for message in encoding_warnings(reader.counts, path):
-            self.warn(message)
 
     def _columns(self, blocks: Sequence[Block]) -> Iterator[str]:
         for block, one in zip(blocks, self.tagger.tag([block.words for block in blocks]), strict=True):
@@ -155,40 +133,36 @@ class TokenClassificationPredictor:
                 yield self._json(one, self.expected[-1] if self.request.gold else None)
 
     def _json(self, one: TaggedSentence, expected: list[str] | None = None) -> str:
-        plain = one.as_dictionary(self.tagger.labels.labels, self.request.all_labels)
+        plain = one.as_dictionary(self.labels, self.request.all_labels)
         return as_json(plain if expected is None else {**plain, "expected": expected})
 
     def warnings(self) -> list[str]:
         """Return a warning on gold tags that the model does not know."""
-        known = set(self.tagger.labels.labels)
-        return unknown_labels(Counter(tag for tags in self.expected for tag in tags if tag not in known))
+        return unknown_labels(self.labels, chain.from_iterable(self.expected))
 
     def totals(self) -> Totals:
         """Return the scores of entities, or of tags that name no entities."""
         found, expected = (list(chain.from_iterable(part)) for part in (self.found, self.expected))
-        counts = {"sentences": len(self.expected), "words": len(expected)}
-        told = f"{counts['sentences']:,} sentences, {counts['words']:,} words"
+        plain: dict[str, Any] = {"sentences": len(self.expected), "words": len(expected)}
+        headline = f"{len(self.expected):,} sentences, {len(expected):,} words"
         if not self.expected:
-            return Totals(counts, told)
-        taken = confusion(found, expected, list(dict.fromkeys([*self.tagger.labels.labels, *expected])))
-        plain: dict[str, Any] = {**counts, "accuracy": taken.accuracy}
-        where = {"confusion": {"labels": list(taken.labels), "counts": taken.counts.tolist()}}
+            return Totals(plain, headline)
+        counted = confusion(found, expected, list(dict.fromkeys([*self.labels, *expected])))
+        plain["accuracy"] = counted.accuracy
+        where = {"confusion": {"labels": list(counted.labels), "counts": counted.counts.tolist()}}
         if self.scheme == "plain":
             macro = label_scores(found, expected).macro_f1
-            told = f"{told}, accuracy {taken.accuracy:.2f} %, macro F1 {macro:.2f} %"
-            return Totals({**plain, "macro_f1": macro, **where}, told, confusion=taken)
+            headline = f"{headline}, accuracy {counted.accuracy:.2f} %, macro F1 {macro:.2f} %"
+            return Totals({**plain, "macro_f1": macro, **where}, headline, confusion=counted)
         scores = span_scores(self.found, self.expected)
-        parts = {"entities": scores.all, **scores.by_type}
         table = [("", "precision", "recall", "F1", "expected", "found")]
         table += [
             (name, f"{p.precision:.2f}", f"{p.recall:.2f}", f"{p.f1:.2f}", f"{p.expected:,}", f"{p.found:,}")
-            for name, p in parts.items()
+            for name, p in {"entities": scores.all, **scores.by_type}.items()
         ]
-        rates = {n: {**asdict(p), "precision": p.precision, "recall": p.recall, "f1": p.f1} for n, p in parts.items()}
-        plain |= {**rates.pop("entities"), "types": rates}
-        return Totals(
-            {**plain, **where}, f"{told}, F1 {scores.all.f1:.2f} %, {taken.accuracy:.2f} % right", table, taken
-        )
+        types = {name: {**asdict(part), **part.as_dictionary()} for name, part in scores.by_type.items()}
+        plain |= {**asdict(scores.all), **scores.all.as_dictionary(), "types": types, **where}
+        return Totals(plain, f"{headline}, F1 {scores.all.f1:.2f} %, {counted.accuracy:.2f} % right", table, counted)
 
 
 def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from attnkit.data.config import QuestionsConfig, WindowSizes
+from attnkit.data.config import WindowSizes
+from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples
 from attnkit.data.labels import Labels
-from attnkit.data.prepared_dir import (
-    StatusEvent,
-    WarningEvent,
-    open_prepared_dir,
-    sample_validation_indices,
-    warn_of_unknown,
-    write_index,
-)
+from attnkit.data.prepared_dir import WarningEvent, open_prepared_dir, sample_validation_indices
 from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
-from attnkit.data.store import Store, store_writer
+from attnkit.data.store import Store
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
@@ -33,32 +24,9 @@ from attnkit.text.tokenizer import load as load_tokenizer
 
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
 """``labels.json`` of models that may abstain; others have no such file."""
-_CHUNK = 256  # paragraphs
+_SAMPLE = 500  # paragraphs of a dry run
 _MAX_NUMBER = 1 << 30
 """Bound of token and paragraph numbers in a store."""
-
-
-@dataclass(frozen=True)
-class PreparedQuestions:
-    """Prepared training data, opened."""
-
-    train: StridedContextDataset
-    valid: QaExamples
-    tokenizer: Tokenizer
-    has_unanswerable: bool
-    """Whether some training questions are unanswerable."""
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any window and any answer."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
-        found = {"tokenizer.json": self.tokenizer.to_json().encode()}
-        return {**found, "labels.json": ANSWERABILITY_LABELS.to_bytes()} if self.has_unanswerable else found
 
 
 class QaExamples:
@@ -95,45 +63,74 @@ def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | Non
     return None
 
 
-class QaCorpus:
+class QuestionCorpus(ExampleCorpus[Paragraph]):
     """The paragraphs of a run's files with the questions that have gold answers."""
 
-    def __init__(self, data: QuestionsConfig) -> None:
-        self.paths = [Path(name) for name in data.files]
-        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+    unit, valid_option = "question", "--dev"
+    chunk = 256
+
+    def __init__(self, config: QuestionAnsweringConfig) -> None:
+        super().__init__(config.data)
+        self._windows = config.windows
         self.counts = {"held_out": 0, "unlabeled": 0}
-        self.train = self._read(self.paths)
+        self._train = list(self.read(self.paths))
         if self.valid_paths:
-            self.valid = self._read(self.valid_paths)
+            self.valid = list(self.read(self.valid_paths))
         else:
-            contexts = list(dict.fromkeys(paragraph.context for paragraph in self.train))
-            places = sample_validation_indices(len(contexts), data.held_out, data.held_out_seed, data.files[0])
-            held = {contexts[place] for place in places}
-            self.valid = [paragraph for paragraph in self.train if paragraph.context in held]
-            self.train = [paragraph for paragraph in self.train if paragraph.context not in held]
+            data, contexts = config.data, list(dict.fromkeys(paragraph.context for paragraph in self._train))
+            indices = sample_validation_indices(len(contexts), data.held_out, data.held_out_seed, data.files[0])
+            held = {contexts[i] for i in indices}
+            self.valid = [paragraph for paragraph in self._train if paragraph.context in held]
+            self._train = [paragraph for paragraph in self._train if paragraph.context not in held]
             self.counts["held_out"] = n_questions(self.valid)
+        self.n_impossible, self._n_impossible_in_validation = (
+            sum(question.impossible for paragraph in part for question in paragraph.questions)
+            for part in (self._train, self.valid)
+        )
+        self.labels = ANSWERABILITY_LABELS if self.n_impossible else None
+        sample = self._train[:_SAMPLE]
+        self.samples = [(sample, n_questions(self._train), n_questions(sample))]
 
-    @property
-    def has_unanswerable(self) -> bool:
-        """Return whether some training questions are unanswerable."""
-        return any(question.impossible for paragraph in self.train for question in paragraph.questions)
-
-    def _read(self, paths: Sequence[Path]) -> list[Paragraph]:
-        found = []
-        ids = set[str]()
+    def read(self, paths: Sequence[Path]) -> Iterator[Paragraph]:
+        ids, empty = set[str](), True
         for paragraph in (paragraph for path in paths for paragraph in read_squad(path)):
             known = tuple(question for question in paragraph.questions if question.labeled)
             self.counts["unlabeled"] += len(paragraph.questions) - len(known)
-            if known:
-                found.append(Paragraph(paragraph.title, paragraph.context, known))
             if twins := ids.intersection(question.id for question in known):
                 what = f"two files have a question of the id '{min(twins)[:60]}'"
                 raise DataError(what, where=str(paths[-1]), help="give each file once")
             ids.update(question.id for question in known)
-        if not found:
+            if known:
+                empty = False
+                yield Paragraph(paragraph.title, paragraph.context, known)
+        if empty:
             what = "no question of this file says what to answer"
             raise DataError(what, where=str(paths[0]), help="a question has 'answers', or says 'is_impossible'")
-        return found
+
+    def train(self) -> Iterator[Paragraph]:
+        return iter(self._train)
+
+    def texts(self, examples: Iterable[Paragraph]) -> Iterator[str]:
+        for paragraph in examples:
+            yield paragraph.context
+            yield from (question.text for question in paragraph.questions)
+
+    def messages(self) -> Iterator[WarningEvent]:
+        n = self._n_impossible_in_validation
+        if n and not self.n_impossible:
+            yield WarningEvent(
+                f"{n:,} of the questions to validate on have no answer, and none to train on: all get one"
+            )
+
+    def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[Paragraph]) -> int:
+        return int(QaExamples(examples, tokenizer, self._windows).rows.lengths[0].sum())
+
+    def encoder(self, tokenizer: Tokenizer) -> QuestionEncoder:
+        return QuestionEncoder(tokenizer, self._windows)
+
+    def write_valid(self, folder: Path, encoder: ExampleEncoder[Paragraph]) -> int:
+        atomic.write_new_file(folder / "valid.json", write_squad(self.valid).encode())
+        return n_questions(self.valid)
 
 
 def n_questions(paragraphs: Sequence[Paragraph]) -> int:
@@ -141,85 +138,51 @@ def n_questions(paragraphs: Sequence[Paragraph]) -> int:
     return sum(len(paragraph.questions) for paragraph in paragraphs)
 
 
-def prepare_questions(
-    config: QuestionAnsweringConfig, corpus: QaCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
-) -> Iterator[StatusEvent | WarningEvent]:
-    """Encode questions and paragraphs into RUN/data."""
-    with atomic.atomic_dir(folder) as temporary:
-        atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
-        if corpus.has_unanswerable:
-            atomic.write_new_file(temporary / "labels.json", ANSWERABILITY_LABELS.to_bytes())
-        atomic.write_new_file(temporary / "valid.json", write_squad(corpus.valid).encode())
-        yield StatusEvent("encoding the questions")
-        writer = _Writer(tokenizer, config.windows)
-        n_train = writer.write(temporary / "train", corpus.train)
-        if not n_train:
-            raise DataError("no question is left to train on", where=config.data.files[0])
-        counts = {**corpus.counts, **writer.counts, "train": n_train, "valid": n_questions(corpus.valid)}
-        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
-        yield from warn_of_unknown(writer.n_unknown, writer.n_tokens)
+class QuestionEncoder(ExampleEncoder[Paragraph]):
+    """Encodes paragraphs as stores of questions, contexts and answers.
 
-
-class _Writer:
-    """Writes stores of questions, paragraphs and answers."""
+    An answer is the number of its context, first token + 1 and last token + 1; 0 for no answer. Questions whose answers
+    have no tokens are left out.
+    """
 
     def __init__(self, tokenizer: Tokenizer, sizes: WindowSizes) -> None:
-        self.tokenizer, self.sizes = tokenizer, sizes
-        self.counts = {"without_tokens": 0, "cut_questions": 0}
-        self.n_tokens = self.n_unknown = 0
+        super().__init__(tokenizer)
+        self._max_question_length, self._n_contexts = sizes.max_question_length, 0
 
-    def write(self, folder: Path, paragraphs: Sequence[Paragraph]) -> int:
-        """Write paragraphs; return the number of questions, those with answers without tokens left out."""
-        n, size = 0, self.tokenizer.vocab_size
-        for name in ("questions", "contexts", "answers"):
-            atomic.make_dirs(folder / name)
-        with (
-            store_writer(folder / "questions", size) as questions,
-            store_writer(folder / "contexts", size) as contexts,
-            store_writer(folder / "answers", _MAX_NUMBER) as answers,
-        ):
-            stream, number = iter(paragraphs), 0
-            while chunk := list(islice(stream, _CHUNK)):
-                aligned = align(self.tokenizer, [paragraph.context for paragraph in chunk])
-                contexts.add([one.ids.tolist() for one in aligned])
-                self._count([one.ids for one in aligned])
-                known = self._answers(chunk, aligned, number)
-                questions.add(self._questions([question for question, _ in known]))
-                answers.add([row for _, row in known])
-                n, number = n + len(known), number + len(chunk)
-        return n
+    def sizes(self) -> Mapping[str, int]:
+        size = self.tokenizer.vocab_size
+        return {"questions": size, "contexts": size, "answers": _MAX_NUMBER}
 
-    def _answers(
-        self, chunk: Sequence[Paragraph], aligned: Sequence[Aligned], number: int
-    ) -> list[tuple[Question, list[int]]]:
-        """Return each question with its paragraph, first token + 1 and last token + 1; 0 for no answer."""
-        found = []
-        for place, (paragraph, context) in enumerate(zip(chunk, aligned, strict=True), number):
+    def rows(self, examples: Sequence[Paragraph]) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+        aligned = align(self.tokenizer, [paragraph.context for paragraph in examples])
+        texts: list[str] = []
+        answers: list[list[int]] = []
+        for number, (paragraph, context) in enumerate(zip(examples, aligned, strict=True), self._n_contexts):
             for question in paragraph.questions:
                 tokens = NO_ANSWER if question.impossible else answer_tokens(question, context)
                 if tokens is None:
                     self.counts["without_tokens"] += 1
                 else:
-                    found.append((question, [place, tokens[0] + 1, tokens[1] + 1]))
-        return found
+                    texts.append(question.text)
+                    answers.append([number, tokens[0] + 1, tokens[1] + 1])
+        self._n_contexts += len(examples)
+        questions, contexts = self.tokenizer.encode(texts), [context.ids.tolist() for context in aligned]
+        self.counts["cut_questions"] += sum(len(ids) > self._max_question_length for ids in questions)
+        self.n_tokens += sum(map(len, contexts)) + sum(map(len, questions))
+        self.n_unknown += sum(ids.count(UNK_ID) for ids in (*contexts, *questions))
+        return questions, contexts, answers
 
-    def _questions(self, questions: Sequence[Question]) -> list[list[int]]:
-        ids = self.tokenizer.encode([question.text for question in questions])
-        self.counts["cut_questions"] += sum(len(line) > self.sizes.max_question_length for line in ids)
-        self._count([np.array(line, np.int64) for line in ids])
-        return ids
 
-    def _count(self, rows: Sequence[Longs]) -> None:
-        self.n_tokens += sum(map(len, rows))
-        self.n_unknown += sum(int((ids == UNK_ID).sum()) for ids in rows)
+PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]
+"""It has a label file if some training questions are unanswerable."""
 
 
 def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
-    """Open what ``prepare_questions`` wrote. Raises ``RunError`` if it is damaged."""
+    """Open what ``write_examples`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        refuses = (folder / "labels.json").exists()
-        if refuses and Labels.load(folder) != ANSWERABILITY_LABELS:
+        labels = Labels.load(folder) if (folder / "labels.json").exists() else None
+        if labels not in (None, ANSWERABILITY_LABELS):
             raise ValueError("invalid labels.json")
         try:
             valid = QaExamples(read_squad(folder / "valid.json"), tokenizer, config.windows)
@@ -227,8 +190,8 @@ def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQue
             raise ValueError(f"invalid valid.json: {error.what}") from error
         train = _open_rows(folder / "train", config.windows)
         if len(valid.questions) != index["counts"].get("valid") or not len(train):
-            raise ValueError("questions are missing")
-        return PreparedQuestions(train, valid, tokenizer, refuses, index["counts"])
+            raise ValueError("examples are missing")
+        return PreparedQuestions(train, valid.rows, valid, tokenizer, labels, index["counts"])
 
 
 def _open_rows(folder: Path, sizes: WindowSizes) -> StridedContextDataset:

@@ -1,116 +1,222 @@
-"""Token classification as a task: loss, predicted tags and evaluation."""
+"""Classification of words: training data, predicted tags, evaluation and the task.
+
+Tags are learnt as BIO, or as BIOES or BILOU if the text has these. Tags that name no entities, such as parts of speech,
+are learnt unchanged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.loader import Batching, Dataset, make_batches
-from attnkit.data.prepared_dir import StatusEvent, is_prepared
-from attnkit.data.token_classification import UNKNOWN, TagBatch, TokenClassificationDataset, group_by_sentence
-from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.dry_run import SAMPLE, estimate
-from attnkit.engine.events import PrepareEvent, Sample
-from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import (
-    Evaluation,
-    EvaluationCancelled,
-    LossFunction,
-    RunEstimate,
-    Stop,
-    Task,
-    VocabularySource,
-    until_stopped,
+from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
+from attnkit.data.labels import MAX_LABELS, Labels, check_known_labels
+from attnkit.data.prepared_dir import WarningEvent
+from attnkit.data.question_answering import InMemoryTokens
+from attnkit.data.store import Store
+from attnkit.data.token_classification import (
+    UNKNOWN,
+    TagBatch,
+    TokenClassificationDataset,
+    first_subword_mask,
+    n_marks,
+    with_tokens,
 )
-from attnkit.engine.vocabularies import provided_tokenizer
+from attnkit.engine.events import Sample
+from attnkit.engine.examples import in_batches, to_float32
+from attnkit.engine.seq2seq import sample_indices
+from attnkit.engine.task import Evaluation, EvaluationCancelled, Stop
+from attnkit.errors import DataError
 from attnkit.metrics.spans import span_scores
 from attnkit.models.heads import TokenClassifier
 from attnkit.models.linear import without_dropout
-from attnkit.protocols import entities
-from attnkit.tasks.finetuning import base as finetune
+from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
 from attnkit.tasks.finetuning.config import TokenClassificationConfig
-from attnkit.tasks.finetuning.token_classification_data import (
-    PreparedTags,
-    Sentence,
-    TaggedCorpus,
-    encode_sentences,
-    load_tagged,
-    prepare_tagged,
-    scheme_of,
-)
-from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.losses import LossTerm
+from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
+from attnkit.text.conll import LETTERS, Scheme, convert, label_scheme, read_sentences, summarize_tags
+from attnkit.text.offsets import EncodedWords, encode_words
+from attnkit.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096
+Sentence = tuple[tuple[str, ...], tuple[str, ...]]
+"""Words and their tags."""
+PreparedTags = PreparedExamples[TokenClassificationDataset, list[Sentence]]
 
 
-@dataclass(frozen=True)
-class TagPrediction:
-    """Predictions for the words of some sentences."""
+def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
+    """Encode sentences, with at least one token per word."""
+    return [with_tokens(words) for words in encode_words(tokenizer, sentences)]
 
-    tags: list[list[int]]
-    """The most probable tag of each word, by sentence."""
-    probabilities: list[list[float]]
-    """Of these tags."""
-    nll: float
-    """Sum over the words with a known gold tag, in nats."""
-    n_known: int
+
+class TagEncoder(ExampleEncoder[Sentence]):
+    """Encodes sentences as tokens and marks."""
+
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        super().__init__(tokenizer)
+        self.tag_ids = {label: id for id, label in enumerate(labels.labels)}
+        self.counts["tags"] = len(self.tag_ids)
+
+    def sizes(self) -> Mapping[str, int]:
+        return {"tokens": self.tokenizer.vocab_size, "marks": n_marks(len(self.tag_ids))}
+
+    def rows(self, examples: Sequence[Sentence]) -> tuple[list[list[int]], list[list[int]]]:
+        tokens: list[list[int]] = []
+        marks: list[list[int]] = []
+        for words, (_, tags) in zip(
+            encode_sentences(self.tokenizer, [words for words, _ in examples]), examples, strict=True
+        ):
+            self.counts["words"] += len(tags)
+            self.n_tokens += len(words.ids)
+            self.n_unknown += int((words.ids == UNK_ID).sum())
+            tokens.append(words.ids.tolist())
+            marks.append(first_subword_mask(words, [self.tag_ids.get(tag, UNKNOWN) for tag in tags]).tolist())
+        return tokens, marks
+
+
+class TagCorpus(ExampleCorpus[Sentence]):
+    """The sentences of a run's files, their tags converted to one scheme."""
+
+    unit, valid_option = "sentence", "--dev"
+    n_symbols = 2
+
+    def __init__(self, config: TokenClassificationConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
+        """Read all tags; keep the words of the first ``n_sampled`` sentences in ``samples``.
+
+        ``known`` are the tags of the initial weights, whose scheme is kept.
+
+        Raises:
+            DataError: there are no sentences, or a tag is not among the known ones.
+        """
+        super().__init__(config.data)
+        where, words = config.data.files[0], list[Sequence[str]]()
+        seen, seen_valid = summarize_tags(self.paths, words, n_sampled), summarize_tags(self.valid_paths)
+        scheme = seen.scheme()
+        if scheme == "plain":
+            shown = ", ".join(f"'{tag}'" for tag in sorted(seen.invalid_tags())[:3])
+            what = f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"
+            self._tag_warnings = [what]
+        else:
+            seen.check_tags()
+            seen_valid.check_tags()
+            errors = seen.errors[scheme] | seen_valid.errors[scheme]
+            self._tag_warnings = [errors.message(scheme)] if errors.n else []
+        self._scheme: Scheme = "bio" if scheme == "iob1" else scheme
+        self.labels: Labels = Labels(labels=_complete(set(seen.tags), self._scheme, where))
+        if known is not None:
+            self._scheme, self.labels = label_scheme(known.labels), known
+            check_known_labels(known, sorted({tag for _, tags in self.read(self.paths) for tag in tags}), where, "tag")
+        self.hold_out(seen.n_sentences)
+        self.samples = [
+            ([(tuple(one), ("",) * len(one)) for one in words], seen.n_sentences - len(self.held_out), len(words))
+        ]
+
+    def read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
+        for path in paths:
+            for block in read_sentences(path):
+                yield block.words, tuple(convert(block.tags, self._scheme))
+
+    def content(self, example: Sentence) -> Hashable:
+        return example[0]
+
+    def texts(self, examples: Iterable[Sentence]) -> Iterator[str]:
+        return (" ".join(words) for words, _ in examples)
+
+    def display(self, example: Sentence) -> list[str]:
+        return [*(f"{word}\t{tag}" for word, tag in zip(*example, strict=True)), ""]
+
+    def messages(self) -> Iterator[WarningEvent]:
+        """Yield warnings on tags: unknown ones, violations of the scheme, tags without entities."""
+        strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
+        if strange:
+            shown = ", ".join(f"'{tag}'" for tag in strange[:3])
+            yield WarningEvent(
+                f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
+            )
+        yield from map(WarningEvent, self._tag_warnings)
+
+    def encoder(self, tokenizer: Tokenizer) -> TagEncoder:
+        return TagEncoder(tokenizer, self.labels)
+
+
+def _complete(tags: set[str], scheme: Scheme, where: str) -> list[str]:
+    """Return the tags to learn: all those of the scheme for the entity types of a text, or its plain tags."""
+    if not tags:
+        raise DataError("no sentences in this file", where=where)
+    if len(tags) < 2:
+        what = f"every word has the tag '{next(iter(tags))}'"
+        raise DataError(what, where=where, help="a tagger needs two tags or more; they are in the last column")
+    labels = sorted(tags)
+    if scheme != "plain":
+        types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
+        labels = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[scheme])]
+    if len(labels) > MAX_LABELS:
+        raise DataError(f"there are more than {MAX_LABELS:,} tags", where=where)
+    return labels
+
+
+def _open_rows(folder: Path, longest: int, n_tags: int) -> TokenClassificationDataset:
+    tokens, marks = Store.open(folder / "tokens"), Store.open(folder / "marks")
+    if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
+        raise ValueError("there is not one mark for each token")
+    return TokenClassificationDataset(tokens, marks, longest)
+
+
+def _parse(lines: Iterable[str]) -> list[Sentence]:
+    """Return the sentences in the lines of ``TagCorpus.display``."""
+    found: list[Sentence] = []
+    for empty, group in groupby(lines, key=lambda line: not line):
+        if not empty:
+            pairs = [line.split("\t") for line in group]
+            found.append((tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs)))
+    return found
+
+
+def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TokenClassificationDataset:
+    """Return rows of at most ``longest`` tokens of untagged sentences."""
+    encoded = encode_sentences(tokenizer, sentences)
+    texts = InMemoryTokens([words.ids.tolist() for words in encoded])
+    marks = InMemoryTokens([first_subword_mask(words).tolist() for words in encoded])
+    return TokenClassificationDataset(texts, marks, longest)
 
 
 def tag_logits(model: TokenClassifier, batch: TagBatch) -> Tensor:
     """Return logits (N, tags) of the N words of a batch, at least float32."""
-    logits: Tensor = model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return to_float32(model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts))
 
 
-def tag_loss(
-    model: TokenClassifier, device: torch.device, smoothing: float, weights: Tensor | None = None
-) -> Callable[[TagBatch], Mapping[str, LossTerm]]:
-    """Return the loss: the negative log-likelihood of words' tags, weighted by tag."""
-    weighed = None if weights is None else weights.to(device)
+def for_each_word(
+    model: TokenClassifier,
+    rows: TokenClassificationDataset,
+    device: torch.device,
+    n_tokens: int,
+    compute: Callable[[Tensor, TagBatch], Tensor],
+    stop: Stop | None = None,
+) -> list[NDArray[Any]]:
+    """Return for each sentence what ``compute`` returns for its words, in batches of ``n_tokens``.
 
-    def loss(batch: TagBatch) -> dict[str, LossTerm]:
-        batch = batch.to(device)
-        logits = tag_logits(model, batch)
-        by_tag = None if weighed is None else weighed.to(logits.dtype)
-        total = _cross_entropy(logits, batch.tags, by_tag, smoothing)
-        return {"nll": LossTerm(total, reported=_cross_entropy(logits.detach(), batch.tags))}
+    ``compute`` takes the logits (N, tags) of the N words of a batch and returns (N, ...). Raises
+    ``EvaluationCancelled`` if stopped.
+    """
 
-    return loss
+    def of_rows(indices: list[int]) -> list[NDArray[Any]]:
+        batch = rows.batch(np.array(indices, np.int64)).to(device)
+        found = compute(tag_logits(model, batch), batch).cpu().numpy()
+        owners = (batch.firsts // batch.ids.shape[1]).cpu().numpy()
+        return np.split(found, np.searchsorted(owners, np.arange(1, len(indices))))
 
-
-def predict_tags(
-    model: TokenClassifier, rows: TokenClassificationDataset, device: torch.device, stop: Stop | None = None
-) -> TagPrediction:
-    """Return the tags of all words of all rows. Raises ``EvaluationCancelled`` if stopped."""
-    tags: list[list[int]] = [[] for _ in range(len(rows))]
-    sure: list[list[float]] = [[] for _ in range(len(rows))]
-    nll, n_known = 0.0, 0
     with without_dropout(model), torch.inference_mode():
-        for indices in until_stopped(stop, make_batches(rows.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))):
-            batch = rows.batch(np.asarray(indices, np.int64)).to(device)
-            logits = tag_logits(model, batch)
-            nll += float(_cross_entropy(logits, batch.tags))
-            n_known += int((batch.tags != UNKNOWN).sum())
-            best = logits.softmax(-1).max(-1)
-            owners = (batch.firsts // batch.ids.shape[1]).tolist()
-            for owner, tag, probability in zip(owners, best.indices.tolist(), best.values.tolist(), strict=True):
-                tags[indices[owner]].append(tag)
-                sure[indices[owner]].append(probability)
-    return TagPrediction(list(group_by_sentence(rows, tags)), list(group_by_sentence(rows, sure)), nll, n_known)
-
-
-def _cross_entropy(logits: Tensor, tags: Tensor, weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
-    return F.cross_entropy(logits, tags, weights, ignore_index=UNKNOWN, reduction="sum", label_smoothing=smoothing)
+        # The words of all rows, end to end, are those of all sentences.
+        together = np.concatenate(in_batches(rows.lengths[0].tolist(), n_tokens, of_rows, stop))
+    return np.split(together, np.cumsum(rows.count_words())[:-1])
 
 
 @dataclass
@@ -126,121 +232,65 @@ class TokenClassificationEvaluation:
 
     def __call__(self, model: TokenClassifier) -> dict[str, float] | None:
         """Return ``loss`` in nats per word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
+        labels, sentences = self.prepared.labels, self.prepared.valid_examples
+        nll, n_known = 0.0, 0
+
+        def predict(logits: Tensor, batch: TagBatch) -> Tensor:
+            nonlocal nll, n_known
+            nll += float(F.cross_entropy(logits, batch.labels, ignore_index=UNKNOWN, reduction="sum"))
+            n_known += int((batch.labels != UNKNOWN).sum())
+            return logits.softmax(-1).argmax(-1)
+
         try:
-            guessed = predict_tags(model, self.prepared.valid, self.device, self.stop)
+            tags = for_each_word(model, self.prepared.valid, self.device, _BATCH_TOKENS, predict, self.stop)
         except EvaluationCancelled:
             return None
-        scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
-        found = [[labels[tag] for tag in tags] for tags in guessed.tags]
-        self.samples = [
-            _sample(self.prepared.valid_examples[i], found[i], scheme == "plain")
-            for i in sample_indices(len(found), self.n_samples)
-        ]
-        scores = span_scores(found, [tags for _, tags in self.prepared.valid_examples])
+        found = [[labels[tag] for tag in part.tolist()] for part in tags]
+        plain = label_scheme(labels) == "plain"
+        self.samples = []
+        for i in sample_indices(len(found), self.n_samples):
+            words, gold = sentences[i]
+            self.samples.append((" ".join(words), _shown(words, gold, plain), _shown(words, found[i], plain)))
+        scores = span_scores(found, [tags for _, tags in sentences])
         whole = (scores.all.precision, scores.all.recall, scores.all.f1)
-        precision, recall, f1 = whole if scheme != "plain" else [scores.accuracy] * 3
-        loss = guessed.nll / max(1, guessed.n_known)
+        precision, recall, f1 = [scores.accuracy] * 3 if plain else whole
+        loss = nll / max(1, n_known)
         return {"loss": loss, "accuracy": scores.accuracy, "precision": precision, "recall": recall, "f1": f1}
 
 
-def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
-    words, tags = sentence
-
-    def shown(tags: Sequence[str]) -> str:
-        if plain:
-            return " ".join(tags)
-        return "; ".join(f"{one.type}: {' '.join(words[one.begin : one.end])}" for one in entities(tags)) or "-"
-
-    return " ".join(words), shown(tags), shown(found)
+def _shown(words: Sequence[str], tags: Sequence[str], plain: bool) -> str:
+    if plain:
+        return " ".join(tags)
+    return "; ".join(f"{one.type}: {' '.join(words[one.begin : one.end])}" for one in entities(tags)) or "-"
 
 
-def _corpus(config: TokenClassificationConfig, source: Checkpoint | None, n_sampled: int = 0) -> TaggedCorpus:
-    """Return the corpus, with the tags of the initial weights if they are a tagger's."""
-    known = read_labels(source) if source is not None and finetune.continues_own_task(config, source) else None
-    return TaggedCorpus(config.data, known, n_sampled)
+class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifier]):
+    """A tag for each word."""
 
+    description, example = "A tagger of words", "words.txt"
+    scored = "accuracy of words, and precision, recall and F1 of entities, in percent"
 
-class TokenClassificationTask(Task[TokenClassificationConfig, PreparedTags, TokenClassifier]):
-    """Tagging of words by a pretrained encoder."""
+    def corpus(self, config: TokenClassificationConfig, known: Labels | None, n_sampled: int) -> TagCorpus:
+        return TagCorpus(config, known, n_sampled)
 
-    def prepare(
-        self, config: TokenClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
-    ) -> Iterator[PrepareEvent]:
-        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-            return
-        source = vocabulary_source()
-        tokenizer = provided_tokenizer(config, source)
-        yield StatusEvent("reading the sentences")
-        corpus = _corpus(config, source)
-        if tokenizer is None:
-            yield StatusEvent("building the vocabulary")
-            tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
-        yield from prepare_tagged(corpus, folder, tokenizer, origin)
+    def load(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:
+        return load_examples(
+            folder,
+            lambda path, n_tags: _open_rows(path, config.max_row_length, n_tags),
+            _parse,
+            lambda rows, sentences: rows.count_words() == [len(words) for words, _ in sentences],
+        )
 
-    def load_data(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:
-        return load_tagged(config, folder)
+    def model(self, config: TokenClassificationConfig, vocab_size: int, n_labels: int) -> TokenClassifier:
+        return TokenClassifier(config.model, vocab_size, n_labels)
 
-    def build_model(self, config: TokenClassificationConfig, data: PreparedTags) -> TokenClassifier:
-        model = TokenClassifier(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
-        finetune.freeze_layers(config, model)
-        return model
+    def logits(self, model: TokenClassifier, batch: TagBatch) -> Tensor:
+        return tag_logits(model, batch)
 
     def evaluation(
         self, config: TokenClassificationConfig, data: PreparedTags, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return TokenClassificationEvaluation(data, device, config.evaluation.n_samples, stop)
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TokenClassificationConfig) -> TokenClassifier:
-        n_tags = len(read_labels(checkpoint).labels)
-        return TokenClassifier(
-            config.model, finetune.checked_vocab_size(checkpoint, config, n_tags * config.model.d_model), n_tags
-        )
 
-    def check_compatible(self, checkpoint: Checkpoint, config: TokenClassificationConfig) -> None:
-        finetune.check_encoder(checkpoint, config)
-
-    def init_weights(self, config: TokenClassificationConfig, model: TokenClassifier, source: Checkpoint) -> None:
-        finetune.init_weights(config, model, source)
-
-    def lr_multipliers(self, config: TokenClassificationConfig, model: TokenClassifier) -> Mapping[str, float]:
-        return finetune.lr_multipliers(config, model)
-
-    def model_card(self, config: TokenClassificationConfig, name: str) -> ModelCardFields:
-        return ModelCardFields(
-            what="A tagger of words (bert)",
-            data=[f"`{path}`" for path in config.data.files],
-            scored="; accuracy of words, and precision, recall and F1 of entities, in percent.",
-            use=f"attnkit predict {name} words.txt",
-        )
-
-    def dry_run(self, config: TokenClassificationConfig, init_from: Path | None = None) -> RunEstimate:
-        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-        if source is not None:
-            finetune.check_encoder(source, config)
-        corpus = _corpus(config, source, SAMPLE)
-        sample, n_sentences = corpus.sample, corpus.n_sentences
-        given = provided_tokenizer(config, source)
-        tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
-        size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size
-        tokens = sum(2 + len(words.ids) for words in encode_sentences(tokenizer, sample))
-        n_tags = len(corpus.labels.labels)
-        return estimate(
-            config,
-            n_sentences,
-            tokens * n_sentences / max(1, len(sample)),
-            lambda: TokenClassifier(config.model, size, n_tags),
-            n_tags,
-            "sentences",
-        )
-
-    def dataset(self, data: PreparedTags) -> Dataset:
-        return data.train
-
-    def loss(
-        self, config: TokenClassificationConfig, model: TokenClassifier, data: PreparedTags, device: torch.device
-    ) -> LossFunction:
-        weights = finetune.label_weights(config.finetuning, data.train.count_tags(len(data.labels.labels)))
-        return tag_loss(model, device, config.optimization.label_smoothing, weights)
-
-
-TASK = TokenClassificationTask()
+TASK = FinetuningTask(WordTags())

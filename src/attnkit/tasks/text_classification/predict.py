@@ -10,22 +10,14 @@ import torch
 
 from attnkit.data.text_classification import Sentences, document_batch
 from attnkit.engine.checkpoint_metadata import read_labels
+from attnkit.engine.examples import in_batches
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.predict import READ_AHEAD, Format, GoldLabels, Predictor, PredictRequest, Totals, Warn
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
-from attnkit.tasks.finetuning.predict import (
-    READ_AHEAD,
-    Format,
-    GoldLabels,
-    PredictRequest,
-    Totals,
-    Warn,
-    in_batches,
-)
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import LineReader
+from attnkit.text.line_stream import flush_interval, line_batches
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class DocumentClassifier:
 
     def warnings(self) -> list[str]:
         """Return warnings on documents that were truncated so far."""
-        n, most = self.reader.n_truncated, self.reader.data.max_sentences
+        n, most = self.reader.counts["cut_short"], self.reader.data.max_sentences
         text = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
         return [text] if n else []
 
@@ -84,18 +76,14 @@ class DocumentClassifier:
             )
 
 
-@dataclass
-class HanPredictor:
-    """``attnkit predict`` for documents; satisfies ``predict.Predictor``."""
+class HanPredictor(Predictor):
+    """``attnkit predict`` for documents."""
 
-    opened: LoadedModel
-    request: PredictRequest
-    warn: Warn
-
-    def __post_init__(self) -> None:
-        self.classifier = DocumentClassifier(self.opened, self.request.batch_tokens)
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        self.classifier = DocumentClassifier(opened, request.batch_tokens)
         self.gold = GoldLabels(self.classifier.labels)
-        if self.request.format == "pairs":
+        if request.format == "pairs":
             raise UsageError("this model reads single documents", where="--format", help="use lines or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
@@ -104,19 +92,17 @@ class HanPredictor:
             for window in line_batches(read_labeled(path), READ_AHEAD, flush_interval(path), lambda row: len(row[0])):
                 yield self._format([text for text, _ in window], [label for _, label in window])
             return
-        lines = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
-        for texts in line_batches(lines, READ_AHEAD, flush_interval(path)):
+        for texts in self.read(path, iter):
             yield self._format(texts, [None] * len(texts))
-        for message in encoding_warnings(lines.counts, path):
-            self.warn(message)
 
     def _format(self, documents: Sequence[str], gold: Sequence[str | None]) -> list[str]:
-        predictions = self.classifier.classify(documents)
-        return [self._line(one, expected) for one, expected in zip(predictions, gold, strict=True)]
-
-    def _line(self, one: DocumentPrediction, expected: str | None) -> str:
-        attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
-        return self.gold.format(self.request, one.probabilities, expected, sentences=one.sentences, **attention)
+        lines = []
+        for one, expected in zip(self.classifier.classify(documents), gold, strict=True):
+            attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
+            lines.append(
+                self.gold.format(self.request, one.probabilities, expected, sentences=one.sentences, **attention)
+            )
+        return lines
 
     def warnings(self) -> list[str]:
         """Return warnings on truncated documents and on gold labels that the model does not know."""

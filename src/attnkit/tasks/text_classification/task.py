@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,21 +13,17 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.loader import Dataset
-from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import DocumentBatch
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.dry_run import SAMPLE
 from attnkit.engine.events import PrepareEvent
+from attnkit.engine.examples import ClassificationEvaluation, estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
-from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.config import HanClassificationConfig
-from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, load_documents, prepare_documents
-from attnkit.text.documents import read_labeled, space_words, split_sentences
-from attnkit.text.lines import count_lines
-from attnkit.text.vocabulary import train_vocabulary
+from attnkit.tasks.text_classification.data import LabeledDocuments, PreparedDocuments, load_documents
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 
@@ -51,6 +47,10 @@ def document_logits(model: HierarchicalAttentionNetwork, batch: DocumentBatch) -
     return logits
 
 
+def _corpus(config: HanClassificationConfig, source: Checkpoint | None, n_sampled: int = 0) -> LabeledDocuments:
+    return LabeledDocuments(config, None if source is None else read_labels(source), n_sampled)
+
+
 def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
     return read_tokenizer(checkpoint).vocab_size, len(read_labels(checkpoint).labels)
 
@@ -61,17 +61,13 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
     def prepare(
         self, config: HanClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-            return
-        source = vocabulary_source()
-        labels = None if source is None else read_labels(source)
-        yield from prepare_documents(config, folder, provided_tokenizer(config, source), origin, labels)
+        return prepare_examples(config, folder, vocabulary_source, origin, partial(_corpus, config))
 
     def load_data(self, config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
-        return load_documents(config, folder)
+        return load_documents(folder)
 
     def build_model(self, config: HanClassificationConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
-        return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
+        return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels))
 
     def evaluation(
         self, config: HanClassificationConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
@@ -97,28 +93,10 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
 
     def dry_run(self, config: HanClassificationConfig, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-        paths = [Path(name) for name in config.data.files]
-        samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
-        counts = [count_lines(path) for path in paths]
-        texts = [part for sample in samples for document, _ in sample for part in split_sentences(document)]
-        if config.vocabulary.kind == "word":
-            texts = list(map(space_words, texts))
-        tokenizer = provided_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
-        size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
-        n_labels = len({label for sample in samples for _, label in sample})
-        reader, tokens = DocumentEncoder(tokenizer, config.data), 0.0
-        for sample, n_lines in zip(samples, counts, strict=True):
-            documents = reader.encode([document for document, _ in sample])
-            n_tokens = sum(1 + sum(len(ids) + 1 for ids in sentences) for sentences in documents)
-            tokens += n_tokens * n_lines / max(1, len(sample))
-        return estimate(
-            config,
-            sum(counts),
-            tokens,
-            lambda: HierarchicalAttentionNetwork(config.model, size, n_labels),
-            n_labels,
-            "documents",
-        )
+        corpus = _corpus(config, source, SAMPLE)
+        n_labels = len(corpus.labels.labels)
+        build = partial(HierarchicalAttentionNetwork, config.model, n_labels=n_labels)
+        return estimate_examples(config, source, corpus, build, n_labels)
 
     def dataset(self, data: PreparedDocuments) -> Dataset:
         return data.train

@@ -1,30 +1,31 @@
-"""``attnkit predict``: requests, formats, batches and totals of all predictors."""
+"""``attnkit predict``: requests, formats, gold labels and totals of all predictors."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.checkpoint_metadata import read_run_config
-from attnkit.engine.loading import load_model
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
 from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.lines import STDIN
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
+from attnkit.text.lines import STDIN, LineReader
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
 """Format of an input file; ``auto`` is the usual one of the task."""
 Warn = Callable[[str], None]
 """Reports a warning."""
-_T = TypeVar("_T")
+ExampleT = TypeVar("ExampleT")
 READ_AHEAD = 1024
 """Examples read before they are sorted by length into batches."""
 
@@ -71,29 +72,46 @@ def line_ref(path: Path, number: int) -> str:
     return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
 
-class Predictor(Protocol):
-    """Predictions of one task."""
+class Predictor(ABC):
+    """Predictions of one task; iterating yields output lines in groups.
 
+    Raises:
+        DataError: while iterating, for a file that violates its format.
+    """
+
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        """Take an opened run, options, and what receives warnings."""
+        self.opened, self.request, self.warn = opened, request, warn
+        self.task: str = opened.config.task
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for path in self.request.files:
+            yield from self.lines(path, choose_format(self.request, self.task, path))
+
+    @abstractmethod
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield the output lines of a file in groups."""
-        ...
 
+    @abstractmethod
     def warnings(self) -> list[str]:
         """Return warnings on the input read so far."""
-        ...
 
+    @abstractmethod
     def totals(self) -> Totals:
         """Return the scores of the examples with gold labels."""
-        ...
 
-
-def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[_T]]) -> list[_T]:
-    """Compute results in batches of similar sizes and return them in the given order."""
-    found: list[Any] = [None] * len(sizes)
-    for batch in make_batches(sizes, Batching(n_tokens, "tokens")):
-        for i, result in zip(batch, compute(batch), strict=True):
-            found[i] = result
-    return found
+    def read(
+        self,
+        path: Path,
+        parse: Callable[[LineReader], Iterable[ExampleT]],
+        n_characters: Callable[[ExampleT], int] | None = None,
+        most: int = READ_AHEAD,
+    ) -> Iterator[list[ExampleT]]:
+        """Yield what ``parse`` makes of a file's lines, at most ``most`` at a time; then warn of odd bytes."""
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        yield from line_batches(parse(reader), most, flush_interval(path), n_characters)
+        for message in encoding_warnings(reader.counts, path):
+            self.warn(message)
 
 
 def truncation_warning(n: int, noun: str, most: int) -> list[str]:
@@ -107,11 +125,6 @@ def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str
     """Return the probability of each label, the most probable first."""
     order = sorted(range(len(row)), key=lambda i: -row[i])
     return {labels[i]: rounded(row[i]) for i in order}
-
-
-def format_probabilities(labels: Sequence[str], row: Sequence[float]) -> str:
-    """Return label=probability pairs separated by tabs, the most probable first."""
-    return "\t".join(f"{label}={share:.4f}" for label, share in label_probabilities(labels, row).items())
 
 
 def as_json(tree: dict[str, Any]) -> str:
@@ -137,18 +150,18 @@ class GoldLabels:
         if request.gold and gold is not None:
             self._found.append(self._labels[best])
             self._expected.append(gold)
+        shares = label_probabilities(self._labels, row) if request.all_labels else {}
         if not request.as_json:
             label = f"{self._labels[best]}\t{row[best]:.4f}"
-            return format_probabilities(self._labels, row) if request.all_labels else label
+            return "\t".join(f"{name}={share:.4f}" for name, share in shares.items()) or label
         tree: dict[str, Any] = {"label": self._labels[best], "probability": rounded(row[best])}
         tree |= {"expected": gold} if request.gold else {}
-        tree |= {"all": label_probabilities(self._labels, row)} if request.all_labels else {}
+        tree |= {"all": shares} if request.all_labels else {}
         return as_json(tree | more)
 
     def warnings(self) -> list[str]:
         """Return a warning on gold labels that the model does not know."""
-        known = set(self._labels)
-        return unknown_labels(Counter(label for label in self._expected if label not in known))
+        return unknown_labels(self._labels, self._expected)
 
     def totals(self) -> Totals:
         """Return accuracy, macro-averaged F1 and the scores of each label."""
@@ -162,22 +175,21 @@ class GoldLabels:
             "examples": n,
             "accuracy": scores.accuracy,
             "macro_f1": scores.macro_f1,
-            "classes": {label: asdict(part) for label, part in counted.classes().items()},
+            "classes": {label: part.as_dictionary() for label, part in counted.classes().items()},
             "confusion": {"labels": labels, "counts": counted.counts.tolist()},
         }
         headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
         return Totals(plain, headline, confusion=counted)
 
 
-def unknown_labels(unknown: dict[str, int]) -> list[str]:
-    """Return a warning on gold labels that the model does not know, from their counts."""
+def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
+    """Return a warning on gold labels that the model does not know."""
+    known = set(labels)
+    unknown = Counter(label for label in expected if label not in known)
     if not unknown:
         return []
-    total, names = sum(unknown.values()), [f"'{label}'" for label in list(unknown)[:5]]
-    more = ", ..." if len(unknown) > len(names) else ""
-    return [
-        f"the model does not know the labels {', '.join(names)}{more}, expected {total:,} times: that counts as wrong"
-    ]
+    names = ", ".join(f"'{label}'" for label in list(unknown)[:5]) + (", ..." if len(unknown) > 5 else "")
+    return [f"the model does not know the labels {names}, expected {unknown.total():,} times: that counts as wrong"]
 
 
 FORMATS: dict[str, tuple[Format, ...]] = {
@@ -186,7 +198,6 @@ FORMATS: dict[str, tuple[Format, ...]] = {
     "question-answering": ("jsonl", "squad"),
 }
 """Formats of each task: the default, the one with gold labels, and others."""
-_UNLABELED: tuple[Format, ...] = ("lines", "pairs")
 _BY_NAME = {
     "token-classification": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
     "question-answering": (".json",),
@@ -195,21 +206,7 @@ _BY_NAME = {
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
-@dataclass(frozen=True)
-class OpenPredictor:
-    """An opened run with the options of a prediction."""
-
-    predictor: Predictor
-    request: PredictRequest
-    task: str
-
-    def __iter__(self) -> Iterator[list[str]]:
-        """Yield output lines in groups. Raises ``DataError`` for a file that violates its format."""
-        for path in self.request.files:
-            yield from self.predictor.lines(path, choose_format(self.request, self.task, path))
-
-
-def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
+def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     """Open a run for predictions; ``warn`` receives warnings, now and later.
 
     Raises:
@@ -231,25 +228,20 @@ def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
     opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
     ready = replace(opened, model=pack(opened.model))
     predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, warn)
-    return OpenPredictor(predictor, request, task)
+    return predictor
 
 
 def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     """Return the format of a file. Raises ``UsageError`` for one that the task does not read."""
     known = FORMATS[task]
     if request.format == "auto":
-        named = _suffix(path) in _BY_NAME.get(task, ())
-        return known[named if task == "question-answering" else request.gold or named]
+        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+        named = suffixes[-1:] and suffixes[-1] in _BY_NAME.get(task, ())
+        return known[bool(named if task == "question-answering" else request.gold or named)]
     if request.format not in known:
         what = f"{task} does not read {request.format}"
         raise UsageError(what, where="--format", help=f"choose {', '.join(known)}")
-    if request.gold and request.format in _UNLABELED:
+    if request.gold and request.format in ("lines", "pairs"):
         what = f"{request.format} have no gold labels"
         raise UsageError(what, where="--gold", help=f"use --format {known[1]}")
     return request.format
-
-
-def _suffix(path: Path) -> str:
-    """Return the last suffix in lower case, ignoring that of a compression."""
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-    return suffixes[-1] if suffixes else ""

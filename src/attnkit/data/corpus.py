@@ -1,0 +1,278 @@
+"""Examples of a run's files: which of them train and which validate, and their encoding in RUN/data."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from attnkit.data.config import ExamplesConfig
+from attnkit.data.labels import Labels
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    WarningEvent,
+    count_reason,
+    open_prepared_dir,
+    read_lines,
+    sample_validation_indices,
+    warn_of_unknown,
+    write_index,
+    write_lines,
+)
+from attnkit.data.store import store_writer
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.text.line_stream import line_batches
+from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+
+ExampleT = TypeVar("ExampleT")
+
+
+class ExampleEncoder(ABC, Generic[ExampleT]):
+    """Encodes examples as rows of stores, and counts."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.n_tokens = self.n_unknown = 0
+        self.counts: Counter[str] = Counter()
+        """Other numbers so far, for messages."""
+
+    @abstractmethod
+    def sizes(self) -> Mapping[str, int]:
+        """Return the name of each store, with the number of its different ids."""
+
+    @abstractmethod
+    def rows(self, examples: Sequence[ExampleT]) -> Sequence[Sequence[Sequence[int]]]:
+        """Return the rows of each store."""
+
+
+class ExampleCorpus(ABC, Generic[ExampleT]):
+    """The examples of a run's files; those for training are read anew each time."""
+
+    unit: ClassVar[str]
+    """Singular noun of an example, for messages."""
+    valid_option: ClassVar[str] = "--valid-data"
+    """Flag of the validation files, for messages."""
+    chunk: ClassVar[int] = 1024
+    """Examples encoded together."""
+    n_symbols: ClassVar[int] = 0
+    """Symbols that a row has beside those stored."""
+    labels: Labels | None = None
+    """Content of ``labels.json``."""
+
+    def __init__(self, data: ExamplesConfig) -> None:
+        self.data = data
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
+        self.held_out: set[int] = set()
+        self.samples: list[tuple[Sequence[ExampleT], int, int]] = []
+        """First examples of each file, how many there are in all, and how many are in the sample, for estimates."""
+
+    @abstractmethod
+    def read(self, paths: Sequence[Path]) -> Iterator[ExampleT]:
+        """Yield the examples of files."""
+
+    @abstractmethod
+    def texts(self, examples: Iterable[ExampleT]) -> Iterator[str]:
+        """Yield the texts from which a vocabulary is built."""
+
+    @abstractmethod
+    def encoder(self, tokenizer: Tokenizer) -> ExampleEncoder[ExampleT]:
+        """Return an encoder."""
+
+    def content(self, example: ExampleT) -> Hashable:
+        """Return what an example has in common with its repeats."""
+        return example
+
+    def is_blank(self, example: ExampleT) -> bool:
+        """Return whether an example has no text."""
+        return False
+
+    def n_characters(self, example: ExampleT) -> int:
+        """Return the length of an example, which bounds the memory of a chunk."""
+        return 0
+
+    def display(self, example: ExampleT) -> Iterable[str]:
+        """Return the lines of an example in ``valid.txt``."""
+        return [str(example)]
+
+    def messages(self) -> Iterator[StatusEvent | WarningEvent]:
+        """Yield what to say of the files read."""
+        yield from ()
+
+    def warnings(self, counts: Mapping[str, int]) -> Iterator[WarningEvent]:
+        """Yield warnings on what was encoded, from its counts."""
+        yield from ()
+
+    def first_pass(self, n_sampled: int) -> Iterator[ExampleT]:
+        """Yield all training examples, keeping the first ``n_sampled`` of each file in ``samples``."""
+        for path in self.paths:
+            sample: list[ExampleT] = []
+            n = 0
+            for n, example in enumerate(self.read([path]), 1):
+                if n <= n_sampled:
+                    sample.append(example)
+                yield example
+            self.samples.append((sample, n, len(sample)))
+
+    def hold_out(self, total: int) -> None:
+        """Choose which of all examples are held out, unless there are validation files."""
+        if not self.valid_paths:
+            data = self.data
+            self.held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, data.files[0])
+
+    @functools.cached_property
+    def valid(self) -> list[ExampleT]:
+        """Examples for validation."""
+        return [
+            example
+            for number, example in enumerate(self.read(self.valid_paths or self.paths))
+            if (self.valid_paths or number in self.held_out) and not self.is_blank(example)
+        ]
+
+    def check_valid(self) -> None:
+        """Read the examples for validation. Raises ``DataError`` if there are none."""
+        if not self.valid:
+            what, where = f"no {self.unit} is left to validate on", str((self.valid_paths or self.paths)[0])
+            raise DataError(what, where=where, help=f"give {self.valid_option} a file that has some")
+
+    def train(self) -> Iterator[ExampleT]:
+        """Yield the examples for training, counting the others."""
+        self.counts = dict.fromkeys(self.counts, 0)
+        known = set() if self.valid_paths else set(map(self.content, self.valid))
+        for number, example in enumerate(self.read(self.paths)):
+            left_out = {
+                "held_out": number in self.held_out,
+                "blank": self.is_blank(example),
+                "repeats_of_held_out": self.content(example) in known,
+            }
+            if not count_reason(left_out, self.counts):
+                yield example
+
+    def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[ExampleT]) -> int:
+        """Return the number of tokens that examples take in training."""
+        rows = self.encoder(tokenizer).rows(examples)[0]
+        return sum(map(len, rows)) + self.n_symbols * len(rows)
+
+    def write(self, folder: Path, encoder: ExampleEncoder[ExampleT], examples: Iterable[ExampleT]) -> int:
+        """Write the stores of examples into a new folder and return the number of rows of the first."""
+        sizes, n_rows = encoder.sizes(), 0
+        for name in sizes:
+            atomic.make_dirs(folder / name)
+        with ExitStack() as stack:
+            writers = [stack.enter_context(store_writer(folder / name, size)) for name, size in sizes.items()]
+            for chunk in line_batches(examples, self.chunk, None, self.n_characters):
+                parts = encoder.rows(chunk)
+                for writer, rows in zip(writers, parts, strict=True):
+                    writer.add(rows)
+                n_rows += len(parts[0])
+        return n_rows
+
+    def write_valid(self, folder: Path, encoder: ExampleEncoder[ExampleT]) -> int:
+        """Write the examples for validation and return their number."""
+        self.write(folder / "valid", encoder, self.valid)
+        write_lines(folder / "valid.txt", (line for example in self.valid for line in self.display(example)))
+        return len(self.valid)
+
+
+def write_examples(
+    corpus: ExampleCorpus[Any], folder: Path, tokenizer: Tokenizer, origin: str | None
+) -> Iterator[StatusEvent | WarningEvent]:
+    """Encode a corpus into RUN/data; ``origin`` is the fingerprint of the initial weights."""
+    with atomic.atomic_dir(folder) as temporary:
+        atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
+        if corpus.labels is not None:
+            atomic.write_new_file(temporary / "labels.json", corpus.labels.to_bytes())
+        yield StatusEvent(f"encoding the {corpus.unit}s")
+        encoder = corpus.encoder(tokenizer)
+        n_train = corpus.write(temporary / "train", encoder, corpus.train())
+        if not n_train:
+            raise DataError(f"no {corpus.unit} is left to train on", where=corpus.data.files[0])
+        counts = {**corpus.counts, **encoder.counts}
+        valid_encoder = corpus.encoder(tokenizer)
+        n_valid = corpus.write_valid(temporary, valid_encoder)
+        shortened = [name for name in ("cut_short", "too_long") if name in counts]
+        counts |= {f"{name}_in_validation": valid_encoder.counts[name] for name in shortened}
+        counts |= {"train": n_train, "valid": n_valid}
+        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
+        yield from corpus.warnings(counts)
+        yield from warn_of_unknown(encoder.n_unknown, encoder.n_tokens)
+
+
+class Rows(Protocol):
+    """Encoded examples."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id and any label."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+RowsT = TypeVar("RowsT", bound=Rows)
+ExamplesT = TypeVar("ExamplesT")
+
+
+@dataclass(frozen=True)
+class PreparedExamples(Generic[RowsT, ExamplesT]):
+    """Prepared training data, opened; satisfies ``task.Prepared``."""
+
+    train: RowsT
+    valid: RowsT
+    valid_examples: ExamplesT
+    """The development set as text."""
+    tokenizer: Tokenizer
+    label_file: Labels | None
+    """Content of ``labels.json``; None for data without labels."""
+    counts: dict[str, Any]
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels by their ids."""
+        return self.label_file.labels if self.label_file else []
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border and any label."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """Text files of a checkpoint."""
+        found = {"tokenizer.json": self.tokenizer.to_json().encode()}
+        return found | ({"labels.json": self.label_file.to_bytes()} if self.label_file else {})
+
+
+def load_examples(
+    folder: Path,
+    open_rows: Callable[[Path, int], RowsT],
+    parse: Callable[[list[str]], list[ExampleT]],
+    check: Callable[[RowsT, list[ExampleT]], bool] = lambda rows, examples: len(rows) == len(examples),
+) -> PreparedExamples[RowsT, list[ExampleT]]:
+    """Open what ``write_examples`` wrote.
+
+    Args:
+        folder: RUN/data.
+        open_rows: opens the rows of a folder, given the number of labels.
+        parse: returns the examples in the lines of ``valid.txt``.
+        check: whether rows and examples of the development set agree.
+
+    Raises:
+        RunError: the folder is damaged.
+    """
+    with open_prepared_dir(folder) as index:
+        labels = Labels.load(folder) if (folder / "labels.json").exists() else None
+        examples = parse(read_lines(folder / "valid.txt"))
+        train, valid = (open_rows(folder / name, len(labels.labels) if labels else 0) for name in ("train", "valid"))
+        if not len(examples) == index["counts"].get("valid") or not check(valid, examples) or not len(train):
+            raise ValueError("examples are missing")
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return PreparedExamples(train, valid, examples, tokenizer, labels, index["counts"])

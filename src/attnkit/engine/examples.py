@@ -1,0 +1,146 @@
+"""Tasks over a corpus of examples: preparation, estimates of a dry run, and results computed in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.data.corpus import ExampleCorpus, PreparedExamples, write_examples
+from attnkit.data.loader import Batching, make_batches
+from attnkit.data.prepared_dir import StatusEvent, is_prepared
+from attnkit.data.text_classification import LabeledRows
+from attnkit.engine.dry_run import estimate
+from attnkit.engine.events import PrepareEvent, Sample
+from attnkit.engine.run_config import RunConfig
+from attnkit.engine.seq2seq import sample_indices
+from attnkit.engine.task import EvaluationCancelled, RunEstimate, Stop, VocabularySource, until_stopped
+from attnkit.engine.vocabularies import provided_tokenizer
+from attnkit.metrics.labels import label_scores
+from attnkit.models.linear import without_dropout
+from attnkit.text.vocabulary import train_vocabulary
+
+ResultT = TypeVar("ResultT")
+_BATCH_TOKENS = 16384
+
+
+def prepare_examples(
+    config: RunConfig,
+    folder: Path,
+    vocabulary_source: VocabularySource,
+    origin: str | None,
+    read_corpus: Callable[[Checkpoint | None], ExampleCorpus[Any]],
+) -> Iterator[PrepareEvent]:
+    """Encode a corpus into RUN/data unless that is done (``Task.prepare``).
+
+    ``read_corpus`` takes the checkpoint that initializes the run.
+    """
+    data: Any = config.data
+    if is_prepared(folder, [*data.files, *(data.valid_files or ())], origin):
+        return
+    source = vocabulary_source()
+    tokenizer = provided_tokenizer(config, source)
+    yield StatusEvent("reading the examples")
+    corpus = read_corpus(source)
+    corpus.check_valid()
+    yield from corpus.messages()
+    if tokenizer is None:
+        yield StatusEvent("building the vocabulary")
+        tokenizer = train_vocabulary(corpus.texts(corpus.train()), config.vocabulary)
+    yield from write_examples(corpus, folder, tokenizer, origin)
+
+
+def estimate_examples(
+    config: RunConfig,
+    source: Checkpoint | None,
+    corpus: ExampleCorpus[Any],
+    build: Callable[[int], nn.Module],
+    n_classes: int | None = None,
+) -> RunEstimate:
+    """Estimate a run from the samples of a corpus.
+
+    Args:
+        config: the configuration of the run.
+        source: the checkpoint that initializes it.
+        corpus: read with samples.
+        build: returns the model for the size of a vocabulary.
+        n_classes: outputs of the model; None: as many as the vocabulary has tokens.
+    """
+    if corpus.valid_paths:
+        corpus.check_valid()  # what is held out is not: the files would be read twice
+    given = provided_tokenizer(config, source)
+    examples = (example for sample, _, _ in corpus.samples for example in sample)
+    tokenizer = given or train_vocabulary(corpus.texts(examples), config.vocabulary)
+    is_whole = all(total <= n_sampled for _, total, n_sampled in corpus.samples)
+    vocab_size = tokenizer.vocab_size if given or is_whole else config.vocabulary.size
+    n_examples, n_tokens = 0, 0.0
+    for sample, total, n_sampled in corpus.samples:
+        n_examples += total
+        n_tokens += corpus.n_tokens(tokenizer, sample) * total / max(1, n_sampled)
+    n_outputs = vocab_size if n_classes is None else n_classes
+    return estimate(config, n_examples, n_tokens, lambda: build(vocab_size), n_outputs, f"{corpus.unit}s")
+
+
+def in_batches(
+    lengths: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[ResultT]], stop: Stop | None = None
+) -> list[ResultT]:
+    """Compute results in batches of rows of similar length and return them in the order of the rows.
+
+    Raises:
+        EvaluationCancelled: a stop was asked for.
+    """
+    found: list[Any] = [None] * len(lengths)
+    for batch in until_stopped(stop, make_batches(lengths, Batching(n_tokens, "tokens"))):
+        for i, result in zip(batch, compute(batch), strict=True):
+            found[i] = result
+    return found
+
+
+def to_float32(logits: Tensor) -> Tensor:
+    """Return logits as float32, or float64 if they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+@dataclass
+class ClassificationEvaluation:
+    """Scores of a classifier of texts or documents on the development set."""
+
+    prepared: PreparedExamples[Any, list[str]]
+    """Its rows are ``LabeledRows``."""
+    device: torch.device
+    n_samples: int
+    stop: Stop | None
+    logits: Callable[[Any, Any], Tensor]
+    """(model, batch) -> (B, labels)."""
+    samples: list[Sample] = field(default_factory=list)
+    """(text, gold label, predicted label)."""
+
+    def __call__(self, model: nn.Module) -> dict[str, float] | None:
+        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats per example; None if stopped."""
+        valid: LabeledRows = self.prepared.valid
+        total = 0.0
+
+        def compute(indices: list[int]) -> list[int]:
+            nonlocal total
+            batch: Any = valid.batch(np.asarray(indices, np.int64)).to(self.device)
+            log_probs = to_float32(self.logits(model, batch)).log_softmax(-1)  # (B, labels)
+            total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
+            best: list[int] = log_probs.argmax(-1).tolist()
+            return best
+
+        try:
+            with without_dropout(model), torch.inference_mode():
+                found = in_batches(valid.lengths[0].tolist(), _BATCH_TOKENS, compute, self.stop)
+        except EvaluationCancelled:
+            return None
+        texts, labels, expected = self.prepared.valid_examples, self.prepared.labels, valid.labels.ids.tolist()
+        picks = sample_indices(len(valid), self.n_samples)
+        self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
+        scores = label_scores(found, expected)
+        return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}

@@ -1,0 +1,230 @@
+"""Fine-tuning as a task, whatever is learnt: initial weights, frozen layers, layer-wise learning rates, the loss.
+
+A fine-tuned model has an ``encoder`` and a head for its task. The encoder takes the pretrained weights; the language
+model head is dropped and the new head is initialized. After pretraining with next-sentence prediction the pooler is
+kept for the classifier.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import MODEL, check_min_parameters, load_weights, read_tensors, tensors_of
+from attnkit.data.corpus import ExampleCorpus, PreparedExamples
+from attnkit.data.labels import Labels
+from attnkit.data.loader import Dataset
+from attnkit.data.token_classification import UNKNOWN
+from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
+from attnkit.engine.dry_run import SAMPLE, SkipWeightInit
+from attnkit.engine.events import PrepareEvent
+from attnkit.engine.examples import estimate_examples, prepare_examples, to_float32
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.registry import EXCLUDED_INIT_KEYS
+from attnkit.engine.resolve import EMBEDDING_KEYS
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.errors import RunError
+from attnkit.metrics.labels import class_weights
+from attnkit.models.bert import Bert
+from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier, freeze, layers_of
+from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
+from attnkit.tasks.language_modeling.config import MlmConfig
+from attnkit.training.losses import LossTerm
+
+ENCODER_PREFIX = "encoder."
+DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")
+"""Name prefixes of pretrained weights that do not belong to the encoder."""
+POOLER = "next_sentence.pooler."
+"""Name prefix in a pretrained model; in a classifier it is ``pooler.``."""
+ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
+DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
+ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPredictor)
+
+
+class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
+    """What a fine-tuned model predicts: labels of texts, tags of words, or answers."""
+
+    description: ClassVar[str]
+    """These three are for the model card."""
+    scored: ClassVar[str]
+    example: ClassVar[str]
+    has_labels: ClassVar[bool] = True
+    """Whether every checkpoint has labels, which a run initialized from it keeps."""
+    has_pooler: ClassVar[bool] = False
+
+    @abstractmethod
+    def corpus(self, config: ConfigT, known: Labels | None, n_sampled: int) -> ExampleCorpus[Any]:
+        """Read the corpus, with the labels of the initial weights if they are of the same task."""
+
+    @abstractmethod
+    def load(self, config: ConfigT, folder: Path) -> DataT:
+        """Open RUN/data."""
+
+    @abstractmethod
+    def model(self, config: ConfigT, vocab_size: int, n_labels: int) -> ModelT:
+        """Build a model with fresh weights."""
+
+    @abstractmethod
+    def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
+        """Return the evaluation on the development set."""
+
+    def logits(self, model: ModelT, batch: Any) -> Tensor:
+        """Return logits (N, labels) of the N labels of a batch."""
+        raise NotImplementedError
+
+    def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
+        """Return the loss; here that of ``logits``."""
+        assert isinstance(config.finetuning, LabelingConfig)
+        weights = label_weights(config.finetuning, data.train.label_counts(len(data.labels)))
+        return label_loss(partial(self.logits, model), device, config.optimization.label_smoothing, weights)
+
+
+class FinetuningTask(Task[ConfigT, DataT, ModelT]):
+    """Fine-tuning of a pretrained encoder."""
+
+    def __init__(self, labels: LabelType[ConfigT, DataT, ModelT]) -> None:
+        self.labels = labels
+
+    def _corpus(self, config: ConfigT, source: Checkpoint | None, n_sampled: int = 0) -> ExampleCorpus[Any]:
+        inherits = source is not None and self.labels.has_labels and continues_own_task(config, source)
+        return self.labels.corpus(config, read_labels(source) if inherits and source else None, n_sampled)
+
+    def prepare(
+        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        return prepare_examples(config, folder, vocabulary_source, origin, partial(self._corpus, config))
+
+    def load_data(self, config: ConfigT, folder: Path) -> DataT:
+        return self.labels.load(config, folder)
+
+    def build_model(self, config: ConfigT, data: DataT) -> ModelT:
+        model = self.labels.model(config, data.tokenizer.vocab_size, len(data.labels))
+        freeze(model.encoder, config.finetuning.freeze_layers)
+        return model
+
+    def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
+        return self.labels.evaluation(config, data, device, stop)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
+        """Build a model for a checkpoint. Raises ``RunError`` if it has too few weights, before any is allocated."""
+        vocab_size = read_tokenizer(checkpoint).vocab_size
+        n_labels = len(read_labels(checkpoint).labels) if self.labels.has_labels else 2
+        alone = config.model.model_copy(update={"tie_embeddings": True})
+        n_head = config.model.d_model * (n_labels + (config.model.d_model if self.labels.has_pooler else 0))
+        check_min_parameters(checkpoint, alone.min_parameters(vocab_size) + n_head)
+        return self.labels.model(config, vocab_size, n_labels)
+
+    def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:
+        """Raise ``RunError`` if a checkpoint, pretrained or of the same task, cannot initialize the run."""
+        stored = read_run_config(checkpoint)
+        pretrained, model = isinstance(stored, MlmConfig), stored.model
+        alone = model if pretrained else model.model_copy(update={"tie_embeddings": True})
+        check_min_parameters(checkpoint, alone.min_parameters(read_tokenizer(checkpoint).vocab_size))
+        if config.finetuning.from_scratch:
+            return
+        # Pretraining reads no pairs; learned positions bound the length.
+        free = {*EXCLUDED_INIT_KEYS, *EMBEDDING_KEYS, *(["separators"] if pretrained else [])}
+        free |= {"max_length"} if config.model.max_positions is None else set()
+        there = model.model_dump()
+        for key, value in config.model.model_dump().items():
+            if key not in free and there.get(key) != value:
+                what = f"model.{key} is {value}, but the encoder was trained with {there.get(key)}"
+                help = f"leave model.{key} out, or set finetuning.from_scratch=true"
+                raise RunError(what, where=str(checkpoint.path), help=help)
+
+    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
+        """Copy the encoder of a pretrained run, or all weights of a run of the same task."""
+        if config.finetuning.from_scratch:
+            return
+        if continues_own_task(config, source):
+            load_weights(model, source)
+            return
+        with torch.device("meta"), SkipWeightInit():
+            pretrained = Bert(read_run_config(source, "mlm").model, read_tokenizer(source).vocab_size)
+        expected = tensors_of(pretrained)
+        kept = {name: ENCODER_PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
+        kept |= {name: "pooler." + name.removeprefix(POOLER) for name in expected if name.startswith(POOLER)}
+        weights, own = read_tensors(source, MODEL, expected), tensors_of(model)
+        with torch.no_grad():
+            for name, target in kept.items():
+                if target in own:  # question answering has no pooler
+                    own[target].copy_(weights[name])
+
+    def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
+        """Return the learning-rate multiplier of each encoder parameter.
+
+        The head has 1, the highest layer ``layerwise_lr_decay``, the one below it its square, and so on.
+        """
+        decay, n_layers = config.finetuning.layerwise_lr_decay, config.model.n_layers
+        if config.finetuning.from_scratch or decay == 1:
+            return {}
+        names = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
+        rates: dict[str, float] = {}
+        for number, group in enumerate(layers_of(model.encoder)):  # the norm at the top goes with the highest layer
+            rate = decay ** (n_layers + 1 - min(number, n_layers))
+            rates |= {ENCODER_PREFIX + names[id(parameter)]: rate for parameter in group}
+        return rates
+
+    def model_card(self, config: ConfigT, name: str) -> ModelCardFields:
+        return ModelCardFields(
+            what=f"{self.labels.description} (bert)",
+            data=[f"`{path}`" for path in config.data.files],
+            scored=f"; {self.labels.scored}.",
+            use=f"attnkit predict {name} {self.labels.example}",
+        )
+
+    def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate:
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if source is not None:
+            self.check_compatible(source, config)
+        corpus = self._corpus(config, source, SAMPLE)
+        n_labels = len(corpus.labels.labels) if corpus.labels else 2
+        return estimate_examples(
+            config, source, corpus, lambda vocab_size: self.labels.model(config, vocab_size, n_labels), n_labels
+        )
+
+    def dataset(self, data: DataT) -> Dataset:
+        train: Dataset = data.train
+        return train
+
+    def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
+        return self.labels.loss(config, model, data, device)
+
+
+def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
+    """Return whether the head is initialized too: the checkpoint is of the same task."""
+    return not config.finetuning.from_scratch and read_run_config(source).task == config.task
+
+
+def label_weights(config: LabelingConfig, counts: Sequence[int]) -> Tensor | None:
+    """Return label weights for the loss, (labels,) float32, from their counts; None if all are 1."""
+    return torch.tensor(class_weights(counts), dtype=torch.float32) if config.class_weights == "balanced" else None
+
+
+def label_loss(
+    logits_of: Callable[[Any], Tensor], device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
+) -> LossFunction:
+    """Return the loss: the negative log-likelihood of ``batch.labels``, weighted by ``weights`` (labels,).
+
+    ``UNKNOWN`` labels count for nothing. The reported value is unweighted.
+    """
+    weights = None if weights is None else weights.to(device)
+
+    def loss(batch: Any) -> dict[str, LossTerm]:
+        batch = batch.to(device)
+        logits = to_float32(logits_of(batch))
+        own = None if weights is None else weights.to(logits.dtype)
+        nll = partial(F.cross_entropy, target=batch.labels, ignore_index=UNKNOWN, reduction="sum")
+        return {"nll": LossTerm(nll(logits, weight=own, label_smoothing=smoothing), reported=nll(logits.detach()))}
+
+    return loss
