@@ -97,24 +97,24 @@ def test_dry_run_reads_the_training_file_once(
         questions = [{"id": path.stem, "question": "what was seen?", "answers": answers}]
         tree["data"][0]["paragraphs"] = [{"context": "the film", "qas": questions}]
         path.write_text("\n".join(rows[task]) + "\n" if task in rows else json.dumps(tree))
-    audited.clear()
-    words = [
-        "finetune",
-        pretrained,
-        "--task",
-        task,
-        "--train",
-        train,
-        "--dev",
-        dev,
-        "-o",
-        tmp_path / "run",
-        "--dry-run",
-    ]
-    code, _, err = call(*words, *STEADY[:6])
-    n_read = [audited.count(str(path)) for path in (train, dev)]
-    assert (code, err) == (0, ""), err
-    assert n_read[0] == 1, n_read
+    # What is held out is not read again; of a single question nothing can be.
+    for options in [["--dev", dev], []][: 1 if task == "question-answering" else 2]:
+        audited.clear()
+        words = [
+            "finetune",
+            pretrained,
+            "--task",
+            task,
+            "--train",
+            train,
+            *options,
+            "-o",
+            tmp_path / "run",
+            "--dry-run",
+        ]
+        code, _, err = call(*words, *STEADY[:6])
+        assert (code, err) == (0, ""), err
+        assert audited.count(str(train)) == 1, options
 
 
 def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:

@@ -123,7 +123,11 @@ class StridedContextDataset:
         self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
         self._sizes = np.minimum(questions.lengths, sizes.max_question_length).astype(np.int64)
         rooms = sizes.max_length - sizes.n_symbols - self._sizes
-        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, _strides(rooms, sizes))
+        # An answer belongs to the window that is best for its first token and needs its last one there too. Borders lie
+        # in the middle of what two windows share: so they share two answers.
+        shared = np.maximum(rooms - 2 * sizes.max_answer_length, -(-rooms // 4))
+        strides = np.full_like(rooms, sizes.stride) if sizes.fixed else np.minimum(sizes.stride, shared)
+        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, strides)
         self.questions: Longs = self.windows.contexts
         """(W,) the question of each row."""
         self._answers = np.full((len(context_of), 2), NO_ANSWER) if answers is None else answers
@@ -184,14 +188,3 @@ class StridedContextDataset:
         """Return the tokens of the context, first and behind last, at places ``first`` to ``last`` of a row."""
         shift = int(self.windows.begins[row]) - 1 - self._separators - int(self._sizes[self.questions[row]])
         return first + shift, last + shift + 1
-
-
-def _strides(rooms: Longs, sizes: WindowSizes) -> Longs:
-    """Return how far windows of some rooms (n,) lie apart.
-
-    An answer belongs to the window that is best for its first token, and its last one has to be there too. Borders lie
-    in the middle of what two windows share: so they share two answers.
-    """
-    if sizes.fixed:
-        return np.full_like(rooms, sizes.stride)
-    return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer_length, -(-rooms // 4)))

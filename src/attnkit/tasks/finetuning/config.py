@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -53,16 +54,20 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
             raise ValueError("finetuning.freeze_layers cannot be combined with finetuning.from_scratch")
         return self
 
+    @model_validator(mode="after")
+    def _check_row_length(self) -> FinetuneConfig:
+        questions = isinstance(self.data, QuestionsConfig)
+        key, rows = ("data.windows.max_length", self.data.windows) if questions else ("data.max_length", self.data)
+        length, limit = rows.max_length, self.model.max_positions
+        if length is not None and limit is not None and length > limit:
+            raise ValueError(f"{self.model.length_limit_reason} of {length} for {key}={length}; lower it")
+        return self
+
     @property
     def max_row_length(self) -> int:
         """Return the maximum number of tokens per row."""
         most: int | None = self.data.max_length
         return most or min(DEFAULT_MAX_LENGTH, self.model.usual_length)
-
-    def check_length(self, key: str, given: int | None) -> None:
-        """Raise ``ValueError`` if the row length of a key exceeds the positions of the model."""
-        if given is not None and self.model.max_positions is not None and given > self.model.max_positions:
-            raise ValueError(f"{self.model.length_limit_reason} of {given} for {key}={given}; lower it")
 
 
 class TextClassificationConfig(FinetuneConfig, frozen=True):
@@ -74,11 +79,6 @@ class TextClassificationConfig(FinetuneConfig, frozen=True):
     """Texts and their labels."""
     finetuning: LabelingConfig = LabelingConfig()
     """How the initial weights are used and labels are weighted."""
-
-    @model_validator(mode="after")
-    def _check_row_length(self) -> TextClassificationConfig:
-        self.check_length("data.max_length", self.data.max_length)
-        return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -95,11 +95,6 @@ class TokenClassificationConfig(FinetuneConfig, frozen=True):
     """Words and their tags."""
     finetuning: LabelingConfig = LabelingConfig()
     """How the initial weights are used and tags are weighted."""
-
-    @model_validator(mode="after")
-    def _check_row_length(self) -> TokenClassificationConfig:
-        self.check_length("data.max_length", self.data.max_length)
-        return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -120,8 +115,7 @@ class QuestionAnsweringConfig(FinetuneConfig, frozen=True):
     """Questions, paragraphs and answers."""
 
     @model_validator(mode="after")
-    def _check_row_length(self) -> QuestionAnsweringConfig:
-        self.check_length("data.windows.max_length", self.data.windows.max_length)
+    def _check_windows(self) -> QuestionAnsweringConfig:
         self.data.windows.within(self.model.usual_length, self.model.separators)
         return self
 
@@ -152,22 +146,8 @@ def preset_for_encoder(model: Mapping[str, Any]) -> str:
     return next(fits, "base")
 
 
-def text_classification_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset."""
-    return _preset(name, kind, "accuracy", epochs=5.0, max_tokens=1024)
-
-
-def token_classification_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset."""
-    return _preset(name, kind, "f1", epochs=10.0, max_tokens=1024)
-
-
-def question_answering_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset."""
-    return _preset(name, kind, "f1", epochs=3.0, max_tokens=4096)
-
-
 def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:
+    """Return the configuration tree of a preset."""
     sizes = LANGUAGE_SIZES["bert"].get(name, {}) if kind == "bert" else {}
     return {
         "vocabulary": SCALES[name]["vocabulary"],
@@ -183,3 +163,8 @@ def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -
         "evaluation": {"every_epochs": 1.0},
         "model": {"kind": kind, **sizes},
     }
+
+
+text_classification_preset = partial(_preset, metric="accuracy", epochs=5.0, max_tokens=1024)
+token_classification_preset = partial(_preset, metric="f1", epochs=10.0, max_tokens=1024)
+question_answering_preset = partial(_preset, metric="f1", epochs=3.0, max_tokens=4096)
