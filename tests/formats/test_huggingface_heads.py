@@ -221,7 +221,7 @@ def test_tags_of_their_own_are_trained_further(
     list(train(request))
     prepared: Any = task_of(config).load_data(config, tmp_path / "more/data")
     assert prepared.labels == list(names.values())
-    tags = prepared.train.batch(np.array([0])).tags
+    tags = prepared.train.batch(np.array([0])).labels
     assert [names[tag] for tag in tags.tolist()] == expected
 
 
