@@ -271,7 +271,7 @@ LONG: dict[str, tuple[bytes, str, int, str]] = {
         b"\n" * 1_000_000,
         "train --src a --tgt a -o run",
         3,
-        "none of which can be trained on",
+        "none usable for training",
     ),
     "many blank lines to translate": (b"\n" * 100_000, "translate {run} -i a", 0, ""),
     "blank lines to translate": (b"\n" * 1_000_000, "translate {run} -i a", 0, ""),
