@@ -107,8 +107,7 @@ class ForcedTarget:
     target: str
     source_ids: list[int]
     target_ids: list[int]
-    ends: bool
-    """Whether the end is written too: a search may be cut off before."""
+    ends: bool  #: whether the end symbol is shown: a search may stop before it
     tree: Sequence[BeamNode] = ()
     facts: dict[str, Any] = field(default_factory=dict)
 

@@ -15,10 +15,8 @@ from attnkit.plotting.figures import PictureFormat, attention_picture, missing_g
 from attnkit.plotting.html.attention import build_page
 from attnkit.text.lines import STDIN, LineReader
 
-MAX_WEIGHTS = 1 << 26
-"""Of all sentences that are held together, for a page or a picture: a quarter of a gigabyte."""
-Paths = tuple[Path | None, Path | None, Path | None, Path | None]
-"""Of the page, the SVG, the PNG and the PDF."""
+MAX_WEIGHTS = 1 << 26  #: weights held at once for a page or a picture: a quarter of a gigabyte
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: suffixes of the page, the SVG, the PNG and the PDF
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,8 @@ class AttentionQuery:
 
     run: Path
     sources: Iterable[str]
-    targets: Sequence[str] = ()
-    """A translation for each source; empty where the model is to translate."""
-    beam_size: int | None = None
-    """Of translating; None: the run's."""
+    targets: Sequence[str] = ()  #: one translation per source; empty: the model translates
+    beam_size: int | None = None  #: beam size of the translation; None: the run's
     checkpoint: str | None = None
     device: str = "auto"
 
@@ -39,26 +35,20 @@ class AttentionQuery:
 class MapSelection:
     """Which of the maps a picture shows."""
 
-    kind: str | None = None
-    """None: attention to the source where there is any, else the first kind there is."""
-    layer: Choice | None = None
-    """None: the last."""
+    kind: str | None = None  #: None: cross-attention, or the model's first kind
+    layer: Choice | None = None  #: None: the last layer
     head: Choice = "mean"
-    every: bool = False
-    """All kinds, where none is named."""
+    every: bool = False  #: all kinds if none is named
 
 
 @dataclass(frozen=True)
 class AttentionReport:
     """What there is to see."""
 
-    facts: dict[str, str]
-    """What made the maps, in words."""
-    sentences: Iterator[AttentionExample]
-    """Each is looked at as it is asked for."""
+    facts: dict[str, str]  #: description of the model and of the maps
+    sentences: Iterator[AttentionExample]  #: computed lazily
     warnings: tuple[str, ...] = ()
-    afterwards: Callable[[], Sequence[str]] = tuple
-    """Warnings that are known once every sentence was looked at."""
+    afterwards: Callable[[], Sequence[str]] = tuple  #: warnings after the last sentence
 
 
 def source_lines(texts: Sequence[str]) -> Iterator[str]:

@@ -34,12 +34,9 @@ from attnkit.tasks.translation.translator import Translator
 class FunctionChoice:
     """What is compared."""
 
-    alignments: Sequence[AlignmentName] = ()
-    """Empty: all that have a meaning with the distribution function."""
-    distribution: DistributionName | None = None
-    """None: the run's own, or softmax where its heads have several."""
-    seed: int = 1
-    """Of the parameters that are drawn."""
+    alignments: Sequence[AlignmentName] = ()  #: empty: all that the distribution function allows
+    distribution: DistributionName | None = None  #: None: the run's, or softmax if its heads differ
+    seed: int = 1  #: seed of the random parameters
 
 
 class StateRecorder(AlignmentModule):

@@ -29,25 +29,20 @@ class Cosine:
     """How alike a word's vectors are in two sentences, numbered from 1."""
 
     sentences: tuple[int, int]
-    static: float
-    """1: it is the same vector."""
-    contextual: float | None
-    """None without an encoder."""
+    static: float  #: 1: the same vector
+    contextual: float | None  #: None without an encoder
 
 
 @dataclass(frozen=True)
 class WordComparison:
     """A word in several sentences."""
 
-    word: str
-    """As the vocabulary has it."""
-    found: list[str]
-    """The word form in each sentence."""
+    word: str  #: spelling of the vocabulary
+    found: list[str]  #: word form in each sentence
     pieces: list[str] | None
     """Of an encoder's vocabulary, the mean of whose vectors is the static one; None where the word has its own."""
     static: list[float]
-    contextual: list[list[float]] | None
-    """One vector a sentence; None without an encoder."""
+    contextual: list[list[float]] | None  #: one vector per sentence; None without an encoder
     cosines: list[Cosine]
 
     def as_dictionary(self) -> dict[str, Any]:

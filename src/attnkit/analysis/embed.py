@@ -41,31 +41,23 @@ class Request:
     """What ``attnkit embed`` is asked to do."""
 
     run: Path
-    files: list[Path]
-    """Files of lines or of vectors, as the model is one of these; ``-`` for standard input."""
-    reconstruct: bool = False
-    """Give what comes back instead of the codes."""
+    files: list[Path]  #: files of lines or of vectors; ``-``: standard input
+    reconstruct: bool = False  #: reconstructions instead of codes
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
-    strict: bool = False
-    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
-    what: What | None = None
-    """Of a language model: which vectors; the mean of a line's tokens if nobody says it."""
-    layer: int | None = None
-    """After how many layers, 0 being the embeddings; the last if nobody says it."""
+    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
+    what: What | None = None  #: pooling of a language model; None: the mean of the tokens
+    layer: int | None = None  #: layer, 0: the embeddings; None: the last
 
 
 @dataclass(frozen=True)
 class EmbeddingBatch:
     """Some rows: numbers, or what came back."""
 
-    numbers: npt.NDArray[Any] | None
-    """(n, columns); None where text came back."""
-    texts: list[str] | None = None
-    """Lines that came back."""
-    inputs: list[str] | None = None
-    """What the rows are of: lines, or pieces of a vocabulary."""
+    numbers: npt.NDArray[Any] | None  #: (n, columns); None where text came back
+    texts: list[str] | None = None  #: reconstructed lines
+    inputs: list[str] | None = None  #: name of each row: a line, or a token of the vocabulary
 
 
 @dataclass
@@ -74,13 +66,11 @@ class EmbedTotals:
 
     unit: Literal["lines", "vectors"] = "lines"
     n_rows: int = 0
-    n_blank: int = 0
-    """Lines with nothing to bring back."""
+    n_blank: int = 0  #: blank lines
     n_exact: int = 0
     n_numbers: int = 0
     squares: float = 0.0
-    mean_squares: float = 0.0
-    """Of the training data's mean in the place of each vector."""
+    mean_squares: float = 0.0  #: mean squared error of predicting the training mean
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return the totals as plain data for ``--json``."""

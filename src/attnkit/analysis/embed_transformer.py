@@ -32,10 +32,8 @@ from attnkit.text.tokenizer import Tokenizer
 
 What = Literal["mean", "cls", "static"]
 Floats = npt.NDArray[np.float32]
-_TOKENS = 4096
-"""Of a batch."""
-_LONGEST = 512
-"""Tokens of a row where neither positions nor training data limit it."""
+_TOKENS = 4096  #: of a batch
+_LONGEST = 512  #: tokens of a row where neither positions nor training data limit it
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,9 @@ class Reader:
 
     model: Bert | Gpt
     tokenizer: Tokenizer
-    layer: int
-    """How many layers are passed."""
-    room: int
-    """Tokens of a text that go into a row, besides the symbols around them."""
-    backwards: bool
-    """Whether the model reads from the end."""
+    layer: int  #: number of layers
+    room: int  #: tokens of a text per row, without special tokens
+    backwards: bool  #: whether the model reads right to left
     device: torch.device
     warnings: tuple[str, ...] = ()
 
@@ -69,16 +64,11 @@ class Reader:
 class LayerStates:
     """Windows of one length, and what the model made of them."""
 
-    texts: Longs
-    """(B,) the number of the text that each is of."""
-    first: Floats
-    """(B, D) the feature of the symbol at the beginning."""
-    tokens: Floats
-    """(B, T, D) those of the tokens, in the order of the text."""
-    places: Longs
-    """(B, T) the place of each token in its text."""
-    best: npt.NDArray[np.bool_]
-    """(B, T) whether no other window shows more context of the token."""
+    texts: Longs  #: (B,) the number of the text that each is of
+    first: Floats  #: (B, D) the feature of the symbol at the beginning
+    tokens: Floats  #: (B, T, D) those of the tokens, in the order of the text
+    places: Longs  #: (B, T) the place of each token in its text
+    best: npt.NDArray[np.bool_]  #: (B, T) whether no other window shows more context of the token
 
 
 def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:

@@ -27,18 +27,14 @@ from attnkit.plotting.lessons_terminal import Fit, MaskLesson, PoolingLesson, Po
 from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
-MOST_WORDS = 20
-"""As many columns fit into a terminal."""
-LENGTHS = (1024, 4096)
-"""For which the pairs of a pattern are counted."""
-N_POSITIONS, N_POINTS = 16, 50
-"""Of a sparse pattern, and of the kernel regression."""
+MOST_WORDS = 20  #: columns of a terminal
+LENGTHS = (1024, 4096)  #: lengths for which the pairs of a pattern are counted
+N_POSITIONS, N_POINTS = 16, 50  #: seed of a sparse pattern and of the kernel regression
 _LOWEST_RATE = 1e-9  # at which descent has arrived
 WORDS = ("The", "cat", "sat", "on", "the", "mat")
 KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
 """Keys and values alike."""
-QUERY = (0.0, 0.0, 1.0)
-"""Of the fourth target word, "assis"."""
+QUERY = (0.0, 0.0, 1.0)  #: weights of the fourth target word, "assis"
 OPTIONS = AttentionOptions(d_hidden=3, n_features=4, max_source=len(WORDS), window=2)
 """As few parameters as there can be, for all of them are printed."""
 

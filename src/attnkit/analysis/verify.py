@@ -32,8 +32,7 @@ class CheckResult:
 
     name: str
     good: bool
-    text: str
-    """What it holds, or what is wrong with it."""
+    text: str  #: content, or the problem
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,8 @@ class VerificationReport:
 
     path: Path
     things: list[CheckResult]
-    newest: str | None
-    """The newest checkpoint that is good."""
-    user: str | None
-    """The process that is using the folder, which was checked as far as it is complete."""
+    newest: str | None  #: newest valid checkpoint
+    user: str | None  #: process that is using the folder
 
     @property
     def n_bad(self) -> int:

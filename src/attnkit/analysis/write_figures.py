@@ -13,8 +13,7 @@ from attnkit.plotting.attention_maps import AttentionExample
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
 
-Paths = tuple[Path | None, Path | None, Path | None, Path | None]
-"""Of the page, the SVG, the PNG and the PDF."""
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: suffixes of the page, the SVG, the PNG and the PDF
 
 
 def write_files(

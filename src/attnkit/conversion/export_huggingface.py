@@ -30,8 +30,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
 _NO_JUDGE = "what judges next sentences stays here: transformers' RoFormer has none"
-LONGEST = 1024
-"""Tokens of a side that an exported translation model takes; ours has no such limit."""
+LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,8 @@ class ExportContents:
     trees: dict[str, Tree]
     """JSON files by their names; ``target/`` holds the tokenizer of the target side where it has its own."""
     tensors: dict[str, Tensor]
-    use: str
-    """Python that uses it, for people."""
-    warnings: tuple[str, ...] = ()
-    """What is not in the folder."""
+    use: str  #: Python example for the model card
+    warnings: tuple[str, ...] = ()  #: what the export leaves out
 
 
 def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:

@@ -57,12 +57,10 @@ class ImportResult:
     """A run that was made of a folder."""
 
     path: Path
-    command: str
-    """What takes such a run."""
+    command: str  #: format that exports such a run
     n_parameters: int
     vocab_size: int
-    warnings: tuple[str, ...]
-    """What the folder lacked, and what it held that was left there."""
+    warnings: tuple[str, ...]  #: missing and unused tensors
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,9 @@ class ImportPlan:
 
     described: configs.ForeignModel
     task: str
-    labels: Labels | None
-    """Of a classifier or tagger."""
+    labels: Labels | None  #: labels of a classifier or tagger
     links: list[layout.Link]
-    names: Mapping[str, str]
-    """What a tensor is called today -> in the file."""
+    names: Mapping[str, str]  #: current name of a tensor -> name in the file
     warnings: tuple[str, ...]
 
     @property

@@ -26,8 +26,7 @@ from attnkit.text.vocabulary_schema import CONTINUED, MAX_BYTES
 
 Tree = Mapping[str, Any]
 T = TypeVar("T")
-MAX_JSON_BYTES = 1 << 24
-"""Bytes of a file of settings."""
+MAX_JSON_BYTES = 1 << 24  #: bytes of a file of settings
 _BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 DEFAULTS: dict[str, dict[str, str]] = {
     "bert": _BERT,
@@ -44,10 +43,8 @@ class Vocabulary:
     """A vocabulary of ours, and where its entries' numbers come from."""
 
     tokenizer: Tokenizer
-    order: list[int | None]
-    """For each of our ids theirs; None where they have no such entry."""
-    separators: int = 1
-    """Ends that stand between two texts."""
+    order: list[int | None]  #: their id per id of ours; None: no such entry
+    separators: int = 1  #: separators between two texts
 
 
 def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:

@@ -37,10 +37,8 @@ class AllScores:
     """Scores of all questions, and of the two kinds by themselves where there are some."""
 
     all: AnswerScores
-    answered: AnswerScores | None
-    """Of questions that have an answer."""
-    unanswered: AnswerScores | None
-    """Of questions that have none."""
+    answered: AnswerScores | None  #: questions with an answer
+    unanswered: AnswerScores | None  #: questions without an answer
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -60,8 +60,7 @@ class Confusion:
     """How often each label (row) was found to be each other (column)."""
 
     labels: tuple[str, ...]
-    counts: NDArray[np.int64]
-    """(L, L): expected, found."""
+    counts: NDArray[np.int64]  #: (L, L): expected, found
 
     @property
     def accuracy(self) -> float:

@@ -19,12 +19,9 @@ from attnkit.protocols import entities
 class SpanScores:
     """Entity scores of a set of sentences."""
 
-    all: ClassScores
-    """Micro-average over all types, the first line of conlleval."""
-    by_type: Mapping[str, ClassScores]
-    """Scores per predicted or gold type, in alphabetical order."""
-    accuracy: float
-    """Percentage of words with the correct tag."""
+    all: ClassScores  #: Micro-average over all types, the first line of conlleval
+    by_type: Mapping[str, ClassScores]  #: scores per predicted or gold type, in alphabetical order
+    accuracy: float  #: percentage of words with the correct tag
 
 
 def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> SpanScores:

@@ -40,8 +40,7 @@ class CodeState:
 
     code: Tensor
     layers: tuple[CellState, ...]
-    attention: Tensor | None = None
-    """Always None: the model has no attention."""
+    attention: Tensor | None = None  #: always None: no attention
 
     def reorder_beams(self, parents: Tensor) -> CodeState:
         """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""

@@ -14,8 +14,7 @@ from attnkit.models.layers import ACTIVATIONS, EncoderLayer, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
 from attnkit.models.packing import PackedLayout, PositionEmbedding, SelfAttentionContext
 
-STD = 0.02
-"""Standard deviation of initial embeddings (Devlin et al. 2019)."""
+STD = 0.02  #: standard deviation of initial embeddings (Devlin et al. 2019).
 
 
 def build_output(d_model: int, n_outputs: int) -> Linear:

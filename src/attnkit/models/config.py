@@ -24,8 +24,7 @@ MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Far above any model of sentences; even the outline of a larger one would take long to make."""
 TYPICAL_LENGTH = 32
 """Tokens of a sentence in estimates of memory: what attention needs per token grows with their number."""
-Sizes = dict[str, dict[str, Any]]
-"""Preset -> fields that differ from the defaults."""
+Sizes = dict[str, dict[str, Any]]  #: Preset -> fields that differ from the defaults
 VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
 """Run or file of word vectors; models only carry the name."""
 Scaled = Annotated[
@@ -379,5 +378,4 @@ RNN_SIZES: Sizes = {
 
 ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
 
-SIZES: dict[str, Sizes] = {"transformer": TRANSFORMER_SIZES, "rnn": RNN_SIZES}
-"""Kind -> its sizes."""
+SIZES: dict[str, Sizes] = {"transformer": TRANSFORMER_SIZES, "rnn": RNN_SIZES}  #: Kind -> its sizes

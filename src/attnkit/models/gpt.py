@@ -25,12 +25,9 @@ class PromptState:
     """Decoding state of prompts: the key-value cache and the token to read next."""
 
     cache: DecodingState | GenericDecodingState
-    last: Tensor | None
-    """(B, 1), the prompts' last words, until the first step has read them."""
-    window: Tensor | None = None
-    """(B, T), the words that a sliding window has in sight."""
-    attention: Tensor | None = None
-    """Always None: a language model has no source."""
+    last: Tensor | None  #: (B, 1), the prompts' last words, until the first step has read them
+    window: Tensor | None = None  #: (B, T), the words that a sliding window has in sight
+    attention: Tensor | None = None  #: always None: no source
 
     def reorder_beams(self, parents: Tensor) -> PromptState:
         """Let beam k of sentence b continue the old beam parents[b, k]."""

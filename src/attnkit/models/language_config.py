@@ -142,5 +142,4 @@ _SIZES: Sizes = {
     "small": {"d_model": 512, "n_heads": 8, "n_layers": 4, "d_ff": 2048},
     "base": {"d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072},
 }
-LANGUAGE_SIZES: dict[str, Sizes] = {"bert": _SIZES, "gpt": _SIZES}
-"""Kind -> its sizes."""
+LANGUAGE_SIZES: dict[str, Sizes] = {"bert": _SIZES, "gpt": _SIZES}  #: Kind -> its sizes

@@ -16,8 +16,7 @@ from attnkit.onednn import HAS_PACKING, linear_product
 HALF = (torch.bfloat16, torch.float16)
 # The types that oneDNN multiplies in its packed layout.
 DTYPES = (torch.float32, torch.bfloat16)
-FEW_ROWS = 8
-"""Below this many rows laying the weights out for oneDNN costs more than it gains."""
+FEW_ROWS = 8  #: below this many rows packing for oneDNN costs more than it gains
 
 Model = TypeVar("Model", bound=nn.Module)
 

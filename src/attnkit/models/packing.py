@@ -27,8 +27,7 @@ from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import LanguageConfig
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
 
-KeysAndValues = list[tuple[Tensor, Tensor]]
-"""Keys and values (B, H, T, d) of one layer after another."""
+KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) of one layer after another
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,8 @@ class PackedLayout:
     """What the tokens of a batch may see and where they stand. The rows that are one passage come first."""
 
     n_rows: int
-    n_unmixed: int
-    """Rows 0..n_unmixed are one passage each, from end to end."""
-    mask: Tensor | None = None
-    """Of the other rows: bool, True = may attend, broadcastable to (B - n_unmixed, H, T, T)."""
+    n_unmixed: int  #: rows 0..n_unmixed are one passage each, from end to end
+    mask: Tensor | None = None  #: mask of the other rows, broadcastable to (B - n_unmixed, H, T, T)
     positions: Tensor | None = None
     """(B, T) int64, where each token occurs in its passage; None where all count from the row's beginning."""
     bounds: Tensor | None = None

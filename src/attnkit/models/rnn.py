@@ -38,14 +38,10 @@ from attnkit.protocols import DecoderState
 class EncodedSource:
     """What the decoder sees of the source sentences, computed once per sentence."""
 
-    values: Tensor
-    """(B, 1, S, d): the encoder's outputs, the 1 being the one head."""
-    keys: Tensor
-    """What the alignment prepared from the values."""
-    mask: Tensor | None
-    """(B, 1, 1, S) bool, True = a real word."""
-    summary: Tensor
-    """(B, 1, d): the last encoder layer's final h."""
+    values: Tensor  #: (B, 1, S, d): the encoder's outputs, the 1 being the one head
+    keys: Tensor  #: keys as the alignment prepared them
+    mask: Tensor | None  #: (B, 1, 1, S) bool, True = a real word
+    summary: Tensor  #: (B, 1, d): the last encoder layer's final h
 
     def select_rows(self, sentences: Tensor) -> EncodedSource:
         """Return the source of some of the sentences."""
@@ -58,10 +54,8 @@ class RecurrentState:
     """Decoding state: the source, stored once per sentence, and what passes from step to step, per beam."""
 
     source: EncodedSource
-    layers: tuple[CellState, ...]
-    """One state a layer, its tensors (B, K, d)."""
-    fed: Tensor | None
-    """(B, K, D): the features of the last step, where input feeding is on."""
+    layers: tuple[CellState, ...]  #: one state per layer, tensors (B, K, d)
+    fed: Tensor | None  #: (B, K, D): the features of the last step, where input feeding is on
     record: bool = False
     attention: Tensor | None = None
     """(B, K, S): the last step's weights, if recording was requested and the model has attention."""

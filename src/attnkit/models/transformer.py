@@ -25,8 +25,7 @@ from attnkit.models.positions import LearnedPositions, sinusoids
 from attnkit.models.translation import TranslationModel
 
 TransformerState = DecodingState | GenericDecodingState
-Seen = list[Tensor]
-"""The weights (B, H, T, S) of one layer after another."""
+Seen = list[Tensor]  #: the weights (B, H, T, S) of one layer after another
 
 
 class Embedding(nn.Module):

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Context = Literal["mean", "sum", "concat"]
-"""How the rows that are read for one place become one vector."""
+Context = Literal["mean", "sum", "concat"]  #: how the rows read for one position are pooled
 
 
 class Word2VecModel(nn.Module):

@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "wsd", "plateau"]
 
-MAX_COUNT = 10**15
-"""Of anything that is counted: far beyond any run, and exact as a floating-point number."""
+MAX_COUNT = 10**15  #: maximum of any counter, exact as a float64
 
 # By name, since tasks bring metrics of their own; a new falling metric must be added.
 LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})

@@ -43,12 +43,9 @@ class ParamGroup(NamedTuple):
     """Neighbouring parameters with one weight decay and one learning rate."""
 
     span: slice
-    decayed: bool
-    """Whether they are matrices."""
-    rate: float
-    """Factor of the learning rate."""
-    step: Tensor
-    """() updates taken; on the device, so that an update never waits for the host."""
+    decayed: bool  #: whether the tensors are matrices
+    rate: float  #: factor of the learning rate
+    step: Tensor  #: () updates taken; on the device, so that an update never waits for the host
 
 
 class FlatParameterStore:
@@ -222,8 +219,7 @@ class FlatParameterStore:
         optimizer = {f"{kind}.{n}": view for kind, flat in buffers.items() for n, view in self.views(flat).items()}
         return model, optimizer
 
-    shapes = tensors
-    """Return tensors of the names, shapes and types of ``tensors``, on every rank."""
+    shapes = tensors  #: return tensors of the names, shapes and types of ``tensors``, on every rank
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
         """Copy in what ``tensors`` returned when the checkpoint was saved; shapes fit already."""

@@ -86,12 +86,9 @@ class TrainingJob:
     """Metrics of the model by name, the same on every rank; None if a stop was requested before they were known."""
     seed: int = 1
     rank: int = 0
-    reduce: Callable[[Tensor], None] | None = None
-    """Sum a tensor over ranks, in place. None: there is one rank."""
-    stop: Callable[[], bool] | None = None
-    """Asked once per step; if one rank says yes, all stop after that step."""
-    clock: Callable[[], float] = time.monotonic
-    """Seconds."""
+    reduce: Callable[[Tensor], None] | None = None  #: sum a tensor over ranks, in place. None: there is one rank.
+    stop: Callable[[], bool] | None = None  #: called once per step; if one rank says yes, all stop
+    clock: Callable[[], float] = time.monotonic  #: seconds
     prefetch: bool = False
     """Read the next step while the device computes this one, for devices that compute asynchronously."""
 
@@ -102,8 +99,7 @@ class _StepTotals(NamedTuple):
     objective: float
     loss: float
     stop: float
-    minutes: float
-    """Minutes of rank 0, 0 on the others: one clock decides."""
+    minutes: float  #: minutes on rank 0, 0 on the others: one clock decides
     norm: float
     """Norm of rank 0, 0 on the others: ranks that round otherwise would clip otherwise, and weights drift apart."""
 

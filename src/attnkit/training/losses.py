@@ -23,12 +23,9 @@ _BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger pro
 class LossTerm:
     """One part of a loss: a sum over one micro-batch, which the loop divides by its global count."""
 
-    total: Tensor
-    """Differentiable sum, a scalar."""
-    weight: float = 1.0
-    """Factor in the objective."""
-    reported: Tensor | None = None
-    """Sum shown to people in place of ``total`` (for example without label smoothing)."""
+    total: Tensor  #: differentiable sum, a scalar
+    weight: float = 1.0  #: factor in the objective
+    reported: Tensor | None = None  #: sum to report instead of ``total``, e.g. without label smoothing
 
 
 def linear_cross_entropy(

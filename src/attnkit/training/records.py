@@ -11,17 +11,12 @@ class StepRecord(NamedTuple):
 
     step: int
     epoch: float
-    loss: float
-    """Sum of weight * (reported sum / count) over the terms of the global batch."""
+    loss: float  #: sum of weight * (reported sum / count) over the terms of the global batch
     learning_rate: float
-    grad_norm: float
-    """Before clipping."""
-    n_tokens: int
-    """Real tokens of this step."""
-    tokens: int
-    """Real tokens so far."""
-    progress: float
-    """Share of the run that is done, by the limit that is nearest."""
+    grad_norm: float  #: before clipping
+    n_tokens: int  #: real tokens of this step
+    tokens: int  #: real tokens so far
+    progress: float  #: share of the run done, by the nearest limit
     skipped: bool
 
 
@@ -31,5 +26,4 @@ class EvaluationRecord(NamedTuple):
     step: int
     epoch: float
     metrics: dict[str, float]
-    improved: bool
-    """Whether ``limits.metric`` is the best so far."""
+    improved: bool  #: whether ``limits.metric`` is the best so far

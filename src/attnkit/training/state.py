@@ -28,33 +28,23 @@ class TrainState:
     """
 
     weights: ParameterStore
-    position: Any
-    """Position of the feed: a frozen dataclass of plain values, otherwise opaque."""
+    position: Any  #: position of the feed: a frozen dataclass of plain values
     # Counters: all fields from here on are stored in state.json.
-    step: int = 0
-    """Steps taken, skipped ones included."""
-    epoch: float = 0.0
-    """Epochs done."""
-    tokens: int = 0
-    """Real tokens seen."""
-    minutes: float = 0.0
-    """Wall time spent, over all restarts."""
-    skipped: int = 0
-    """Steps whose update was not applied because a number was not finite."""
+    step: int = 0  #: steps taken, skipped ones included
+    epoch: float = 0.0  #: epochs done
+    tokens: int = 0  #: real tokens seen
+    minutes: float = 0.0  #: wall time spent, over all restarts
+    skipped: int = 0  #: steps whose update was not applied because a number was not finite
     skipped_in_row: int = 0
-    best: float | None = None
-    """Best value of the metric so far, and the step it belongs to."""
+    best: float | None = None  #: best value of the metric so far, and the step it belongs to
     best_step: int | None = None
     best_loss: float | None = None
     """Loss of that evaluation, where evaluations report one: it decides between equal values."""
-    evals_without_improvement: int = 0
-    """Evaluations since the best one."""
+    evals_without_improvement: int = 0  #: evaluations since the best one
     plateau_wait: int = 0
     """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
-    lr_scale: float = 1.0
-    """Factor of the learning rate, which ``plateau`` lowers."""
-    eval_pending: bool = False
-    """Whether an evaluation comes before the next step."""
+    lr_scale: float = 1.0  #: factor of the learning rate, which ``plateau`` lowers
+    eval_pending: bool = False  #: whether an evaluation comes before the next step
     finished: str | None = None
     """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 

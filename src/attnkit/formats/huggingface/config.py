@@ -26,8 +26,7 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Their name -> ours."""
-Kind = Literal["bert", "roberta", "roformer", "gpt2"]
-"""The types of models that can be imported."""
+Kind = Literal["bert", "roberta", "roformer", "gpt2"]  #: model types that can be imported
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
 
@@ -143,8 +142,7 @@ class ForeignModel:
     kind: Kind
     config: BertConfig | GptConfig
     vocab_size: int
-    skipped: int = 0
-    """Rows of the position table before the first position."""
+    skipped: int = 0  #: rows of the position table before the first position
 
 
 def read(tree: Any, where: str) -> ForeignModel:

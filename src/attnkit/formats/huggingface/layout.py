@@ -18,8 +18,7 @@ PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gp
 """What precedes the names of a body that has a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
-ROTATION = "encoder.embed_positions.weight"
-"""RoFormer's table of sines and cosines, which is not a weight."""
+ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
 HARMLESS = re.compile(
     r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias|(roformer\.)?encoder\.embed_positions\..*"
 )
@@ -33,10 +32,8 @@ class Link:
     """One of our tensors, and what holds its numbers there."""
 
     ours: str
-    theirs: tuple[str, ...]
-    """Of several, ours is one after another along the first axis."""
-    transposed: bool = False
-    """Theirs is transposed, as the weights of GPT-2's maps are."""
+    theirs: tuple[str, ...]  #: ours concatenates several along the first axis
+    transposed: bool = False  #: theirs is transposed (GPT-2's Conv1D)
     heads: int = 0
     """Of RoFormer's queries, keys and values: so many heads. What is turned together lies side by side in theirs, half
     a head apart in ours."""

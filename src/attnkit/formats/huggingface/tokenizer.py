@@ -22,24 +22,18 @@ from attnkit.text.config import VocabularyConfig
 Tree = dict[str, Any]
 _BORDER = "\ufdd0"
 """No character of any language: marks where chunks begin for as long as NFKC makes spaces of other characters."""
-_SPACELESS = ("char", "bert", "gpt2")
-"""Kinds before whose chunks no space is put, or to whom it means nothing."""
+_SPACELESS = ("char", "bert", "gpt2")  #: Kinds before whose chunks no space is put, or to whom it means nothing
 
 
 @dataclass(frozen=True)
 class Roles:
     """The names of the special entries there, and the tokens around a text."""
 
-    names: tuple[str, str, str, str]
-    """Of padding, begin, end, unknown."""
-    tokens: Mapping[str, int]
-    """Names of transformers' settings -> ids."""
-    single: tuple[str, ...]
-    """``$A`` is the text."""
-    pair: tuple[str, ...]
-    """``$B`` is the second text; it and what follows are of the second segment."""
-    inputs: tuple[str, ...]
-    """What the model takes."""
+    names: tuple[str, str, str, str]  #: ids of padding, begin, end, unknown
+    tokens: Mapping[str, int]  #: name in the generation settings -> id
+    single: tuple[str, ...]  #: ``$A``: the text
+    pair: tuple[str, ...]  #: ``$B``: the second text, first of the second segment
+    inputs: tuple[str, ...]  #: maximum length of the model
 
 
 def bert_roles(separators: int = 1, segments: bool = True) -> Roles:

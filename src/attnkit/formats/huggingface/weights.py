@@ -16,8 +16,7 @@ from torch import Tensor
 from attnkit.errors import RunError, system_failure
 from attnkit.io.safe_read import is_file_fault, open_regular_file, parse_json
 
-MAX_HEADER_BYTES = 1 << 25
-"""Bytes; ten thousand tensors take one megabyte."""
+MAX_HEADER_BYTES = 1 << 25  #: bytes; ten thousand tensors take one megabyte
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _PREFIX = 8  # bytes, in which a file says how long its header is
 _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -29,8 +28,7 @@ class TensorEntry:
 
     dtype: str
     shape: tuple[int, ...]
-    begin: int
-    """Bytes from the beginning of the file."""
+    begin: int  #: bytes from the beginning of the file
     end: int
 
 

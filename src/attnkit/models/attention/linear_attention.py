@@ -97,8 +97,7 @@ FeatureMap = FavorFeatures | EluFeatures
 FEATURE_MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {"favor": FavorFeatures, "elu": EluFeatures}
 """Name -> feature map, made from the width of queries and keys, the number of random features, and a seed."""
 
-CHUNK = 128
-"""Positions whose scores the causal form builds at once; it takes T / CHUNK steps."""
+CHUNK = 128  #: positions whose scores the causal form builds at once; it takes T / CHUNK steps
 
 
 def linear_attention(

@@ -17,8 +17,7 @@ from attnkit.models.attention.distribution import Distribution, make_distributio
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.linear import Linear
 
-Mix = Callable[..., Tensor]
-"""From heads and the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
+Mix = Callable[..., Tensor]  #: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
 PreparedKeys = list[Tensor]
 """What each group of heads has prepared of the keys, (B, H of the group, S, width of the group)."""
 
@@ -128,8 +127,7 @@ def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor
     return mix
 
 
-FULL_ATTENTION = attend_within(AttentionScope())
-"""Every query sees every key."""
+FULL_ATTENTION = attend_within(AttentionScope())  #: every query attends to every key
 
 
 class MultiHeadAttention(nn.Module):

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 PatternName = Literal["window", "strided", "block", "global"]
-Sees = Callable[[Any, Any], Any]
-"""Whether query i sees key j, elementwise for tensors."""
+Sees = Callable[[Any, Any], Any]  #: whether query i attends to key j, elementwise for tensors
 
-ROWS, COLUMNS = 128, 2048
-"""Most queries and keys of one tile: at most 1 MB of scores per head in float32."""
+ROWS, COLUMNS = 128, 2048  #: queries and keys per tile: at most 1 MB of scores per head in float32
 
 
 @dataclass(frozen=True)
@@ -24,18 +22,15 @@ class Tile:
 
     queries: range
     keys: range
-    sees: Sees | None = None
-    """Which of the tile's pairs count; None for all of them."""
+    sees: Sees | None = None  #: pairs of the tile that attend; None: all
 
 
 @dataclass(frozen=True)
 class Pattern:
     """Who sees whom. Every pair that ``sees`` allows counts in exactly one of the ``tiles``."""
 
-    size: int
-    """How far the pattern reaches, in positions; each kind says what that means."""
-    causal: bool = False
-    """No query sees a later key."""
+    size: int  #: reach in positions; its meaning depends on the kind
+    causal: bool = False  #: no query attends to a later key
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -63,12 +63,9 @@ def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor
 class AttentionScope:
     """What the queries may look at. Nothing is set where all is allowed, so that no mask is ever built for it."""
 
-    mask: Tensor | None = None
-    """Bool, True = may attend, broadcastable to (B, H, T, S)."""
-    causal: bool = False
-    """Query i sees keys 0..i only."""
-    bias: Tensor | None = None
-    """Added to the scores, broadcastable to (B, H, T, S)."""
+    mask: Tensor | None = None  #: bool, True = may attend, broadcastable to (B, H, T, S)
+    causal: bool = False  #: query i attends to keys 0..i only
+    bias: Tensor | None = None  #: added to the scores, broadcastable to (B, H, T, S)
     bounds: Tensor | None = None
     """(P + 1,) int32, the passages of flattened rows, in place of a mask: for ``scaled_dot`` where the kernel serves
     (``supports_varlen``)."""

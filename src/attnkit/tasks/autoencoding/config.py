@@ -11,8 +11,7 @@ from attnkit.data.config import NoiseConfig, RowsConfig
 from attnkit.engine.run_config import SCALES, RunConfig
 from attnkit.models.autoencoder_config import AUTOENCODER_SIZES, AutoencoderConfig
 
-VECTORS = (".npy", ".csv")
-"""Suffixes of files of vectors; all others are text."""
+VECTORS = (".npy", ".csv")  #: suffixes of files of vectors; all others are text
 OPTIMIZATION: dict[str, dict[str, Any]] = {
     "rnn": {"label_smoothing": 0.0, "weight_decay": 0.0},
     "mlp": {

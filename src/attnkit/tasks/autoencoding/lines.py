@@ -124,8 +124,7 @@ class LinesEvaluation:
     device: torch.device
     n_samples: int
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """(line, line, reconstruction)."""
+    samples: list[Sample] = field(default_factory=list)  #: (line, line, reconstruction)
     _unigram: float | None = None
 
     def __call__(self, model: SequenceAutoencoder) -> dict[str, float] | None:

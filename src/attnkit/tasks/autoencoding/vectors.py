@@ -141,8 +141,7 @@ class VectorsEvaluation:
     prepared: PreparedVectors
     device: torch.device
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """Always empty: a vector is not text."""
+    samples: list[Sample] = field(default_factory=list)  #: always empty: vectors are not text
     _baseline: float | None = None
 
     def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:

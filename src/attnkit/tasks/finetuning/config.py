@@ -13,8 +13,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.language_modeling.config import SCALES
 
-DEFAULT_MAX_LENGTH = 512
-"""Tokens of a row unless configured."""
+DEFAULT_MAX_LENGTH = 512  #: tokens of a row unless configured
 LEARNING_RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 

@@ -69,21 +69,15 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
 class AnswerPrediction:
     """An answer to a question."""
 
-    text: str
-    """Empty if the prediction is that there is no answer."""
+    text: str  #: empty: predicted to have no answer
     probability: float
-    begin: int | None
-    """Offset of its first character in the context."""
-    end: int | None
-    """Offset after its last character."""
-    best: str
-    """The best span, even if ``text`` is empty."""
-    no_answer_margin: float
-    """Margin of logits of no answer over the best span."""
+    begin: int | None  #: offset of its first character in the context
+    end: int | None  #: offset after its last character
+    best: str  #: best span, even if ``text`` is empty
+    no_answer_margin: float  #: margin of logits of no answer over the best span
 
 
-_MAX_MARGIN = 1e9
-"""Bound of margins; those of empty contexts are infinite."""
+_MAX_MARGIN = 1e9  #: bound of margins; those of empty contexts are infinite
 
 
 class QuestionAnsweringPipeline:

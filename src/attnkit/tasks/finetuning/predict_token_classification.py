@@ -45,8 +45,7 @@ class TaggedSentence:
 
     words: Words
     tags: list[str]
-    probabilities: Probabilities
-    """(words, tags)."""
+    probabilities: Probabilities  #: (words, tags)
 
     def as_dictionary(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
         """Return plain data for ``--json``."""

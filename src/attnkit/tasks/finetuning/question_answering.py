@@ -37,16 +37,11 @@ _BATCH_TOKENS = 4096
 class SpanPrediction:
     """The most probable answer to a question, over all windows of its context."""
 
-    first: int
-    """First token of the answer in the context; ``end`` is 0 for an empty context."""
-    end: int
-    """Token after its last one."""
-    score: float
-    """Sum of its start and end logits; -inf for an empty context."""
-    log_sum: float
-    """log of the sum of exp(score) over all answers up to the maximum length."""
-    no_answer: float
-    """Sum of the no-answer logits: the minimum over all windows."""
+    first: int  #: first token in the context
+    end: int  #: end token in the context, exclusive; 0 for an empty context
+    score: float  #: sum of start and end logits; -inf for an empty context
+    log_sum: float  #: log of the sum of exp(score) over all answers up to the maximum length
+    no_answer: float  #: sum of the no-answer logits: the minimum over all windows
 
     @property
     def margin(self) -> float:
@@ -158,12 +153,10 @@ class QuestionAnsweringEvaluation:
 
     prepared: PreparedQuestions
     device: torch.device
-    max_answer_length: int
-    """In tokens."""
+    max_answer_length: int  #: length in tokens
     n_samples: int
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """(question, first gold answer, predicted answer)."""
+    samples: list[Sample] = field(default_factory=list)  #: (question, first gold answer, predicted answer)
 
     def __call__(self, model: SpanPredictor) -> dict[str, float] | None:
         """Return ``loss`` in nats per window; ``exact`` and ``f1`` of SQuAD's script in percent; None if stopped."""

@@ -25,8 +25,7 @@ from attnkit.text.tokenizer import load as load_tokenizer
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
 """``labels.json`` of models that may abstain; others have no such file."""
 _SAMPLE = 500  # paragraphs of a dry run
-_MAX_NUMBER = 1 << 30
-"""Bound of token and paragraph numbers in a store."""
+_MAX_NUMBER = 1 << 30  #: bound of token and paragraph numbers in a store
 
 
 class QaExamples:

@@ -44,8 +44,7 @@ from attnkit.training.losses import LossTerm
 ENCODER_PREFIX = "encoder."
 DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")
 """Name prefixes of pretrained weights that do not belong to the encoder."""
-POOLER = "next_sentence.pooler."
-"""Name prefix in a pretrained model; in a classifier it is ``pooler.``."""
+POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
 ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPredictor)

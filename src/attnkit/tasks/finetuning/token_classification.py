@@ -47,8 +47,7 @@ from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096
-Sentence = tuple[tuple[str, ...], tuple[str, ...]]
-"""Words and their tags."""
+Sentence = tuple[tuple[str, ...], tuple[str, ...]]  #: words and tags
 PreparedTags = PreparedExamples[TokenClassificationDataset, list[Sentence]]
 
 

@@ -14,8 +14,7 @@ from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 
-LabeledDocument = tuple[str, str]
-"""A document and its label."""
+LabeledDocument = tuple[str, str]  #: document and label
 PreparedDocuments = PreparedExamples[DocumentDataset, list[str]]
 
 

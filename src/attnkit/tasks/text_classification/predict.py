@@ -25,14 +25,11 @@ class DocumentPrediction:
     """The prediction for a document, with its attention weights."""
 
     label: str
-    probabilities: list[float]
-    """One per label of the model, in their order."""
-    sentences: list[list[str]]
-    """The tokens of each encoded sentence; none of a blank document."""
+    probabilities: list[float]  #: one per label of the model, in that order
+    sentences: list[list[str]]  #: tokens per encoded sentence; empty for a blank document
     word_weights: list[list[float]]
     """For each sentence one weight per token; they sum to 1 unless the model's distribution is sigmoid or local."""
-    sentence_weights: list[float]
-    """They sum to 1, with the same exceptions."""
+    sentence_weights: list[float]  #: they sum to 1, with the same exceptions
 
 
 class DocumentClassifier:
