@@ -57,7 +57,7 @@ class DemoResults:
     bleu: MetricScore
     n_test: int
     word_by_word: MetricScore
-    """Of translating word by word with the corpus's own lexicon."""
+    """BLEU of translating word by word with the corpus's own lexicon."""
     examples: list[tuple[str, str, str]]
     """(source, reference, translation) of held-out sentences whose words never met in training."""
     notes: list[Translation]

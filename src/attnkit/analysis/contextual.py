@@ -40,7 +40,7 @@ class WordComparison:
     word: str  #: spelling of the vocabulary
     found: list[str]  #: word form in each sentence
     pieces: list[str] | None
-    """Of an encoder's vocabulary, the mean of whose vectors is the static one; None where the word has its own."""
+    """Tokens whose mean is the static vector; None if the word has a vector of its own."""
     static: list[float]
     contextual: list[list[float]] | None  #: one vector per sentence; None without an encoder
     cosines: list[Cosine]

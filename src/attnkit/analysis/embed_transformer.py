@@ -32,7 +32,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 What = Literal["mean", "cls", "static"]
 Floats = npt.NDArray[np.float32]
-_TOKENS = 4096  #: of a batch
+_TOKENS = 4096  #: tokens of a batch
 _LONGEST = 512  #: tokens of a row where neither positions nor training data limit it
 
 

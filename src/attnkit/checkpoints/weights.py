@@ -20,7 +20,7 @@ from attnkit.training.parameter_store import buffers_of
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
-"""Of what checkpoints hold."""
+"""Maximum bytes of a file in a checkpoint."""
 _PREFIX = 8  # bytes, in which a file says how long its header is
 _ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
 

@@ -19,7 +19,7 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 _YAML = "write key: value, and put text with signs in it in quotes: key: 'a: b'"
-"""Of a configuration: bytes of text, levels, and values in it."""
+"""Limits of a configuration: bytes of text, nesting levels, and values."""
 _MERGE = "tag:yaml.org,2002:merge"
 _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _REPLACED = ("bool", "int", "float", "timestamp", "value")

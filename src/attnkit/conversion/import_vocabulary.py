@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "roberta": {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
 }
-"""What the special entries are called where no file says it."""
+"""Default names of the special tokens."""
 _NORMALIZERS: tuple[Literal["none", "nfc", "nfkc"], ...] = ("none", "nfc", "nfkc")
 
 

@@ -20,7 +20,7 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     tgt: tuple[str, ...] = Field(min_length=1)
     """Target files, as many as ``src``."""
     weights: tuple[float, ...] | None = None
-    """How often an epoch uses each pair of files: 2 is twice, 0.5 a random half new in each epoch. Null: once."""
+    """Passes over each pair of files per epoch: 2 is twice, 0.5 a random half, new in each epoch. Null: once."""
     valid_src: tuple[str, ...] | None = None
     """Source files for validation. Null: pairs are held out of the training files."""
     valid_tgt: tuple[str, ...] | None = None
@@ -59,7 +59,7 @@ class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     files: tuple[str, ...] = Field(min_length=1)
     """Files of examples."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The same for validation. Null: examples are held out of ``files``."""
+    """Files for validation. Null: examples are held out of ``files``."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
     """Examples held out for validation when no validation files are given, but never more than 5 % of all."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
@@ -92,7 +92,7 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     files: tuple[str, ...] = Field(min_length=1)
     """Text. Each file is a corpus of its own, say a language."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The same for validation. Null: documents are held out of ``files``."""
+    """Files for validation. Null: documents are held out of ``files``."""
     document_format: Literal["auto", "lines", "blocks"] = "auto"
     """Unit of a document: a line, or the lines between blank ones; auto takes blocks in files with blank lines."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
@@ -138,7 +138,7 @@ class WindowSizes:
 
     max_length: int
     stride: int
-    """How far behind the one before a window begins, at most."""
+    """Maximum distance of a window's start from the previous one's."""
     max_question_length: int
     max_answer_length: int
     fixed: bool = True
@@ -159,7 +159,7 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """Tokens of a row: question, window, and the symbols around them, three in BERT. Null: 384, or as many as the model
     learned from where these are fewer."""
     stride: int | None = Field(default=None, ge=1, le=1 << 20)
-    """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
+    """Tokens of the context between the starts of two windows. Null: 128, or three quarters of what
     a row has beside the longest question where that is less; and less for a question where two windows would share
     fewer tokens than two answers take, but for a quarter of what its rows have."""
     max_question_length: int | None = Field(default=None, ge=1, le=1 << 20)
@@ -205,7 +205,7 @@ class QuestionsConfig(ExamplesConfig, frozen=True):
     """
 
     windows: WindowsConfig = WindowsConfig()
-    """How paragraphs that are too long for a row are read."""
+    """Windows over paragraphs that are too long for a row."""
 
 
 class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -220,7 +220,7 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     tokenizer: str | None = None
     """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: those between white space are."""
     phrases: PhrasesConfig = PhrasesConfig()
-    """Which neighbours are joined to one word."""
+    """Neighbours that are joined to one word."""
 
     @model_validator(mode="after")
     def _check_tokens(self) -> WordsConfig:
@@ -239,7 +239,7 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     random_replace_prob: float = Field(default=0.1, ge=0, le=1)
     """Share of the chosen that become any word of the vocabulary; the rest stay as they are."""
     mask_unit: Literal["tokens", "words", "spans"] = "tokens"
-    """What is chosen and treated as one: tokens, whole words, or spans of words (Joshi et al. 2020)."""
+    """Unit of masking: tokens, whole words, or spans of words (Joshi et al. 2020)."""
     span_geometric_p: float = Field(default=0.2, gt=0, le=1)
     """Probability that a span ends after each of its words: their lengths are geometric."""
     max_span_words: int = Field(default=10, gt=0, le=1 << 16)

@@ -128,9 +128,9 @@ class VectorBatch:
     """A batch of vectors, (B, d) float32 each."""
 
     noisy: Tensor
-    """What the model sees."""
+    """Input of the model."""
     clean: Tensor
-    """What it has to give back: the same tensor without noise."""
+    """Target: the same tensor without noise."""
 
     def to(self, device: torch.device | str) -> VectorBatch:
         """Return the batch on another device."""

@@ -71,7 +71,7 @@ class BatchLoader:
     rank: int = 0
     world: int = 1
     sampler: Sampler | None = None
-    """Which examples an epoch uses; None: every example once."""
+    """Examples of an epoch; None: every example once."""
     equalize_ranks: bool = False
     """Give every rank the same number of micro-batches, padding batches included, as FSDP needs."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)

@@ -65,7 +65,7 @@ class _Index(BaseModel, extra="forbid", strict=True):
     init_from: str | None = None
     counts: dict[str, int]
     contents: Contents
-    """Of the folder, but for this file."""
+    """Size and hash of every other file in the folder."""
     sha256: str = ""
 
 

@@ -149,7 +149,7 @@ class Encoded:
     n_raw: int
     """Words of the text before any was left out, phrases counting as one."""
     warnings: tuple[str, ...] = ()
-    """What the user ought to know of the text."""
+    """Warnings about the text."""
 
 
 class _WordsIndex(BaseModel, extra="forbid", strict=True):

@@ -30,7 +30,7 @@ class Sources:
     prefix: Tensor | None = None
     """Ids (B, P) that the translations start with, padded at the end. They count in score and length."""
     keys: Sequence[int] | None = None
-    """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
+    """Key of each sentence's random numbers, e.g. its line number; None: its index."""
     allowed: Sequence[NDArray[np.int32]] | None = None
     """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
     context_ids: Tensor | None = None
@@ -49,7 +49,7 @@ class SourceBatch:
     """Forced first words (B, P), padded at the end, or None."""
     shortest_prefix: int
     keys: list[int]
-    """What the random numbers of each sentence depend on besides the seed."""
+    """Key of each sentence's random numbers, besides the seed."""
     device: torch.device
     context_ids: Tensor | None = None
     """Words (B, T) that precede the first step, or None."""

@@ -21,7 +21,7 @@ from attnkit.decoding.hypotheses import Hypothesis
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 ROUND = 512
-"""What the number of words of a batch is rounded up to."""
+"""Multiple to which the number of words of a batch is rounded up."""
 
 
 class BatchShortlist:

@@ -64,7 +64,7 @@ class TaskSpec:
     # What must be given, and how a message asks for it.
     required_keys: tuple[str, ...] = ("data.files",)
     example: str = "--data FILE"
-    """How ``required_keys`` are given."""
+    """Flags of the ``required_keys``."""
     input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
     """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
     # Presets.

@@ -90,9 +90,9 @@ def preset_of(run: Path) -> str | None:
 LIST_KEYS = {*(key for kind in TASKS.values() for key in kind.input_keys), "vocabulary_files"}
 """Keys that take a list of names, of which one alone needs no brackets."""
 LIMIT_KEYS = {"max_steps", "max_epochs", "max_tokens"}
-"""Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
+"""Keys of ``limits``: one set by the user replaces the preset's; of several, the first reached ends the run."""
 EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
-"""Of ``evaluation``: there is one, and what is given replaces the other of the file and of the preset."""
+"""Keys of ``evaluation``: one of the two; the one set by the user replaces the other."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Resolved:
     """Validated configuration and the origin of each value."""
 
     config: Any
-    """Of the task's own class."""
+    """Configuration of the task's own class."""
     origins: Mapping[str, str]
     """Dotted key -> where its value came from; keys that are not here have their default."""
 

@@ -143,7 +143,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Everything that decides a run, whatever its task; ``attnkit train --dry-run`` shows it."""
 
     task: str
-    """What kind of job this is."""
+    """Task of the run."""
     preset: Preset | None = None
     """Preset of the values that were not given; a resumed run keeps it."""
     # What to train, on what.
@@ -151,7 +151,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """The files and what is dropped from them."""
     # From text to ids.
     vocabulary: VocabularyConfig = VocabularyConfig()
-    """How text becomes ids."""
+    """Vocabulary: from text to ids."""
     vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1)
     """A vocabulary of ``attnkit vocab`` to use instead of building a new one."""
     model: Any
@@ -163,14 +163,14 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """When to stop: whichever comes first."""
     # What is measured and kept.
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How often the development set is scored."""
+    """Evaluation on the development set."""
     checkpoints: CheckpointConfig = CheckpointConfig()
-    """What is kept on disk."""
+    """Checkpoints kept on disk."""
     # Where and with what arithmetic.
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order, dropout and held-out lines."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute."""
+    """Device."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are float32 always."""
     threads: int | None = Field(default=None, ge=1, le=1024)

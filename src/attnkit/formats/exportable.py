@@ -12,7 +12,7 @@ HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification"
 """Tasks whose runs transformers has a model for."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
 NORM_EPS = 1e-5
-"""What CTranslate2 and Marian add to the variance in LayerNorm."""
+"""Epsilon of LayerNorm in CTranslate2 and Marian."""
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
 

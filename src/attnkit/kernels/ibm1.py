@@ -147,7 +147,7 @@ class TranslationTable:
     null_prob: float | None
     """Probability that a target word comes from NULL; None makes it 1 / (S + 1), as in the paper."""
     n_lost: int
-    """How often pairs of words were given up because there were too many."""
+    """Times that pairs of words were pruned for lack of memory."""
 
 
 def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:

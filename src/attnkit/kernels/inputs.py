@@ -16,7 +16,7 @@ from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, prefetc
 
 # Addresses are bytes: a row takes 64 bytes per 16 floats.
 STARTS, ROWS = 6, 7
-"""Which of the tables hold the lists of rows."""
+"""Tables that hold the lists of rows."""
 ONE, MINUS_ONE = np.float32(1.0), np.float32(-1.0)
 
 

@@ -30,7 +30,7 @@ class LoopSpec:
     # What is predicted, and from what.
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     context: Literal["mean", "sum"] = "mean"
-    """How CBOW joins the context's vectors."""
+    """Combination of the context's vectors in CBOW."""
     output: Literal["negative", "hierarchical"] = "negative"
     dim: int = 100
     window: int = 5

@@ -14,7 +14,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """A recurrent encoder, a narrow code, a recurrent decoder that sees nothing but the code."""
 
     kind: Literal["rnn"] = "rnn"
-    """Which model: this one."""
+    """Kind of model: this one."""
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
     d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
@@ -65,7 +65,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Layers that narrow down to a code, and the same layers backwards."""
 
     kind: Literal["mlp"] = "mlp"
-    """Which model: this one."""
+    """Kind of model: this one."""
     d_code: int = Field(default=8, gt=0, le=MOST_WIDTH)
     """Numbers of the code."""
     d_hidden: tuple[Annotated[int, Field(gt=0, le=MOST_WIDTH)], ...] = Field(default=(128,), max_length=64)

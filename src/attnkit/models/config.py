@@ -163,7 +163,7 @@ class TransformerConfig(
 
     glu: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
-    """Which model: this one."""
+    """Kind of model: this one."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
@@ -179,23 +179,23 @@ class TransformerConfig(
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
-    """What LayerNorm adds to the variance."""
+    """Epsilon of LayerNorm, added to the variance."""
     embedding_norm: bool = False
     """LayerNorm on the source's embeddings too, as BERT has it where norms come after."""
     # Only learned positions limit the length of a sentence.
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
-    """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    """Position encoding; learned positions end at max_length, the others allow any length."""
     alignment: Alignments = "scaled_dot"
-    """How queries are compared with keys, in every attention: one function for all heads, or a list, one a head."""
+    """Alignment function of every attention: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"
-    """How scores become weights: one function for all heads, or a list, one a head."""
+    """Distribution function, from scores to weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
-    """What can be chosen about these functions."""
+    """Options of these functions."""
     # Sparse self-attention, tile by tile.
     pattern: Literal["none", PatternName] = "none"
-    """Which positions self-attention compares, in encoder and decoder: all (none), or those of a sparse pattern."""
+    """Sparse pattern of self-attention in encoder and decoder; none: all positions attend."""
     pattern_size: int = Field(default=16, gt=0, le=MOST_POSITIONS)
-    """How far a pattern reaches, in tokens."""
+    """Reach of a pattern in tokens."""
     pattern_globals: int = Field(default=1, gt=0, le=MOST_POSITIONS)
     """Tokens at the beginning that see all and that all see, in pattern global."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
@@ -207,11 +207,11 @@ class TransformerConfig(
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout after the feed-forward activation."""
     tie_embeddings: Tied = "all"
-    """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+    """Shared embedding matrices: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
-    """The same for the target's."""
+    """Pretrained embeddings of the target."""
     scale_embeddings: Scaled = False
     # Kept at the end: the only size that may differ between runs of one architecture.
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
@@ -258,7 +258,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """A recurrent encoder-decoder, with or without attention (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
     kind: Literal["rnn"] = "rnn"
-    """Which model: this one."""
+    """Kind of model: this one."""
     # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
@@ -273,11 +273,11 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     bidirectional: bool = True
     """Whether the encoder also reads right to left."""
     alignment: Literal["none", AlignmentName] = "additive"
-    """How decoder states are compared with source positions; none leaves a fixed context."""
+    """Alignment function of decoder states and source positions; none: a fixed context vector."""
     distribution: DistributionName = "softmax"
-    """How scores become weights; local is Luong's window around a predicted centre."""
+    """Distribution function, from scores to weights; local is Luong's window around a predicted centre."""
     attention_options: AttentionOptions = AttentionOptions()
-    """What can be chosen about these functions."""
+    """Options of these functions."""
     # The order of a step: attend, then recur (Bahdanau), or recur, then attend (Luong).
     attention_query: Literal["previous", "current"] = "previous"
     """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong; none asks without an alignment."""
@@ -290,11 +290,11 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer."""
     tie_embeddings: Tied = "all"
-    """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+    """Shared embedding matrices: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
-    """The same for the target's."""
+    """Pretrained embeddings of the target."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")

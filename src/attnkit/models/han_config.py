@@ -20,7 +20,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """A hierarchical attention network (Yang et al. 2016): words make sentences, sentences make a document."""
 
     kind: Literal["han"] = "han"
-    """Which model: this one."""
+    """Kind of model: this one."""
     # Sizes, those of the paper but for the embeddings.
     d_model: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the word embeddings."""
@@ -32,11 +32,11 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Width of the two attentions' hidden layers, and of what they compare with."""
     # Attention, the same function at both levels.
     alignment: AlignmentName = "dot"
-    """How a learned context vector is compared with hidden layers, of words and of sentences; dot is the paper's."""
+    """Alignment function of a learned context vector and the states of words and of sentences; dot is the paper's."""
     distribution: DistributionName = "softmax"
-    """How scores become weights, of words and of sentences."""
+    """Distribution function of words and of sentences, from scores to weights."""
     attention_options: AttentionOptions = AttentionOptions()
-    """What can be chosen about these functions."""
+    """Options of these functions."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, on the sentences and on the document."""
     # Embeddings.

@@ -26,7 +26,7 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     """What BERT and GPT have in common: one stack of layers over one kind of tokens."""
 
     kind: str
-    """Which model."""
+    """Kind of model."""
     # Sizes.
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
@@ -39,17 +39,17 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, or before each sublayer and once more at the end."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
-    """What LayerNorm adds to the variance."""
+    """Epsilon of LayerNorm, added to the variance."""
     # Positions: all but learned ones extrapolate.
     positions: PositionName = "learned"
-    """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    """Position encoding; learned positions end at max_length, the others allow any length."""
     # Attention.
     alignment: Alignments = "scaled_dot"
-    """How queries are compared with keys: one function for all heads, or a list, one a head."""
+    """Alignment function: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"
-    """How scores become weights: one function for all heads, or a list, one a head."""
+    """Distribution function, from scores to weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
-    """What can be chosen about these functions."""
+    """Options of these functions."""
     activation: UnitName = "gelu"
     """The function inside the feed-forward sublayer; gelu_tanh is GELU's approximation, as GPT-2 has it."""
     glu: bool = False
@@ -104,7 +104,7 @@ class BertConfig(LanguageConfig, frozen=True):
     """An encoder that sees both sides of a word (Devlin et al. 2019)."""
 
     kind: Literal["bert"] = "bert"
-    """Which model: this one."""
+    """Kind of model: this one."""
     # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
     """Kinds of segments that have a vector of their own: the two parts of a pair."""
@@ -126,7 +126,7 @@ class GptConfig(LanguageConfig, frozen=True):
     """A decoder that sees the words so far (Radford et al. 2018, 2019)."""
 
     kind: Literal["gpt"] = "gpt"
-    """Which model: this one."""
+    """Kind of model: this one."""
     norm: Literal["post", "pre"] = "pre"
     """LayerNorm before each sublayer and once more at the end, as in GPT-2, or after each residual sum."""
     activation: UnitName = "gelu_tanh"

@@ -40,9 +40,9 @@ class AttentionMap:
     weights: Weights
     """(L, H, T, S)."""
     heads: Sequence[str] = ()
-    """What each of the H heads computes with, where that is to be shown."""
+    """Functions of each of the H heads, to be shown."""
     note: str = ""
-    """What else its title says."""
+    """Addition to the title."""
     first_layer: int = 1
     """Number of the first of the L layers, where they are cut from more."""
 
@@ -79,7 +79,7 @@ class BeamNode:
     """Natural logarithm of the probability of all words up to this one."""
     fate: Literal["open", "pruned", "ended", "cut"]
     score: float | None
-    """Of a finished translation."""
+    """Log-probability of a finished translation."""
     best: bool
     """Whether it is on the way to the answer."""
 
@@ -90,13 +90,13 @@ class AttentionExample:
 
     source: str
     target: str
-    """What was translated to, or given."""
+    """Target tokens, generated or given."""
     maps: Sequence[AttentionMap]
     tree: Sequence[BeamNode] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    """What else is known of it, in words: score, settings."""
+    """Further facts in words: score, settings."""
     sides: tuple[str, str] = ("Source", "Target")
-    """What the two texts are called."""
+    """Names of the two texts."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class MapSlice:
     weights: NDArray[np.float64]
     """(T, S)."""
     entropy: float
-    """Of its rows, in bits: see ``entropies``."""
+    """Mean entropy of its rows in bits: see ``entropies``."""
 
 
 def entropies(weights: Weights) -> NDArray[np.float64]:

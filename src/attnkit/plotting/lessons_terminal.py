@@ -26,7 +26,7 @@ class MaskLesson:
     mask: Sequence[Sequence[bool]]
     """A row for each word that attends, a column for each that it attends to; True = may attend."""
     weights: Sequence[Sequence[float]]
-    """What softmax gives under this mask where all scores are equal."""
+    """Softmax of equal scores under this mask."""
     pairs: Sequence[tuple[int, int]]
     """Lengths, and how many pairs the mask leaves of a sequence as long."""
 
@@ -46,7 +46,7 @@ class PositionsLesson:
     """Position -> the largest |PE(pos + shift) - M PE(pos)|."""
     words: Sequence[str]
     order: Sequence[int]
-    """Where the words of the shuffled sentence stood."""
+    """Original positions of the words of the shuffled sentence."""
     moved: Mapping[str, Sequence[float]]
     """Kind of positions -> for each word of the sentence, the largest difference between its vector in the sentence
     and its vector in the shuffled one."""

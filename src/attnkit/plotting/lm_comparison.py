@@ -27,14 +27,14 @@ class Position:
     """A token of a text, and what a model guesses there."""
 
     before: str
-    """What it sees before the token, space and all."""
+    """Context before the token, spaces included."""
     after: str
-    """What it sees behind it."""
+    """Context after the token."""
     piece: str
     """The token."""
     probability: float
     rank: int
-    """Of the token among all others, 1 for the likeliest."""
+    """Rank of the token, 1 for the most probable."""
     guesses: list[Candidate]
     """The likeliest first."""
 

@@ -49,7 +49,7 @@ class WorkedExample:
     pair: tuple[str, str]
     """Names of the alignment and the distribution function."""
     seed: int | None
-    """What the parameters were drawn by; None where there are none."""
+    """Seed of the parameters; None without parameters."""
     parameters: Mapping[str, Any]
     """Name -> numbers in lists, nested as the parameter is."""
     steps: Sequence[ExampleStep]

@@ -58,7 +58,7 @@ class LineCounts:
     first_bad: int | None = None
     """Number of the first such line, counted from 1."""
     guess: str | None = None
-    """What the file may be, if its first line is not UTF-8."""
+    """Guess of the file's format if its first line is not UTF-8."""
     byte_order_mark: bool = False
     """The file started with U+FEFF, which was dropped."""
 

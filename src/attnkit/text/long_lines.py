@@ -81,7 +81,7 @@ _FURTHER = 8
 """Factor by which a beginning is lengthened that gave too few ids."""
 _BORDERS = {"word": re.compile(" "), "gpt2": re.compile(r"(?<=\S) ")}
 _BORDER = re.compile(r"(?<=[^ ]) ")
-"""Where a chunk begins in vocabularies of other kinds: before a run of spaces."""
+"""Start of a chunk in vocabularies of other kinds: before a run of spaces."""
 
 
 def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[list[int]]:

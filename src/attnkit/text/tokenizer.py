@@ -30,7 +30,7 @@ _MAKE = "attnkit vocab FILE... -o vocab.json makes one"
 _SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
 _SPACED = re.compile(r" +[^ ]*")
 _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")
-"""Where words of GPT-2 may begin."""
+"""Starts of words in GPT-2's vocabulary."""
 
 
 class Tokenizer:

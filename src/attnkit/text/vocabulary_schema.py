@@ -21,7 +21,7 @@ from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
 CONTINUED = "‿"
 """Prefix of WordPiece entries inside a word; outside the byte alphabet, so it is unambiguous."""
 BERT_CONTINUED = "##"
-"""The same prefix in the vocabularies of BERT."""
+"""Continuation prefix in the vocabularies of BERT."""
 
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _MOVED = iter(range(0x100, 0x200))

@@ -48,7 +48,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     decay_fraction: float = Field(default=0.2, gt=0, le=1)
     """Share of the run, at its end, in which ``wsd`` lets the learning rate fall."""
     plateau_factor: float = Field(default=0.5, gt=0, lt=1)
-    """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
+    """Factor of the learning rate when ``limits.metric`` stalls (``plateau``)."""
     plateau_patience: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
     # One step.
@@ -143,4 +143,4 @@ class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     evaluation: EvaluationConfig = EvaluationConfig()
     """When the validation set is looked at."""
     checkpoints: CheckpointConfig = CheckpointConfig()
-    """What is kept on disk."""
+    """Checkpoints kept on disk."""

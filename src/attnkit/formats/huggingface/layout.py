@@ -15,7 +15,7 @@ from attnkit.models.language_config import BertConfig, GptConfig
 Tensors = Mapping[str, Tensor]
 Shape = tuple[int, ...]
 PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
-"""What precedes the names of a body that has a head."""
+"""Prefix of the tensor names of a model with a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
@@ -24,7 +24,7 @@ HARMLESS = re.compile(
 )
 """Buffers that files hold: the numbers of positions, masks, the sines that turn queries and keys."""
 OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta|roformer)\.pooler|cls|lm_head)\..*")
-"""What a body can do without."""
+"""Optional tensors of a model without head."""
 
 
 @dataclass(frozen=True)

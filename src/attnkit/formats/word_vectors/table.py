@@ -55,7 +55,7 @@ class VectorTable:
     counts: NDArray[np.int64] | None = None
     """(V,) how often each word occurs in the text that the vectors come from, where the file tells."""
     name: str = "vectors"
-    """Where they come from, for messages."""
+    """Source of the vectors, for messages."""
 
 
 def rows_at(rows: Rows, key: Any) -> Floats:

@@ -65,7 +65,7 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_
     similarity: SimilarityName = "cosine"
     """sim(k, q): cosine, Pearson correlation, -|q - k| (euclidean), or exp(-|q - k|^2 / 2 sqrt(d)) (gaussian)."""
     strength: float = Field(default=1.0, gt=0, le=1e6)
-    """What a similarity is multiplied by (the key strength of Graves et al. 2014)."""
+    """Factor of a similarity (key strength, Graves et al. 2014)."""
     # kernel.
     feature_map: FeatureMapName = "favor"
     """phi of kernel: positive random features (FAVOR+), or elu(x) + 1."""

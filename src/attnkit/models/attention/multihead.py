@@ -19,7 +19,7 @@ from attnkit.models.linear import Linear
 
 Mix = Callable[..., Tensor]  #: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
 PreparedKeys = list[Tensor]
-"""What each group of heads has prepared of the keys, (B, H of the group, S, width of the group)."""
+"""Prepared keys per group of heads, (B, H of the group, S, width of the group)."""
 
 
 class HeadGroup(nn.Module):

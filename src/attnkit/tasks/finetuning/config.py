@@ -18,7 +18,7 @@ LEARNING_RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 
 class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """How the initial weights are used."""
+    """Use of the initial weights."""
 
     from_scratch: bool = False
     """Use the architecture and vocabulary of the initial run, but none of its weights."""
@@ -30,7 +30,7 @@ class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
 
 class LabelingConfig(FinetuningConfig, frozen=True):
-    """How the initial weights are used and labels are weighted."""
+    """Use of the initial weights and weights of the labels."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """Balanced: weight each example by the inverse frequency of its label."""
@@ -42,7 +42,7 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     model: BertConfig
     """The architecture; by default the initial run's."""
     finetuning: FinetuningConfig = FinetuningConfig()
-    """How the initial weights are used."""
+    """Use of the initial weights."""
 
     @model_validator(mode="after")
     def _check_frozen_layers(self) -> FinetuneConfig:
@@ -77,7 +77,7 @@ class TextClassificationConfig(FinetuneConfig, frozen=True):
     data: TextsConfig
     """Texts and their labels."""
     finetuning: LabelingConfig = LabelingConfig()
-    """How the initial weights are used and labels are weighted."""
+    """Use of the initial weights and weights of the labels."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class TokenClassificationConfig(FinetuneConfig, frozen=True):
     data: TaggedConfig
     """Words and their tags."""
     finetuning: LabelingConfig = LabelingConfig()
-    """How the initial weights are used and tags are weighted."""
+    """Use of the initial weights and weights of the tags."""
 
     @property
     def metrics(self) -> tuple[str, ...]:

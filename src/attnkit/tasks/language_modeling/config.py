@@ -67,7 +67,7 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     model: BertConfig
     """The architecture."""
     masking: MaskingConfig = MaskingConfig()
-    """Which tokens are masked, and how."""
+    """Masking of tokens."""
 
     @model_validator(mode="after")
     def _check_rows(self) -> MlmConfig:

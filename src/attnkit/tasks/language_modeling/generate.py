@@ -68,7 +68,7 @@ class GeneratedText:
     log_prob: float
     """Natural log-probability of the generated tokens, the end symbol included."""
     end: Literal["end", "length"]
-    """What ended the text: the end symbol or the maximum length."""
+    """Reason of the end: the end symbol or the maximum length."""
 
 
 @dataclass(frozen=True)

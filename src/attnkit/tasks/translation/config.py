@@ -16,7 +16,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
     """Everything that decides a run; ``attnkit train --dry-run`` shows it with the origin of each value."""
 
     task: Literal["translation"] = "translation"
-    """What kind of job this is."""
+    """Task of the run."""
     data: DataConfig
     """The files and what is dropped from them."""
     joint_vocabulary: bool = True

@@ -34,7 +34,7 @@ class LoadedRun:
     tgt_tokenizer: Tokenizer
     device: torch.device
     warnings: tuple[str, ...] = ()
-    """What was wrong with newer checkpoints that were passed over."""
+    """Problems of newer checkpoints that were skipped."""
 
     @property
     def max_positions(self) -> int | None:

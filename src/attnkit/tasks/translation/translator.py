@@ -40,7 +40,7 @@ class Output:
     tokens: list[list[str]]
     """Of each part."""
     attention: list[list[list[float]]] | None
-    """Of each part: target rows x source columns; None unless recorded."""
+    """Attention weights per part, target rows x source columns; None unless recorded."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Translation:
 
     source: str
     source_tokens: list[list[str]]
-    """Of each part the line was split into (one as a rule, none for a blank line)."""
+    """Token ids per part of the line (one as a rule, none for a blank line)."""
     outputs: list[Output]
 
 

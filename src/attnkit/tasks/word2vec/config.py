@@ -58,13 +58,13 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Everything that decides a run; ``attnkit word2vec train --dry-run`` shows it with the origin of each value."""
 
     task: Literal["word2vec"] = "word2vec"
-    """What kind of job this is."""
+    """Task of the run."""
     data: WordTextConfig
     """The text and which of its words get vectors."""
     method: Method = "skip-gram"
     """A word predicts its neighbours (skip-gram), they predict it (cbow), or counts are factored (glove)."""
     context: Context = "mean"
-    """How CBOW puts the neighbours' vectors together."""
+    """Combination of the neighbours' vectors in CBOW."""
     loss: Loss = "negative"
     """Against random words, along a Huffman tree, or over all words as J(θ) has it."""
     dim: int = Field(default=100, ge=1, le=8192)
@@ -96,11 +96,11 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     threads: int = Field(default=1, ge=1, le=MAX_THREADS)
     """Threads that train; by default as many as there are processors."""
     deterministic: bool = False
-    """The same bytes for the same seed and number of threads: these train copies, joined in a fixed order."""
+    """Reproducible bytes for one seed and number of threads: threads train copies, joined in a fixed order."""
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial vectors and everything that is drawn."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto is the CPU, whose compiled loops beat a GPU here."""
+    """Device; auto is the CPU, whose compiled loops beat a GPU here."""
     save_every: float = Field(default=10.0, ge=0, allow_inf_nan=False)
     """Minutes after which a checkpoint is due; 0 saves as often as possible."""
 

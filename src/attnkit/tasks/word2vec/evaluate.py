@@ -135,7 +135,7 @@ class PairScores:
     known: int
     """Pairs that are scored: both words have a vector."""
     composed: int
-    """How many of them have a word whose vector is composed of its n-grams alone."""
+    """Pairs with a word whose vector is composed of n-grams alone."""
     unknown: int
     """Pairs that are left out."""
 
@@ -149,7 +149,7 @@ class SectionScores:
     known: int
     """Questions that are asked: all four words have a vector."""
     composed: int
-    """How many of them have a word whose vector is composed of its n-grams alone; an answer has a row."""
+    """Questions with a word whose vector is composed of n-grams alone; an answer has a row."""
     unknown: int
     """Questions that are left out."""
 

@@ -71,9 +71,9 @@ class _InitSource:
     """Gives the row of each word, -1 for those that are not there."""
     inputs: Rows
     outputs: Floats | None = None
-    """Where they mean the same to this run."""
+    """Rows with the same meaning in this run."""
     buckets: Floats | None = None
-    """Of n-grams that are cut as this run's."""
+    """Rows of n-grams that this run cuts alike."""
 
 
 def _from_run(config: Word2VecConfig, path: Path) -> _InitSource | None:

@@ -80,11 +80,11 @@ class ProjectionRequest:
     """A run or a file of vectors."""
     method: ProjectionMethod = "pca"
     n_words: int | None = None
-    """Of the most frequent; None takes what is usual for the method."""
+    """Most frequent words; None: the default of the method."""
     perplexity: float = 30.0
     """About how many neighbours t-SNE keeps near a word."""
     steps: int = 750
-    """Of t-SNE."""
+    """Perplexity of t-SNE."""
 
 
 def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:

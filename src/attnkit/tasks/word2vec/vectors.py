@@ -156,10 +156,10 @@ class Vectors:
         self.counts = None if counts is None else np.asarray(counts, np.int64)
         """(V,) how often each word occurs in the text, where that is known."""
         self.name = name
-        """Where they come from, for messages."""
+        """Source of the vectors, for messages."""
         self.unseen = unseen
         self.warnings: tuple[str, ...] = ()
-        """What was wrong with newer checkpoints that were passed over."""
+        """Problems of newer checkpoints that were skipped."""
         self.index = Index(vectors, name)
         self._looks = 0
         if len(words) < _MANY:

@@ -139,7 +139,7 @@ class Report:
     word_pairs: int = 0
     """Pairs of words that occur in one pair of lines, as many as were kept."""
     forgotten: int = 0
-    """How often a pair of words was given up for lack of room."""
+    """Times that a pair of words was pruned for lack of memory."""
     perplexity: dict[str, list[float]] = field(default_factory=dict)
     """Direction -> of a target word, under the table that each iteration starts with."""
     entries: int = 0

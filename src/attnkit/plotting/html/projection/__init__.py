@@ -33,9 +33,9 @@ class Projection:
     vectors: NDArray[np.float32]
     """(V, D), of any length."""
     note: str
-    """What the two dimensions are, as a sentence."""
+    """Meaning of the two dimensions, as a sentence."""
     facts: Mapping[str, str]
-    """What made them, in words."""
+    """Model and method, in words."""
 
 
 def build_projection(projection: Projection) -> str:
