@@ -57,7 +57,7 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.io import atomic
-    from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_dictionary, as_pharaoh
+    from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_pharaoh
     from attnkit.text.lines import check_not_overwriting
 
     check_not_overwriting(output, [src, tgt])
@@ -72,7 +72,7 @@ def command(
         for links in () if summary else aligner.links():
             stream.write((dumps({"alignment": links}) if json else as_pharaoh(links)) + "\n")
         if json:
-            stream.write(dumps(as_dictionary(aligner.report)) + "\n")
+            stream.write(dumps(vars(aligner.report)) + "\n")
     report = aligner.report
     for number, text in (
         (report.blank, "are blank on a side and have no links"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from attnkit.cli.options import FirstWords, NumAnswers, VectorsCheckpoint, VectorsPath
-from attnkit.cli.word2vec._query import answer_all, load, neighbours
+from attnkit.cli.word2vec._query import answer_all, load
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.vectors import Neighbours
 
 
 def command(
@@ -35,10 +38,10 @@ def command(
     """
     vectors = load(path, checkpoint)
 
-    def answer(question: str) -> dict[str, Any]:
+    def answer(question: str) -> Neighbours:
         plus, minus = terms(question.split())
         ask = vectors.most_similar if method == "add" else vectors.most_similar_cosmul
-        return neighbours(question, ask(plus, minus, topn=n, restrict_vocab=top))
+        return ask(plus, minus, topn=n, restrict_vocab=top)
 
     answer_all([" ".join(words)] if words else None, "Type three words, or a sum; Ctrl-D ends.", answer, json)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from json import dumps
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from attnkit.cli.options import FirstWords, OutputFile, VectorsCheckpoint, VectorsPath
 from attnkit.cli.word2vec._query import load
-
-if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.project import Classes
 
 _COLUMNS = 79
 
@@ -52,32 +49,22 @@ def command(
         raise UsageError(f"{n_words:,} words cannot be {k:,} classes", where="-k", help="ask for fewer")
     found = cluster(vectors.index, n_words, k, iterations=iterations, seed=seed)
     words = vectors.index_to_key
-    order = np.argsort(found.labels, kind="stable") if by_class else np.arange(n_words)
     with atomic.open_output(output) as stream:
         if summary:
-            stream.writelines(f"{line}\n" for line in summarised(found, words, k, json))
+            # Number, size, and the words nearest to the centre of each class.
+            for label in range(k):
+                rows = np.flatnonzero(found.labels == label)
+                nearest = [words[row] for row in rows[np.argsort(-found.nearness[rows], kind="stable")][:12].tolist()]
+                line = console.printable(f"{label:>5} {len(rows):>7,}  {' '.join(nearest)}")
+                line = line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…"
+                if json:
+                    line = dumps({"class": label, "size": len(rows), "words": nearest}, ensure_ascii=False)
+                stream.write(f"{line}\n")
         else:
+            order = np.argsort(found.labels, kind="stable") if by_class else np.arange(n_words)
             for row, label in zip(order.tolist(), found.labels[order].tolist(), strict=True):
-                line = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
-                stream.write(f"{line or f'{words[row]} {label}'}\n")
+                item = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
+                stream.write(f"{item or f'{words[row]} {label}'}\n")
     state = "settled" if found.converged else "not settled: raise --iterations"
     console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
     console.info(f"{found.iterations} iterations, {state}")
-
-
-def summarised(found: Classes, words: list[str], k: int, as_json: bool) -> list[str]:
-    """Return a line for each class: number, size, and the words nearest to its centre."""
-    import numpy as np
-
-    from attnkit.cli import console
-
-    lines = []
-    for label in range(k):
-        rows = np.flatnonzero(found.labels == label)
-        nearest = [words[row] for row in rows[np.argsort(-found.nearness[rows], kind="stable")][:12].tolist()]
-        if as_json:
-            lines.append(dumps({"class": label, "size": len(rows), "words": nearest}, ensure_ascii=False))
-        else:
-            line = console.printable(f"{label:>5} {len(rows):>7,}  {' '.join(nearest)}")
-            lines.append(line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…")
-    return lines

@@ -13,11 +13,10 @@ from attnkit.cli.options import VectorsCheckpoint, VectorsPath
 from attnkit.cli.word2vec._query import load
 
 if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores, SectionScores
+    from attnkit.tasks.word2vec.evaluate import PairScores, SectionScores
 
 _NAME, _SHORT_NAME = 28, 19
 """Characters of a name that leave room for the other columns on 80, without the one for n-grams and with it."""
-Row = tuple[str, str, str, str, str]
 
 
 def command(
@@ -57,49 +56,31 @@ def command(
     vectors = load(path, checkpoint)
     known = Known(top, not case, subwords)
     composes = subwords and vectors.unseen is not None
-    rows: list[Row] = [("file", "known", "n-grams", "unknown", "score")]
+    rows = [("file", "known", "n-grams", "unknown", "score")]
+
+    def add_row(name: str, part: PairScores | SectionScores, score: str | None) -> None:
+        rows.append((name, f"{part.known:,}", f"{part.composed:,}", f"{part.unknown:,}", score or "none"))
+
     for file, questions in read:
-        found: PairScores | AnalogyScores
+        report: dict[str, Any]
         if isinstance(questions[0], tuple):
-            found = score_pairs(vectors, questions, known)
-            rows.append(pair_row(file.name, found))
+            pairs = score_pairs(vectors, questions, known)
+            report = {"kind": "pairs", **asdict(pairs)}
+            both = pairs.spearman is not None and pairs.pearson is not None
+            add_row(file.name, pairs, f"Spearman {pairs.spearman:.4f}, Pearson {pairs.pearson:.4f}" if both else None)
         else:
             found = score_analogies(vectors, questions, known, method)
-            shown = (*found.groups, *(found.sections if sections else ()))
-            rows += [analogy_row(file.name, found.total), *(analogy_row(f"  {part.name}", part) for part in shown)]
+            parts = {"groups": found.groups, **({"sections": found.sections} if sections else {})}
+            listed = {key: [{**asdict(part), "accuracy": part.accuracy} for part in parts[key]] for key in parts}
+            total = {key: value for key, value in asdict(found.total).items() if key != "name"}
+            report = {"kind": "analogies", "accuracy": found.total.accuracy, **total, **listed}
+            shown = [(f"  {part.name}", part) for group in parts.values() for part in group]
+            for name, part in [(file.name, found.total), *shown]:
+                add_row(name, part, None if part.accuracy is None else f"{part.accuracy:.1%} right")
         if json:
-            console.result(dumps({"file": str(file), **as_dictionary(found, sections)}, ensure_ascii=False))
+            console.result(dumps({"file": str(file), **report}, ensure_ascii=False))
     if not json:
         most = _SHORT_NAME if composes else _NAME
-        shown_rows = [(cut(row[0], most), row[1], *row[3 - composes :]) for row in rows]
-        console.result(console.table(shown_rows, ""))
-
-
-def pair_row(name: str, found: PairScores) -> Row:
-    """Return a line of the table."""
-    both = found.spearman is not None and found.pearson is not None
-    score = f"Spearman {found.spearman:.4f}, Pearson {found.pearson:.4f}" if both else "none"
-    return name, f"{found.known:,}", f"{found.composed:,}", f"{found.unknown:,}", score
-
-
-def analogy_row(name: str, found: SectionScores) -> Row:
-    """Return a line of the table."""
-    score = f"{found.accuracy:.1%} right" if found.accuracy is not None else "none"
-    return name, f"{found.known:,}", f"{found.composed:,}", f"{found.unknown:,}", score
-
-
-def cut(name: str, most: int) -> str:
-    """Return a name as it fits the column."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def as_dictionary(found: PairScores | AnalogyScores, sections: bool) -> dict[str, Any]:
-    """Return scores as JSON shows them."""
-    from attnkit.tasks.word2vec.evaluate import PairScores
-
-    if isinstance(found, PairScores):
-        return {"kind": "pairs", **asdict(found)}
-    parts = {"groups": found.groups, **({"sections": found.sections} if sections else {})}
-    listed = {key: [{**asdict(part), "accuracy": part.accuracy} for part in value] for key, value in parts.items()}
-    total = {key: value for key, value in asdict(found.total).items() if key != "name"}
-    return {"kind": "analogies", "accuracy": found.total.accuracy, **total, **listed}
+        names = [name if len(name) <= most else f"{name[: most - 1]}…" for name, *_ in rows]
+        columns = [(name, row[1], *row[3 - composes :]) for name, row in zip(names, rows, strict=True)]
+        console.result(console.table(columns, ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as codec
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -15,9 +15,6 @@ from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.text.config import PhrasesConfig
-
-if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.phrases import JoinedText
 
 _SHOWN, _COLUMNS = 10, 79
 
@@ -59,15 +56,8 @@ def command(
     from attnkit.text.lines import check_not_overwriting
     from attnkit.text.phrases import load
 
-    flags = {
-        "passes": passes,
-        "scoring": scoring,
-        "threshold": threshold,
-        "min_count": min_count,
-        "connectors": connector,
-        "joiner": joiner,
-        "max_pairs": max_pairs,
-    }
+    flags: dict[str, Any] = {"passes": passes, "scoring": scoring, "threshold": threshold, "min_count": min_count}
+    flags |= {"connectors": connector, "joiner": joiner, "max_pairs": max_pairs}
     changed = {name: value for name, value in flags.items() if value is not None}
     if given is not None and (changed or save):
         raise UsageError("--with brings its own settings: leave out the flags that find phrases, and --save")
@@ -85,33 +75,17 @@ def command(
         atomic.write_text(save, report.phrases.to_text())
     for warning in report.warnings:
         console.warn(warning)
+    phrases = report.phrases
     if json:
-        console.result(as_json(report))
-    else:
-        console.info(as_text(report))
-
-
-def as_json(report: JoinedText) -> str:
-    """Return the report for programs."""
-    return codec.dumps(
-        {
-            "words_read": report.n_read,
-            "words_written": report.n_written,
-            "phrases": [len(found) for found in report.phrases.passes],
-            "config": report.phrases.config.model_dump(mode="json"),
-            "lower": report.phrases.lower,
-        },
-        indent=1,
-        ensure_ascii=False,
-    )
-
-
-def as_text(report: JoinedText) -> str:
-    """Return the report for people."""
+        found: dict[str, Any] = {"words_read": report.n_read, "words_written": report.n_written}
+        found["phrases"] = [len(passed) for passed in phrases.passes]
+        found |= {"config": phrases.config.model_dump(mode="json"), "lower": phrases.lower}
+        console.result(codec.dumps(found, indent=1, ensure_ascii=False))
+        return
     lines = [f"{report.n_read:,} words became {report.n_written:,}"]
-    for number, found in enumerate(report.phrases.passes, 1):
-        best = sorted(found, key=lambda phrase: -phrase.count)[:_SHOWN]
-        names = ", ".join(report.phrases.config.joiner.join(phrase.parts) for phrase in best)
-        lines.append(f"pass {number}: {len(found):,} phrases" + ", most frequent" * bool(best))
+    for number, passed in enumerate(phrases.passes, 1):
+        best = sorted(passed, key=lambda phrase: -phrase.count)[:_SHOWN]
+        names = ", ".join(phrases.config.joiner.join(phrase.parts) for phrase in best)
+        lines.append(f"pass {number}: {len(passed):,} phrases" + ", most frequent" * bool(best))
         lines += textwrap.wrap(console.printable(names), _COLUMNS, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(lines)
+    console.info("\n".join(lines))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from attnkit.cli.options import FirstWords, NumAnswers, VectorsCheckpoint, VectorsPath
-from attnkit.cli.word2vec._query import answer_all, load, neighbours
+from attnkit.cli.word2vec._query import answer_all, load
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.vectors import Neighbours
 
 
 def command(
@@ -30,8 +33,8 @@ def command(
     """
     vectors = load(path, checkpoint)
 
-    def answer(question: str) -> dict[str, Any]:
+    def answer(question: str) -> Neighbours:
         terms = [question] if question in vectors or not question.split() else question.split()
-        return neighbours(question, vectors.most_similar(terms, topn=n, restrict_vocab=top))
+        return vectors.most_similar(terms, topn=n, restrict_vocab=top)
 
     answer_all(words, "Type a word to see its neighbours; Ctrl-D ends.", answer, json)

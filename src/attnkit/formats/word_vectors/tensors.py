@@ -58,20 +58,21 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
         tree = parse_json(bytes(data[8 : 8 + size]))
         if not isinstance(tree, dict):
             raise ValueError("its header is not a list of tensors")
-        entries = [(key, entry) for key, entry in tree.items() if key != "__metadata__"]
-        return {key: _tensor(data, 8 + size, entry) for key, entry in entries if entry["dtype"] in _TYPES}
+        found, base = {}, 8 + size
+        for key, entry in tree.items():
+            if key == "__metadata__" or entry["dtype"] not in _TYPES:
+                continue
+            shape, (begin, end), dtype = entry["shape"], entry["data_offsets"], np.dtype(_TYPES[entry["dtype"]])
+            if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)) or len(shape) > 8:
+                raise ValueError("a tensor has a senseless shape")
+            n = math.prod(shape)
+            if end - begin != n * dtype.itemsize or not base + begin <= base + end <= len(data):
+                raise ValueError("a tensor does not lie inside the file")
+            found[key] = np.frombuffer(data, dtype, n, base + begin if n else 0).reshape(shape)
+        return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"this is not a safetensors file : {str(error)[:200]}"
         raise DataError(what, where=name, help="it is damaged or cut off: fetch or write the file again") from error
-
-
-def _tensor(data: Buffer, base: int, entry: dict[str, Any]) -> NDArray[Any]:
-    shape, (begin, end), dtype = entry["shape"], entry["data_offsets"], np.dtype(_TYPES[entry["dtype"]])
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)) or len(shape) > 8:
-        raise ValueError("a tensor has a senseless shape")
-    if end - begin != math.prod(shape) * dtype.itemsize or not base + begin <= base + end <= len(data):
-        raise ValueError("a tensor does not lie inside the file")
-    return np.frombuffer(data, dtype, math.prod(shape), base + begin if math.prod(shape) else 0).reshape(shape)
 
 
 def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | None]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,7 @@ from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.translation_lexicon import lexicon_lines, most_frequent, select
 
-_LONGEST = 1000  # characters of a word
-
-
-class AlignmentEncoder(Protocol):
-    """What turns lines into numbers."""
-
-    def encode(self, lines: list[str]) -> list[list[int]]:
-        """Return the numbers of each line's words."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Every number is below this."""
-        ...
+_MAX_WORD = 1000  # characters of a word
 
 
 class WordEncoder:
@@ -55,7 +42,7 @@ class WordEncoder:
         return [[self._numbers.get(word) or self._number(word) for word in line.split()] for line in lines]
 
     def _number(self, word: str) -> int:
-        if len(self.names) >= self._most or len(word) > _LONGEST:
+        if len(self.names) >= self._most or len(word) > _MAX_WORD:
             return 0
         self._numbers[word] = len(self.names)
         self.names.append(word)
@@ -76,24 +63,6 @@ class TokenEncoder:
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Return the tokens of each line; a blank line has none."""
         return self.tokenizer.encode([line if line.strip() else "" for line in lines])
-
-
-def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tuple[AlignmentEncoder, AlignmentEncoder]:
-    """Return the units of both sides: a run's tokens, or those of vocabulary files (one serves both), or words.
-
-    Raises:
-        RunError: The run or a vocabulary is missing or damaged.
-    """
-    if run is not None:
-        from attnkit.checkpoints.run_folder import RunFolder
-        from attnkit.engine.vocabularies import read_vocabularies
-
-        src, tgt = read_vocabularies(RunFolder(run).checkpoint(None)[0])
-        return TokenEncoder(src), TokenEncoder(tgt)
-    if vocab is not None:
-        tokenizer = load(vocab)
-        return TokenEncoder(tokenizer), TokenEncoder(load(tgt_vocab) if tgt_vocab else tokenizer)
-    return WordEncoder(), WordEncoder()
 
 
 _WINDOW = 4096  # lines that are encoded together
@@ -124,7 +93,7 @@ class AlignRequest:
 
 
 @dataclass
-class Report:
+class AlignmentReport:
     """What was counted."""
 
     pairs: int = 0
@@ -152,12 +121,35 @@ class Aligner:
     """Reads two files once and learns from them; then the dictionary and the links can be had."""
 
     def __init__(self, request: AlignRequest, progress: Callable[[str], None] = lambda text: None) -> None:
-        """Read the text. Raises ``DataError`` where line counts differ or there is nothing to align."""
-        _check(request)
+        """Read the text.
+
+        Raises:
+            DataError: Line counts differ, or there is nothing to align.
+            RunError: The run or a vocabulary is missing or damaged.
+            UsageError: Settings that cannot be.
+        """
+        if request.run and (request.vocab or request.tgt_vocab):
+            raise UsageError("--run has its own vocabularies: leave out --vocab")
+        if request.tgt_vocab and not request.vocab:
+            raise UsageError("--tgt-vocab needs --vocab beside it")
+        if not 0 <= request.min_prob <= 1:
+            raise UsageError(f"--min-prob must lie between 0 and 1, and {request.min_prob:g} does not")
+        if request.null_prob is not None and not 0 < request.null_prob < 1:
+            raise UsageError(f"--null-prob must lie between 0 and 1, and {request.null_prob:g} does not")
         self.request = request
-        self.report = Report()
+        self.report = AlignmentReport()
         self._progress = progress
-        self.units = units_of(request.run, request.vocab, request.tgt_vocab)
+        # The units of both sides: a run's tokens, or those of vocabulary files (one serves both), or words.
+        self.units: tuple[WordEncoder, WordEncoder] | tuple[TokenEncoder, TokenEncoder] = WordEncoder(), WordEncoder()
+        if request.run is not None:
+            from attnkit.checkpoints.run_folder import RunFolder
+            from attnkit.engine.vocabularies import read_vocabularies
+
+            src, tgt = read_vocabularies(RunFolder(request.run).checkpoint(None)[0])
+            self.units = TokenEncoder(src), TokenEncoder(tgt)
+        elif request.vocab is not None:
+            src = load(request.vocab)
+            self.units = TokenEncoder(src), TokenEncoder(load(request.tgt_vocab) if request.tgt_vocab else src)
         self.corpus = self._read()
         self._loops = fastest()
         self.forward: NDArray[np.int32] = np.empty(0, np.int32)
@@ -193,42 +185,34 @@ class Aligner:
             yield found
 
     def _read(self) -> AlignmentCorpus:
+        report = self.report
         src, tgt = array("i"), array("i")
         src_starts, tgt_starts = array("q", [0]), array("q", [0])
         pairs = read_parallel(self.request.src, self.request.tgt)
         while window := list(islice(pairs, _WINDOW)):
-            for left, right in zip(
-                self.units[0].encode([pair[0] for pair in window]),
-                self.units[1].encode([pair[1] for pair in window]),
-                strict=True,
-            ):
-                if self._counts(left, right):
+            encoded = [self.units[side].encode([pair[side] for pair in window]) for side in (0, 1)]
+            for left, right in zip(*encoded, strict=True):
+                report.pairs += 1
+                if not left or not right:
+                    report.blank += 1
+                elif max(len(left), len(right)) > self.request.max_length:
+                    report.long += 1
+                else:
+                    report.src_words += len(left)
+                    report.tgt_words += len(right)
                     src.extend(left)
                     tgt.extend(right)
                 src_starts.append(len(src))
                 tgt_starts.append(len(tgt))
-            self._progress(f"read {self.report.pairs:,} pairs of lines")
+            self._progress(f"read {report.pairs:,} pairs of lines")
         if not src:
-            what = "no pair of lines to align: " + (
-                f"all {self.report.pairs:,} are blank on a side or too long" if self.report.pairs else "no lines"
-            )
-            raise DataError(what, where=str(self.request.src))
-        words = (_array(src, np.int32), _array(src_starts, np.int64), _array(tgt, np.int32))
-        return AlignmentCorpus(*words, _array(tgt_starts, np.int64), self.units[0].size, self.units[1].size)
-
-    def _counts(self, left: list[int], right: list[int]) -> bool:
-        """Count a pair of lines and return whether it is aligned."""
-        report, longest = self.report, max(len(left), len(right))
-        report.pairs += 1
-        if not left or not right:
-            report.blank += 1
-        elif longest > self.request.max_length:
-            report.long += 1
-        else:
-            report.src_words += len(left)
-            report.tgt_words += len(right)
-            return True
-        return False
+            why = f"all {report.pairs:,} are blank on a side or too long" if report.pairs else "no lines"
+            raise DataError(f"no pair of lines to align: {why}", where=str(self.request.src))
+        sides = [
+            (np.frombuffer(words, np.int32), np.frombuffer(starts, np.int64))
+            for words, starts in ((src, src_starts), (tgt, tgt_starts))
+        ]
+        return AlignmentCorpus(*sides[0], *sides[1], self.units[0].size, self.units[1].size)
 
     def _learn(self, name: str, corpus: AlignmentCorpus) -> TranslationTable:
         self._progress(f"{name}: collecting pairs of words")
@@ -279,32 +263,9 @@ def as_pharaoh(links: Iterable[tuple[int, int]]) -> str:
     return " ".join(f"{i}-{j}" for i, j in links)
 
 
-def as_dictionary(report: Report) -> dict[str, Any]:
-    """Return a report as plain data for ``--json``."""
-    return dict(vars(report))
-
-
 def _lines_of(places: NDArray[np.int32], starts: NDArray[np.int64]) -> Iterator[list[int]]:
     """Yield the part of each line; empty ones without any positions."""
     for begin in range(0, len(starts) - 1, _WINDOW):
         ends = starts[begin : begin + _WINDOW + 1].tolist()
         for first, last in pairwise(ends):
             yield places[first:last].tolist()
-
-
-def _array(values: array[int], dtype: Any) -> NDArray[Any]:
-    return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
-
-
-def _check(request: AlignRequest) -> None:
-    """Refuse what cannot be meant."""
-    for refused, what in (
-        (request.run and (request.vocab or request.tgt_vocab), "--run has its own vocabularies: leave out --vocab"),
-        (request.tgt_vocab and not request.vocab, "--tgt-vocab needs --vocab beside it"),
-    ):
-        if refused:
-            raise UsageError(what)
-    if not 0 <= request.min_prob <= 1:
-        raise UsageError(f"--min-prob must lie between 0 and 1, and {request.min_prob:g} does not")
-    if request.null_prob is not None and not 0 < request.null_prob < 1:
-        raise UsageError(f"--null-prob must lie between 0 and 1, and {request.null_prob:g} does not")

@@ -28,10 +28,20 @@ def symmetrize(forward: Links, reverse: Links, method: Method) -> Links:
         return forward & reverse
     links = grow_diag(forward, reverse)
     if method != "grow-diag":
-        both = method == "grow-diag-final-and"
+        # Other links of one direction whose source or target word has none yet; with final-and, neither has.
+        need: Callable[[tuple[bool, bool]], bool] = all if method == "grow-diag-final-and" else any
         for rest in (forward, reverse):
-            _finish(links, rest, both=both)
+            src, tgt = {i for i, _ in links}, {j for _, j in links}
+            for i, j in sorted(rest, key=_by_target):
+                if need((i not in src, j not in tgt)):
+                    links.add((i, j))
+                    src.add(i)
+                    tgt.add(j)
     return links
+
+
+def _by_target(link: tuple[int, int]) -> tuple[int, int]:
+    return link[1], link[0]
 
 
 def grow_diag(forward: Links, reverse: Links) -> Links:
@@ -42,7 +52,7 @@ def grow_diag(forward: Links, reverse: Links) -> Links:
     """
     union, links = forward | reverse, forward & reverse
     src, tgt = {i for i, _ in links}, {j for _, j in links}
-    order = sorted(union, key=lambda link: (link[1], link[0]))
+    order = sorted(union, key=_by_target)
     n_before = -1
     while n_before < len(links) < len(union):
         n_before = len(links)
@@ -56,14 +66,3 @@ def grow_diag(forward: Links, reverse: Links) -> Links:
                     src.add(near[0])
                     tgt.add(near[1])
     return links
-
-
-def _finish(links: Links, rest: Links, *, both: bool) -> None:
-    """Add the other links of one direction whose source or target word has none yet; with ``both``, neither has."""
-    need: Callable[[tuple[bool, bool]], bool] = all if both else any
-    src, tgt = {i for i, _ in links}, {j for _, j in links}
-    for i, j in sorted(rest, key=lambda link: (link[1], link[0])):
-        if need((i not in src, j not in tgt)):
-            links.add((i, j))
-            src.add(i)
-            tgt.add(j)
