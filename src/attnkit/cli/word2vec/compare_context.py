@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from attnkit.cli import console
 from attnkit.cli.options import EncoderLayer, Json
-
-if TYPE_CHECKING:
-    from attnkit.analysis.contextual import WordComparison
 
 
 def command(
@@ -50,20 +47,13 @@ def command(
     if json:
         console.result(dumps(found.as_dictionary(), ensure_ascii=False))
         return
-    console.result(said(found, sentences))
-
-
-def said(found: WordComparison, sentences: list[str]) -> str:
-    """Return what was compared, for people."""
-    rows = [
-        [f"{number}", f"“{form}”", text]
-        for number, (form, text) in enumerate(zip(found.found, sentences, strict=True), 1)
-    ]
+    texts = enumerate(zip(found.found, sentences, strict=True), 1)
+    rows = [[f"{number}", f"“{form}”", text] for number, (form, text) in texts]
     made = "" if found.pieces is None else f" ({' '.join(found.pieces)})"
     parts = [console.table(rows, ""), f"static: {found.word}{made} = {short(found.static)}"]
-    alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
     for cosine in found.cosines:
-        text = alike.format(*cosine.sentences, cosine.static)
+        first, second = cosine.sentences
+        text = f"sentences {first} and {second}: static cosine {cosine.static:.4f} (the same vector)"
         parts.append(text if cosine.contextual is None else f"{text}\n  contextual cosine {cosine.contextual:.4f}")
     if found.contextual is None:
         parts.append(
@@ -75,7 +65,7 @@ def said(found: WordComparison, sentences: list[str]) -> str:
         rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
         parts.append(console.table(rows, ""))
         parts.append("Static vectors do not know the sentence; the encoder has read it.")
-    return "\n".join(parts)
+    console.result("\n".join(parts))
 
 
 def short(vector: list[float], n: int = 3) -> str:

@@ -11,6 +11,12 @@ from attnkit.cli._train import RunOptions, run_training
 from attnkit.cli.options import DryRun, Json, Overwrite, RunOutput
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
+_KEYS = (
+    *("method", "context", "loss", "dim", "window", "dynamic_window", "negative", "exact", "sample", "ns_exponent"),
+    *("epochs", "alpha", "min_alpha", "init_from", "threads", "deterministic", "seed", "device", "save_every"),
+)
+"""Configuration keys whose flags have their names."""
+
 
 def command(
     files: Annotated[
@@ -70,35 +76,10 @@ def command(
       attnkit word2vec train text.txt -o vectors --subwords --deterministic
       attnkit word2vec train text.txt -o vectors --method glove
     """
-    grams = {"subwords.min_n": min_n, "subwords.max_n": max_n, "subwords.buckets": buckets}
-    flags: dict[str, Any] = {
-        "task": "word2vec",
-        "data.files": files or None,
-        "data.lower": lower,
-        "data.min_count": min_count,
-        "data.max_vocab": max_vocab,
-        "data.tokenizer": tokenizer,
-        "data.phrases.passes": phrases,
-        "method": method,
-        "context": context,
-        "loss": loss,
-        "dim": dim,
-        "window": window,
-        "dynamic_window": dynamic_window,
-        "negative": negative,
-        "exact": exact,
-        "sample": sample,
-        "ns_exponent": ns_exponent,
-        "subwords": {} if subwords else None,
-        **grams,
-        "epochs": epochs,
-        "alpha": alpha,
-        "min_alpha": min_alpha,
-        "init_from": init_from,
-        "threads": threads,
-        "deterministic": deterministic,
-        "seed": seed,
-        "device": device,
-        "save_every": save_every,
-    }
+    given = locals()
+    flags: dict[str, Any] = {"task": "word2vec", "data.files": files or None, "data.phrases.passes": phrases}
+    flags |= {f"data.{name}": given[name] for name in ("lower", "min_count", "max_vocab", "tokenizer")}
+    flags |= {"subwords": {} if subwords else None}
+    flags |= {f"subwords.{name}": given[name] for name in ("min_n", "max_n", "buckets")}
+    flags |= {name: given[name] for name in _KEYS}
     run_training(flags, RunOptions(output, config, "auto", sets, None, overwrite, dry_run, json))

@@ -66,8 +66,8 @@ def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: i
 
 
 ProjectionMethod = Literal["pca", "tsne"]
-MAX_WORDS: dict[ProjectionMethod, int] = {"pca": 20_000, "tsne": 20_000}
-"""Words that a method takes: a page of more is slow to open."""
+MAX_WORDS = 20_000
+"""Words of a projection: a page of more is slow to open."""
 DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}
 """Words that a method takes where nobody says how many."""
 
@@ -96,10 +96,10 @@ def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection
         UsageError: more words than the method takes, or a perplexity too large for them.
         DataError: too few words, or vectors that are not finite.
     """
-    most, n_words = MAX_WORDS[asked.method], asked.n_words or DEFAULT_WORDS[asked.method]
-    if n_words > most:
-        help = "--method pca takes more" if n_words <= MAX_WORDS["pca"] else "the most frequent words show the picture"
-        raise UsageError(f"{asked.method} shows at most {most:,} words, not {n_words:,}", where="--words", help=help)
+    n_words = asked.n_words or DEFAULT_WORDS[asked.method]
+    if n_words > MAX_WORDS:
+        what = f"{asked.method} shows at most {MAX_WORDS:,} words, not {n_words:,}"
+        raise UsageError(what, where="--words", help="the most frequent words show the picture")
     vectors = Vectors.load(asked.path, mmap=True)
     words = list(vectors.index_to_key[:n_words])
     if len(words) < 3 or vectors.vector_size < 2:
