@@ -24,13 +24,10 @@ NodeStatus = Literal["open", "pruned", "ended", "cut"]
 class Node:
     """A word that follows on another. The way from the root to a node is a partial translation."""
 
-    step: int
-    """Its place in the translation, from 0."""
-    parent: int | None
-    """The node before it, None at the beginning."""
+    step: int  #: its place in the translation, from 0
+    parent: int | None  #: the node before it, None at the beginning
     word: int
-    log_prob: float
-    """Natural logarithm of the probability of all words up to this one."""
+    log_prob: float  #: natural logarithm of the probability of all words up to this one
     status: NodeStatus
     score: float | None = None
     """Of a finished translation, as its ``Hypothesis`` has it; None where nothing ended or it was not asked for."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, model_validator
 
-MAX_TOKENS = 1 << 20
-"""Maximum tokens of a translation, far beyond any sentence."""
+MAX_TOKENS = 1 << 20  #: maximum tokens of a translation, far beyond any sentence
 
 
 class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

@@ -23,14 +23,11 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 class Sources:
     """Input of a search, one sentence per row."""
 
-    ids: Tensor
-    """(B, S), padded at the end."""
-    mask: Tensor | None = None
-    """(B, S), True at real tokens; None if nothing is padded."""
+    ids: Tensor  #: (B, S), padded at the end
+    mask: Tensor | None = None  #: (B, S), True at real tokens; None if nothing is padded
     prefix: Tensor | None = None
     """Ids (B, P) that the translations start with, padded at the end. They count in score and length."""
-    keys: Sequence[int] | None = None
-    """Key of each sentence's random numbers, e.g. its line number; None: its index."""
+    keys: Sequence[int] | None = None  #: key of each sentence's random numbers, e.g. its line number; None: its index.
     allowed: Sequence[NDArray[np.int32]] | None = None
     """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
     context_ids: Tensor | None = None
@@ -41,18 +38,13 @@ class Sources:
 class SourceBatch:
     """Sentences of a search as it needs them, one per row."""
 
-    lengths: list[int]
-    """Source tokens of each sentence."""
-    limits: list[int]
-    """Most steps of each sentence, which its own source and prefix alone decide."""
-    prefix: Tensor | None
-    """Forced first words (B, P), padded at the end, or None."""
+    lengths: list[int]  #: source tokens of each sentence
+    limits: list[int]  #: most steps of each sentence, which its own source and prefix alone decide
+    prefix: Tensor | None  #: forced first words (B, P), padded at the end, or None
     shortest_prefix: int
-    keys: list[int]
-    """Key of each sentence's random numbers, besides the seed."""
+    keys: list[int]  #: key of each sentence's random numbers, besides the seed
     device: torch.device
-    context_ids: Tensor | None = None
-    """Words (B, T) that precede the first step, or None."""
+    context_ids: Tensor | None = None  #: words (B, T) that precede the first step, or None
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:

@@ -29,28 +29,21 @@ ROUND = 8
 class Hypothesis:
     """One translation of one sentence."""
 
-    ids: list[int]
-    """Target words with neither BOS_ID nor EOS_ID; a forced prefix is part of them."""
-    score: float
-    """Log-probability / length**alpha plus the coverage term; length counts EOS_ID."""
-    log_prob: float
-    """Natural logarithm of its probability, EOS_ID and a forced prefix included."""
+    ids: list[int]  #: target words with neither BOS_ID nor EOS_ID; a forced prefix is part of them
+    score: float  #: log-probability / length**alpha plus the coverage term; length counts EOS_ID
+    log_prob: float  #: natural logarithm of its probability, EOS_ID and a forced prefix included
     attention: NDArray[np.float32] | None
     """Weights (len(ids), S) over the sentence's own source tokens, where recorded."""
-    finished: bool
-    """False where the greatest length cut it off."""
+    finished: bool  #: false where the greatest length cut it off
 
 
 class _Endings(NamedTuple):
     """Translations that ended, as arrays (N,) on the host."""
 
     sentences: NDArray[np.int64]
-    steps: NDArray[np.int64]
-    """The step of the last token: one less than the length with EOS_ID."""
-    beams: NDArray[np.int64]
-    """The old beam that the last token follows on."""
-    words: NDArray[np.int64]
-    """The last token."""
+    steps: NDArray[np.int64]  #: the step of the last token: one less than the length with EOS_ID
+    beams: NDArray[np.int64]  #: the old beam that the last token follows on
+    words: NDArray[np.int64]  #: the last token
     log_probs: NDArray[np.float64]
     finished: NDArray[np.bool_]
 

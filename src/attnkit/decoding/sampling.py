@@ -18,8 +18,7 @@ from attnkit.decoding.constraints import SourceBatch
 from attnkit.decoding.greedy import Pick
 from attnkit.decoding.selection import topk
 
-_FIRST_GUESS = 128
-"""Words that are sorted at first for top_p; more are where they do not hold enough probability."""
+_FIRST_GUESS = 128  #: words that are sorted at first for top_p; more are where they do not hold enough probability
 
 
 def build_sampler(config: SearchConfig, batch: SourceBatch) -> Pick:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-GROUP = 64
-"""Words per group: near the square root of V for V = 8,000, and whole vector registers."""
+GROUP = 64  #: words per group: near the square root of V for V = 8,000, and whole vector registers
 
 
 def topk(values: Tensor, n: int) -> tuple[Tensor, Tensor]:

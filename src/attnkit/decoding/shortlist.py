@@ -20,8 +20,7 @@ from attnkit.decoding.constraints import SourceBatch, Sources
 from attnkit.decoding.hypotheses import Hypothesis
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
-ROUND = 512
-"""Multiple to which the number of words of a batch is rounded up."""
+ROUND = 512  #: multiple to which the number of words of a batch is rounded up
 
 
 class BatchShortlist:

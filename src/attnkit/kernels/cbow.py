@@ -27,10 +27,8 @@ from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, sum_row
 
 # Letters: V words, P floats of a padded row, m rows of a context. Addresses are bytes: a row takes 64 bytes per 16
 # floats.
-AHEAD = 2
-"""Words of lead with which negatives are drawn and their rows prefetched."""
-AHEAD_AROUND = 4
-"""Words of lead with which rows of the context are prefetched, beyond the window."""
+AHEAD = 2  #: words of lead with which negatives are drawn and their rows prefetched
+AHEAD_AROUND = 4  #: words of lead with which rows of the context are prefetched, beyond the window
 
 
 def bags(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:

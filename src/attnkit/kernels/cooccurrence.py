@@ -20,10 +20,8 @@ from attnkit.kernels.jit import compiled
 from attnkit.kernels.sampling import MULTIPLIERS, STEP, array_bits, random_bits
 
 # Integers, since sums of floats depend on their order.
-UNIT = 1 << 32
-"""Fixed-point value of a count of 1."""
-MAX_WORDS = 1 << 31
-"""A pair of word numbers is one number of 64 bits."""
+UNIT = 1 << 32  #: fixed-point value of a count of 1
+MAX_WORDS = 1 << 31  #: A pair of word numbers is one number of 64 bits
 _STRETCH = 1 << 20  # pairs that numpy sorts at a time
 _SLOT_BYTES = 40  # of the table, and of what it is sorted in
 _MIN_SLOTS = 1 << 15  # slots: more than the widest window needs
@@ -36,10 +34,8 @@ Hashes = NDArray[np.uint64]
 class Run(NamedTuple):
     """Pairs of words, each once."""
 
-    hashes: Hashes
-    """(P,) ascending; ``unscramble`` gives the keys, low word * V + high word."""
-    units: NDArray[np.uint64]
-    """(P,) 2^32 times the sum of 1 / d."""
+    hashes: Hashes  #: (P,) ascending; ``unscramble`` gives the keys, low word * V + high word
+    units: NDArray[np.uint64]  #: (P,) 2^32 times the sum of 1 / d
 
 
 def scramble(keys: Hashes) -> Hashes:

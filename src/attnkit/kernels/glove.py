@@ -26,15 +26,11 @@ _TOGETHER = 1 << 14  # pairs that numpy puts into an order
 class Parameters(NamedTuple):
     """Trained parameters and AdaGrad sums; all but the vectors may start at 0."""
 
-    words: Floats
-    """(V, P) w."""
-    contexts: Floats
-    """(V, P) c."""
-    word_squares: Floats
-    """(V, P) sums of squared steps of w, before they were divided; likewise of all others."""
+    words: Floats  #: (V, P) w
+    contexts: Floats  #: (V, P) c
+    word_squares: Floats  #: (V, P) sums of squared steps of w, before they were divided; likewise of all others
     context_squares: Floats
-    word_bias: Floats
-    """(V, any) b, in the first column; likewise of all others."""
+    word_bias: Floats  #: (V, any) b, in the first column; likewise of all others
     context_bias: Floats
     word_bias_squares: Floats
     context_bias_squares: Floats
@@ -43,18 +39,15 @@ class Parameters(NamedTuple):
 class Cooccurrences(NamedTuple):
     """Co-occurring pairs of words, each once; arrays may be memory-mapped."""
 
-    low: NDArray[np.uint32]
-    """(N,) the smaller number of the two."""
+    low: NDArray[np.uint32]  #: (N,) the smaller number of the two
     high: NDArray[np.uint32]
-    counts: Floats
-    """(N,) X, above 0."""
+    counts: Floats  #: (N,) X, above 0
 
 
 class GloveSettings(NamedTuple):
     """Hyperparameters of a step."""
 
-    alpha: float
-    """Learning rate."""
+    alpha: float  #: learning rate
     x_max: float
     exponent: float
 

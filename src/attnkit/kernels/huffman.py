@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 class Paths:
     """Path to each word: inner nodes from the root down, and the turn at each."""
 
-    starts: NDArray[np.int64]
-    """(V + 1,): the way to word v is [starts[v], starts[v + 1]) of the other two."""
+    starts: NDArray[np.int64]  #: (V + 1,): the way to word v is [starts[v], starts[v + 1]) of the other two
     nodes: NDArray[np.int32]
     """Rows of the output weights (V - 1, D), numbered as they were joined: the root is the last."""
-    codes: NDArray[np.int8]
-    """0 to the left, 1 to the right."""
+    codes: NDArray[np.int8]  #: 0 to the left, 1 to the right
 
 
 def huffman(counts: NDArray[np.int64]) -> Paths:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled
 
-CELLS = 1 << 18
-"""Cells that are worked on together: some 150 bytes each in numpy. One pair of lines may have more."""
+CELLS = 1 << 18  #: cells that are worked on together: some 150 bytes each in numpy. One pair of lines may have more.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,14 +31,11 @@ Ints = NDArray[np.int64]
 class AlignmentCorpus:
     """Pairs of lines. A pair of which a side is empty has no cells."""
 
-    src: NDArray[np.int32]
-    """The words of all source lines, one line after the other: numbers from 0 on."""
-    src_starts: Ints
-    """(N + 1,): where each line begins, and the end of the last."""
+    src: NDArray[np.int32]  #: the words of all source lines, one line after the other: numbers from 0 on
+    src_starts: Ints  #: (N + 1,): where each line begins, and the end of the last
     tgt: NDArray[np.int32]
     tgt_starts: Ints
-    n_src: int
-    """Every source word is below this."""
+    n_src: int  #: every source word is below this
     n_tgt: int
 
     def swap_sides(self) -> AlignmentCorpus:
@@ -71,14 +67,10 @@ def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
 class Cells(NamedTuple):
     """The cells of a run of pairs: pair by pair, target word by target word, first NULL, then the source words."""
 
-    source: Ints
-    """The place in the source line, 0 for NULL, else from 1 on."""
-    target: Ints
-    """The place among the target words of the whole corpus."""
-    lengths: Ints
-    """S of the cell's pair of lines."""
-    keys: Ints
-    """row * n_tgt + target word, where row is 0 for NULL, else the source word + 1."""
+    source: Ints  #: the place in the source line, 0 for NULL, else from 1 on
+    target: Ints  #: the place among the target words of the whole corpus
+    lengths: Ints  #: S of the cell's pair of lines
+    keys: Ints  #: row * n_tgt + target word, where row is 0 for NULL, else the source word + 1
 
 
 def cells_of(corpus: AlignmentCorpus, begin: int, end: int) -> Cells:
@@ -138,16 +130,12 @@ class TranslationTable:
     """t(y|x) of the words that meet: row 0 is NULL's, row x + 1 that of source word x."""
 
     n_tgt: int
-    starts: Ints
-    """(rows + 1,): where each row begins among the keys."""
-    keys: Ints
-    """(P,): row * n_tgt + y, ascending."""
-    probs: Floats
-    """(P,): each row adds up to 1; a row whose word never occurs beside another has no keys."""
+    starts: Ints  #: (rows + 1,): where each row begins among the keys
+    keys: Ints  #: (P,): row * n_tgt + y, ascending
+    probs: Floats  #: (P,): each row adds up to 1; a row whose word never occurs beside another has no keys
     null_prob: float | None
     """Probability that a target word comes from NULL; None makes it 1 / (S + 1), as in the paper."""
-    n_lost: int
-    """Times that pairs of words were pruned for lack of memory."""
+    n_lost: int  #: times that pairs of words were pruned for lack of memory
 
 
 def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:

@@ -15,8 +15,7 @@ from attnkit.kernels.jit import inline
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, prefetch, sum_rows
 
 # Addresses are bytes: a row takes 64 bytes per 16 floats.
-STARTS, ROWS = 6, 7
-"""Tables that hold the lists of rows."""
+STARTS, ROWS = 6, 7  #: tables that hold the lists of rows
 ONE, MINUS_ONE = np.float32(1.0), np.float32(-1.0)
 
 

@@ -22,10 +22,8 @@ from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, random_bits
 from attnkit.kernels.vector import clear, dots, item, prefetch, update
 
-NOISE = np.uint64(0x6E6F697365)
-"""Key of the stream that draws negatives, apart from that of window sizes."""
-MAX_OUTPUT = np.float32(6.0)
-"""Scores at least this far from 0 have no gradient, as in gensim."""
+NOISE = np.uint64(0x6E6F697365)  #: key of the stream that draws negatives, apart from that of window sizes
+MAX_OUTPUT = np.float32(6.0)  #: scores at least this far from 0 have no gradient, as in gensim
 _TINY = 1e-50
 
 

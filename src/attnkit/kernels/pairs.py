@@ -17,20 +17,17 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compiled
 from attnkit.kernels.words import Numbers
 
-RARE = -1
-"""Kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors."""
+RARE = -1  #: Kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors
 _MAX_GAP = 1 << 24  # of a gap, before the next connector
 _LONGEST_GAP = 32
-Pair = tuple[int, int, int]
-"""Number of the first word, gap, number of the second."""
+Pair = tuple[int, int, int]  #: number of the first word, gap, number of the second
 
 
 @dataclass(frozen=True)
 class WordClasses:
     """Classes of words: in pairs, connectors between them, or neither."""
 
-    of: NDArray[np.int32]
-    """(n,) the kind of each word."""
+    of: NDArray[np.int32]  #: (n,) the kind of each word
     n_connectors: int = 0
 
     def encode_gap(self, connectors: Iterable[int]) -> int:

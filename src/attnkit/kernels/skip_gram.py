@@ -23,10 +23,8 @@ from attnkit.kernels.sampling import drawn, random_bits, windows
 from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
 
 # Letters: V words, P floats of a padded row, m words of a window. Addresses are bytes.
-BLOCK = 16
-"""Centres that share noise words, at most."""
-SHARED = 32
-"""Noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality."""
+BLOCK = 16  #: centres that share noise words, at most
+SHARED = 32  #: noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality
 _NO_LIMIT = np.float32(np.inf)
 
 

@@ -16,8 +16,7 @@ except ImportError:  # nothing here is called then
     pass
 
 # Letters: width is P / 16, the vectors of a row; b is llvmlite's IR builder.
-UNROLLED = 20
-"""Vectors of a row that stay in registers; longer rows are worked on in memory."""
+UNROLLED = 20  #: vectors of a row that stay in registers; longer rows are worked on in memory
 # No "nnan" or "ninf": NaN must survive.
 REORDER = ("contract", "reassoc", "nsz")
 

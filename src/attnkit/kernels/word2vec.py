@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled, read_only
 
-LANES = 16
-"""Floats per vector register; rows are padded to a multiple."""
+LANES = 16  #: floats per vector register; rows are padded to a multiple
 
 Floats = NDArray[np.float32]
 
@@ -29,13 +28,11 @@ class LoopSpec:
 
     # What is predicted, and from what.
     method: Literal["skip-gram", "cbow"] = "skip-gram"
-    context: Literal["mean", "sum"] = "mean"
-    """Combination of the context's vectors in CBOW."""
+    context: Literal["mean", "sum"] = "mean"  #: combination of the context's vectors in CBOW
     output: Literal["negative", "hierarchical"] = "negative"
     dim: int = 100
     window: int = 5
-    dynamic_window: bool = True
-    """Draw each window's width from 1 to ``window``."""
+    dynamic_window: bool = True  #: draw each window's width from 1 to ``window``
     # Negative sampling.
     negative: int = 5
     exact: bool = False
@@ -64,10 +61,8 @@ class LoopSpec:
 class Weights:
     """The two matrices, float32, each row at a multiple of 64 bytes (``rows`` makes such); beyond D they hold 0."""
 
-    inputs: Floats
-    """(V, P), or (V + buckets, P) with subwords: the vectors that are wanted."""
-    outputs: Floats
-    """(V, P), or (V - 1, P) with a Huffman tree."""
+    inputs: Floats  #: (V, P), or (V + buckets, P) with subwords: the vectors that are wanted
+    outputs: Floats  #: (V, P), or (V - 1, P) with a Huffman tree
 
 
 def rows(n: int, width: int) -> Floats:
@@ -82,10 +77,8 @@ def rows(n: int, width: int) -> Floats:
 class Text:
     """The encoded corpus; both arrays may be mapped."""
 
-    ids: NDArray[np.uint16] | NDArray[np.uint32]
-    """(N,)"""
-    starts: NDArray[np.int64]
-    """(L + 1,): where each line begins, and the end."""
+    ids: NDArray[np.uint16] | NDArray[np.uint32]  #: (N,)
+    starts: NDArray[np.int64]  #: (L + 1,): where each line begins, and the end
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return both, read-only."""
@@ -97,8 +90,7 @@ class LookupTables:
     """Tables indexed by word; those that a spec does not need are empty."""
 
     # Subsampling.
-    keep: NDArray[np.uint32]
-    """(V,) from ``sampling.keep_thresholds``."""
+    keep: NDArray[np.uint32]  #: (V,) from ``sampling.keep_thresholds``
     # Negative sampling.
     prob: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """(V,) and ``alias`` (V,) from ``sampling.alias_table``."""
@@ -123,12 +115,10 @@ class LookupTables:
 class PieceStats:
     """Loss and counts of a trained piece."""
 
-    loss: float
-    """The sum of -log σ over its terms, under the weights as each was met."""
+    loss: float  #: the sum of -log σ over its terms, under the weights as each was met
     terms: int
     """How many there were; with shared negatives each positive counts ``1 + negative``, as they are weighted."""
-    words: int
-    """Words that stayed."""
+    words: int  #: words that stayed
 
 
 class CompiledBackend:

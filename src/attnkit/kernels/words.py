@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled
 
-LINE_END = -1
-"""Stands among the numbers where a line ends."""
-TOO_LONG = -2
-"""Number of words longer than ``MAX_WORD_BYTES``."""
+LINE_END = -1  #: stands among the numbers where a line ends
+TOO_LONG = -2  #: number of words longer than ``MAX_WORD_BYTES``
 MAX_WORD_BYTES = 1000
 
 Numbers = NDArray[np.int32]

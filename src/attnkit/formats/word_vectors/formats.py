@@ -22,11 +22,9 @@ ENDINGS: dict[str, Format] = {
     ".tsv": "projector",
 }
 """Ending of a name -> the format that is written under it; a name without one is a folder for the projector."""
-_ARRAYS = (".safetensors", ".npy")
-"""Endings of what cannot be mistaken for anything else."""
+_ARRAYS = (".safetensors", ".npy")  #: endings of what cannot be mistaken for anything else
 _AGAIN = "fetch or write the file again"
-LOOKED_AT = 1 << 12
-"""Bytes at the beginning of a file that tell what it is."""
+LOOKED_AT = 1 << 12  #: bytes at the beginning of a file that tell what it is
 _SIZES = re.compile(rb"[-+]?[0-9]+[ \t]+[-+]?[0-9]+[ \t\r]*")
 _NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
 

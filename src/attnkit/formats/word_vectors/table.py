@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError
 
 Floats = NDArray[np.float32]
-MAX_WIDTH = 1 << 16
-"""Numbers of a row."""
-MAX_WORD_BYTES = 1 << 12
-"""Bytes of a word."""
+MAX_WIDTH = 1 << 16  #: numbers of a row
+MAX_WORD_BYTES = 1 << 12  #: bytes of a word
 _BLOCK = 1 << 20  # numbers at a time
 
 
@@ -54,8 +52,7 @@ class VectorTable:
     rows: Rows
     counts: NDArray[np.int64] | None = None
     """(V,) how often each word occurs in the text that the vectors come from, where the file tells."""
-    name: str = "vectors"
-    """Source of the vectors, for messages."""
+    name: str = "vectors"  #: source of the vectors, for messages
 
 
 def rows_at(rows: Rows, key: Any) -> Floats:

@@ -15,8 +15,7 @@ from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import MAX_WIDTH, VectorTable, check_no_blanks, finite_blocks
 from attnkit.io.safe_read import parse_json
 
-_HEAD = 192
-"""Bytes before the numbers, enough for any number of rows; a multiple of 64, as mapped arrays like it."""
+_HEAD = 192  #: bytes before the numbers, enough for any number of rows; a multiple of 64, as mapped arrays like it
 
 
 def write_matrix(stream: BinaryIO, blocks: Iterable[NDArray[Any]]) -> None:

@@ -34,8 +34,7 @@ _MAX_LINE = 64 * MAX_WIDTH  # bytes, without a word
 _GROUP = 1 << 18  # numbers that are read at a time
 FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
 
-Line = tuple[int, bytes]
-"""Number, counted from 1, and content without what ends it."""
+Line = tuple[int, bytes]  #: number, counted from 1, and content without what ends it
 
 
 def read_text(stream: BinaryIO, name: str) -> VectorTable:

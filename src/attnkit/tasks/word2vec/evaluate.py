@@ -132,12 +132,9 @@ class PairScores:
 
     spearman: float | None
     pearson: float | None
-    known: int
-    """Pairs that are scored: both words have a vector."""
-    composed: int
-    """Pairs with a word whose vector is composed of n-grams alone."""
-    unknown: int
-    """Pairs that are left out."""
+    known: int  #: pairs that are scored: both words have a vector
+    composed: int  #: pairs with a word whose vector is composed of n-grams alone
+    unknown: int  #: pairs that are left out
 
 
 @dataclass(frozen=True)
@@ -146,12 +143,9 @@ class SectionScores:
 
     name: str
     right: int
-    known: int
-    """Questions that are asked: all four words have a vector."""
-    composed: int
-    """Questions with a word whose vector is composed of n-grams alone; an answer has a row."""
-    unknown: int
-    """Questions that are left out."""
+    known: int  #: questions that are asked: all four words have a vector
+    composed: int  #: questions with a word whose vector is composed of n-grams alone; an answer has a row
+    unknown: int  #: questions that are left out
 
     @property
     def accuracy(self) -> float | None:
@@ -164,8 +158,7 @@ class AnalogyScores:
     """Analogies of a file."""
 
     total: SectionScores
-    groups: tuple[SectionScores, ...]
-    """Semantic and syntactic ones, where sections are named as in questions-words."""
+    groups: tuple[SectionScores, ...]  #: semantic and syntactic ones, where sections are named as in questions-words
     sections: tuple[SectionScores, ...]
 
 
@@ -173,12 +166,9 @@ class AnalogyScores:
 class Known:
     """Which words have a vector."""
 
-    top: int | None = None
-    """The first so many words alone."""
-    fold: bool = True
-    """Take no account of upper case, as gensim does."""
-    compose: bool = False
-    """Others too, by their n-grams, where the vectors have such."""
+    top: int | None = None  #: the first so many words alone
+    fold: bool = True  #: take no account of upper case, as gensim does
+    compose: bool = False  #: others too, by their n-grams, where the vectors have such
 
 
 def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Known()) -> PairScores:

@@ -108,8 +108,7 @@ def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
         yield [word.lower() for word in line] if lower else line
 
 
-IN_MEMORY = "(sentences)"
-"""The text of a configuration that was trained on sentences."""
+IN_MEMORY = "(sentences)"  #: the text of a configuration that was trained on sentences
 
 
 class Word2Vec:

@@ -67,13 +67,10 @@ def check_init_vectors(config: Word2VecConfig) -> None:
 class _InitSource:
     """What another run or a file has."""
 
-    places: Callable[[Sequence[str]], NDArray[np.int64]]
-    """Gives the row of each word, -1 for those that are not there."""
+    places: Callable[[Sequence[str]], NDArray[np.int64]]  #: gives the row of each word, -1 for those that are not there
     inputs: Rows
-    outputs: Floats | None = None
-    """Rows with the same meaning in this run."""
-    buckets: Floats | None = None
-    """Rows of n-grams that this run cuts alike."""
+    outputs: Floats | None = None  #: rows with the same meaning in this run
+    buckets: Floats | None = None  #: rows of n-grams that this run cuts alike
 
 
 def _from_run(config: Word2VecConfig, path: Path) -> _InitSource | None:

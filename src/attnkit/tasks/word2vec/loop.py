@@ -22,8 +22,7 @@ from attnkit.tasks.word2vec.config import LossSums, Word2VecConfig, Word2VecCoun
 from attnkit.tasks.word2vec.matrices import Matrices, copied
 from attnkit.tasks.word2vec.workload import Workload, n_copies
 
-SECONDS = 2.0
-"""After which no further piece of a slice is begun."""
+SECONDS = 2.0  #: after which no further piece of a slice is begun
 _BLOCK = 1 << 9  # rows that are joined at a time, few enough to stay in a cache
 Stop = Callable[[], bool]
 _T = TypeVar("_T")
@@ -129,23 +128,18 @@ def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part
             copy[block] = old
 
 
-_RECORDS = 200
-"""Lines of the log of a whole run, about."""
+_RECORDS = 200  #: lines of the log of a whole run, about
 
 
 @dataclass(frozen=True)
 class SliceRecord:
     """A slice of an epoch is done, and all threads have joined."""
 
-    counters: Word2VecCounters
-    """The state after the slice."""
-    loss: float
-    """Mean of -log σ over the terms of the slice, or the loss of the method."""
+    counters: Word2VecCounters  #: the state after the slice
+    loss: float  #: mean of -log σ over the terms of the slice, or the loss of the method
     learning_rate: float
-    n_words: float
-    """Words of the text that the slice covers, those without a vector included."""
-    seconds: float
-    """Wall time of the slice."""
+    n_words: float  #: words of the text that the slice covers, those without a vector included
+    seconds: float  #: wall time of the slice
     log: Sequence[dict[str, object]]
     """Records for ``metrics.jsonl``: the same in every run of one thread or of deterministic copies."""
 

@@ -18,8 +18,7 @@ class OneHotPair:
     """Two words as one-hot vectors and as trained ones."""
 
     words: tuple[str, str]
-    one_hot_dot: int
-    """Σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine."""
+    one_hot_dot: int  #: σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
     dot: float
     cosine: float
 
@@ -28,12 +27,9 @@ class OneHotPair:
 class OneHot:
     """What words are as one-hot vectors, and what a run has learnt of them."""
 
-    vocab_size: int
-    """Numbers of a one-hot vector."""
-    dim: int
-    """Numbers of a trained one."""
-    places: dict[str, int]
-    """Word -> where its 1 stands, counted from 1."""
+    vocab_size: int  #: numbers of a one-hot vector
+    dim: int  #: numbers of a trained one
+    places: dict[str, int]  #: word -> where its 1 stands, counted from 1
     pairs: list[OneHotPair]
 
 

@@ -22,10 +22,8 @@ from attnkit.text.phrases import Phrases
 class JoinedText:
     """What was done to a text."""
 
-    phrases: Phrases
-    """Those that were found, or given."""
-    n_read: int
-    """Words before any were joined."""
+    phrases: Phrases  #: those that were found, or given
+    n_read: int  #: words before any were joined
     n_written: int
     warnings: tuple[str, ...]
 

@@ -23,12 +23,9 @@ from attnkit.tasks.word2vec.vectors import Index, Longs, Vectors
 class Classes:
     """The class of each word."""
 
-    labels: Longs
-    """(V,) from 0 on; class 0 has the most frequent word, and so on as they first occur."""
-    centres: Floats
-    """(K, D), of length 1."""
-    nearness: Floats
-    """(V,) cosine of each word with the centre of its class."""
+    labels: Longs  #: (V,) from 0 on; class 0 has the most frequent word, and so on as they first occur
+    centres: Floats  #: (K, D), of length 1
+    nearness: Floats  #: (V,) cosine of each word with the centre of its class
     iterations: int
     converged: bool
 
@@ -66,8 +63,7 @@ def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: i
 
 
 ProjectionMethod = Literal["pca", "tsne"]
-MAX_WORDS = 20_000
-"""Words of a projection: a page of more is slow to open."""
+MAX_WORDS = 20_000  #: words of a projection: a page of more is slow to open
 DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}
 """Words that a method takes where nobody says how many."""
 
@@ -76,15 +72,11 @@ DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}
 class ProjectionRequest:
     """What to show, and how."""
 
-    path: Path
-    """A run or a file of vectors."""
+    path: Path  #: A run or a file of vectors
     method: ProjectionMethod = "pca"
-    n_words: int | None = None
-    """Most frequent words; None: the default of the method."""
-    perplexity: float = 30.0
-    """About how many neighbours t-SNE keeps near a word."""
-    steps: int = 750
-    """Perplexity of t-SNE."""
+    n_words: int | None = None  #: most frequent words; None: the default of the method
+    perplexity: float = 30.0  #: about how many neighbours t-SNE keeps near a word
+    steps: int = 750  #: perplexity of t-SNE
 
 
 def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:

@@ -27,8 +27,7 @@ from attnkit.text.lines import only_once
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
-WORDS_FOLDER = "words"
-"""Folder of the encoded text in RUN/data."""
+WORDS_FOLDER = "words"  #: folder of the encoded text in RUN/data
 
 
 class Word2VecSession(TrainingSession):

@@ -26,12 +26,9 @@ from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_si
 from attnkit.text.lines import only_once, read_head
 from attnkit.text.tokenizer import Tokenizer
 
-SAMPLE, _TOKENS = 1 << 24, 1 << 21
-"""Bytes of text that are looked at, and where a vocabulary has to cut them first."""
-_PROCESS = 120e6
-"""Bytes without anything that grows: Python, numpy, numba's loops."""
-_WORD = 110
-"""Bytes that a word takes in the list of words, beside its rows."""
+SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text that are looked at, and where a vocabulary has to cut them first
+_PROCESS = 120e6  #: bytes without anything that grows: Python, numpy, numba's loops
+_WORD = 110  #: bytes that a word takes in the list of words, beside its rows
 MICROSECONDS = {
     "shared": (0.05, 0.0034),
     "exact": (0.1, 0.0135),

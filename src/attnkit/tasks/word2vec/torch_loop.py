@@ -20,10 +20,8 @@ from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import FEW, lookup_tables
 from attnkit.training.losses import linear_cross_entropy
 
-BLOCK = 16
-"""Places of skip-gram that share negatives."""
-SHARED = 32
-"""Negatives that they share."""
+BLOCK = 16  #: places of skip-gram that share negatives
+SHARED = 32  #: negatives that they share
 _TOUCHES = 64.0
 """Of a row by one batch; where there are more, each counts for less: all of them start from the same weights."""
 
@@ -31,11 +29,9 @@ _TOUCHES = 64.0
 class Lookups(NamedTuple):
     """``kernels.word2vec.LookupTables`` on a device."""
 
-    prob: Tensor
-    """(V,) and ``alias`` (V,); empty where nothing is drawn."""
+    prob: Tensor  #: (V,) and ``alias`` (V,); empty where nothing is drawn
     alias: Tensor
-    path_starts: Tensor
-    """(V + 1,), ``nodes`` and ``codes``; empty without a Huffman tree."""
+    path_starts: Tensor  #: (V + 1,), ``nodes`` and ``codes``; empty without a Huffman tree
     nodes: Tensor
     codes: Tensor
 
@@ -44,12 +40,10 @@ class Lookups(NamedTuple):
 class Batch:
     """Places of a text, each with at least one word around it."""
 
-    centres: Tensor
-    """(B,) words."""
+    centres: Tensor  #: (B,) words
     context: Tensor
     """(B, 2 window) words around each, the farthest on the left first, and whatever where ``mask`` is False."""
-    mask: Tensor
-    """(B, 2 window)"""
+    mask: Tensor  #: (B, 2 window)
 
     def read(self, cbow: bool) -> tuple[Tensor, Tensor]:
         """Return the rows (B, C) of W that each place reads, and which of them are there."""
@@ -68,8 +62,7 @@ class Batch:
 class Prediction(NamedTuple):
     """The loss of a batch, and the rows of W' that it depends on."""
 
-    total: Tensor
-    """Differentiable sum of -log σ, or of -log P."""
+    total: Tensor  #: differentiable sum of -log σ, or of -log P
     terms: int
     parts: tuple[tuple[Tensor, Tensor, float], ...] = ()
     """Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one."""
@@ -172,8 +165,7 @@ class Steps:
         matrix.index_add_(0, rows, (gradients * -scale.unsqueeze(1)).contiguous())
 
 
-_MAX_PLACES = {"cpu": 256, "cuda": 4096}
-"""Places that are worked on together."""
+_MAX_PLACES = {"cpu": 256, "cuda": 4096}  #: places that are worked on together
 _MAX_FULL = 64
 """Words that are held against all others together: each moves every row, and more at once from the same weights
 overshoot until nothing is a number."""

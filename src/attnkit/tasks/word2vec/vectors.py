@@ -119,12 +119,10 @@ def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     return list(dict.fromkeys([*same, *found]))[:n]
 
 
-Key: TypeAlias = "str | int | Floats"
-"""A word, the number of one, or a vector itself."""
+Key: TypeAlias = "str | int | Floats"  #: A word, the number of one, or a vector itself
 Weighted: TypeAlias = "Key | tuple[Key, float]"
 Neighbours: TypeAlias = list[tuple[str, float]]
-_MANY = 1_000_000
-"""Words of which a dictionary takes longer than looking for a few of them."""
+_MANY = 1_000_000  #: words of which a dictionary takes longer than looking for a few of them
 _LOOKS = 8
 _SMALL = 1e-6  # as word2vec.c and gensim have it
 

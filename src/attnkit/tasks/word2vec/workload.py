@@ -26,16 +26,11 @@ from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, draw
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.torch_loop import TorchLoops
 
-MAX_PIECE = 1 << 16
-"""Words of a piece, where all threads share one set of matrices."""
-MIN_PIECE = 1 << 10
-"""Words of a piece of a short text, and of one whose words take long."""
-ROUND = 200_000
-"""Words between two joins of the copies of a deterministic run."""
-GLOVE_PIECE = 1 << 16
-"""Pairs of words of a piece of co-occurrences."""
-GLOVE_FOLDER = "cooccurrence"
-"""Folder of the co-occurrences in RUN/data."""
+MAX_PIECE = 1 << 16  #: words of a piece, where all threads share one set of matrices
+MIN_PIECE = 1 << 10  #: words of a piece of a short text, and of one whose words take long
+ROUND = 200_000  #: words between two joins of the copies of a deterministic run
+GLOVE_PIECE = 1 << 16  #: pairs of words of a piece of co-occurrences
+GLOVE_FOLDER = "cooccurrence"  #: folder of the co-occurrences in RUN/data
 
 
 def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -77,44 +77,32 @@ class AlignRequest:
     vocab: Path | None = None
     """A vocabulary file whose tokens are aligned, for both sides unless ``tgt_vocab`` is given."""
     tgt_vocab: Path | None = None
-    run: Path | None = None
-    """A run whose vocabularies are taken instead."""
+    run: Path | None = None  #: A run whose vocabularies are taken instead
     method: Method = "grow-diag-final-and"
     iterations: int = 5
     null_prob: float | None = None
     """Probability that a target word comes from no source word; None makes it that of any place."""
     min_prob: float = 0.001
-    best: int = 50
-    """Translations of a word that the dictionary keeps at most, likely ones first."""
-    max_length: int = 256
-    """Pairs with more words than this on a side are not aligned."""
-    max_pairs: int = 1 << 25
-    """Pairs of words that are kept at most; some 100 bytes each."""
+    best: int = 50  #: translations of a word that the dictionary keeps at most, likely ones first
+    max_length: int = 256  #: pairs with more words than this on a side are not aligned
+    max_pairs: int = 1 << 25  #: pairs of words that are kept at most; some 100 bytes each
 
 
 @dataclass
 class AlignmentReport:
     """What was counted."""
 
-    pairs: int = 0
-    """Pairs of lines."""
-    blank: int = 0
-    """Pairs of which a side is blank."""
-    long: int = 0
-    """Pairs that are longer than ``max_length``."""
+    pairs: int = 0  #: pairs of lines
+    blank: int = 0  #: pairs of which a side is blank
+    long: int = 0  #: pairs that are longer than ``max_length``
     src_words: int = 0
-    tgt_words: int = 0
-    """Words of the pairs that are aligned."""
-    word_pairs: int = 0
-    """Pairs of words that occur in one pair of lines, as many as were kept."""
-    forgotten: int = 0
-    """Times that a pair of words was pruned for lack of memory."""
+    tgt_words: int = 0  #: words of the pairs that are aligned
+    word_pairs: int = 0  #: pairs of words that occur in one pair of lines, as many as were kept
+    forgotten: int = 0  #: times that a pair of words was pruned for lack of memory
     perplexity: dict[str, list[float]] = field(default_factory=dict)
     """Direction -> of a target word, under the table that each iteration starts with."""
-    entries: int = 0
-    """Lines of the dictionary."""
-    links: int = 0
-    """Links that were printed."""
+    entries: int = 0  #: lines of the dictionary
+    links: int = 0  #: links that were printed
 
 
 class Aligner:
