@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -270,18 +271,33 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
     return path
 
 
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first worker to ask for it fills; the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = folder.with_suffix(".unfinished")
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     from attnkit.text.toy.corpus import make_files
 
-    folder = tmp_path_factory.mktemp("corpus")
-    for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
-        write_lines(folder / name, lines)
-    write_lines(folder / "documents.tsv", labeled_documents(160, seed=1))
-    write_lines(folder / "table.tsv", labeled_table(160, seed=3))
-    write_lines(folder / "text.txt", told_lines(60, seed=2))
-    save_vectors(folder / "vectors.npy", low_rank(200, 6, 2, seed=1))
-    return Workshop(folder)
+    def make(folder: Path) -> None:
+        for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
+            write_lines(folder / name, lines)
+        write_lines(folder / "documents.tsv", labeled_documents(160, seed=1))
+        write_lines(folder / "table.tsv", labeled_table(160, seed=3))
+        write_lines(folder / "text.txt", blocks_of_lines(60, seed=2))
+        save_vectors(folder / "vectors.npy", low_rank(200, 6, 2, seed=1))
+
+    return Workshop(made_once(tmp_path_factory, "corpus", make))
 
 
 def labeled_documents(n: int, seed: int) -> list[str]:
@@ -330,7 +346,7 @@ FILLERS = [
 VERDICTS = {"bad": ["awful", "dull", "poor"], "good": ["superb", "witty", "lovely"], "mixed": ["uneven", "middling"]}
 
 
-def told_lines(n: int, seed: int) -> list[str]:
+def blocks_of_lines(n: int, seed: int) -> list[str]:
     """Return blocks of two to four lines of several sentences each, with blank lines between them."""
     drawn, lines = random.Random(seed), []
     for _ in range(n):
@@ -360,14 +376,12 @@ def save_vectors(path: Path, vectors: Any) -> Path:
 @pytest.fixture(scope="session")
 def pretrained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of two layers that has seen a few steps of pairs of segments."""
-    run = tmp_path_factory.mktemp("pretrained") / "run"
-    workshop.train(workshop.configure_task("pairs, two layers", limits__max_steps=3), run)
-    return run
+    config = workshop.configure_task("pairs, two layers", limits__max_steps=3)
+    return made_once(tmp_path_factory, "pretrained", lambda folder: workshop.train(config, folder / "run")) / "run"
 
 
 @pytest.fixture(scope="session")
 def trained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Transformer that has seen a few steps."""
-    run = tmp_path_factory.mktemp("trained") / "run"
-    workshop.train(workshop.configure("transformer"), run)
-    return run
+    config = workshop.configure("transformer")
+    return made_once(tmp_path_factory, "trained", lambda folder: workshop.train(config, folder / "run")) / "run"
