@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.data.loader import BatchLoader, Position, StepBatches
+from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.pairs import PairBatch, Pairs, write_pairs
 from attnkit.errors import DataError
+from attnkit.training.records import StepBatches
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from attnkit.training.config import TrainingConfig
 from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.losses import LossTerm, linear_cross_entropy
-from attnkit.training.records import EvaluationRecord, StepRecord
+from attnkit.training.records import EvaluationRecord, StepBatches, StepRecord
 from attnkit.training.state import TrainState
 
 VOCAB, WIDTH = 29, 12
@@ -28,14 +28,6 @@ class Batch(NamedTuple):
     tgt_in: Tensor  # (B, T)
     positions: Tensor  # (N,) of real targets in B * T
     targets: Tensor  # (N,)
-
-
-class Step(NamedTuple):
-    micro_batches: tuple[Batch, ...]
-    counts: dict[str, int]
-    n_tokens: int
-    epoch: float
-    n_padding_batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ class Feed:
     world: int = 1
     even: bool = False
 
-    def batch_at(self, place: Place) -> tuple[Step, Place]:
+    def batch_at(self, place: Place) -> tuple[StepBatches, Place]:
         per_epoch = -(-len(self.pairs) // self.size)
         batch = self.pairs[place.index * self.size : (place.index + 1) * self.size]
         n = self.world * self.accumulate
@@ -109,13 +101,9 @@ class Feed:
         mine = mine + [batch[:1]] * n_padding_batches
         counts = {"nll": sum(len(t) + 1 for _, t in batch), "length": len(batch)}
         done = place.index + 1
-        step = Step(
-            tuple(collate(part) for part in mine),
-            counts,
-            counts["nll"],
-            place.epoch + done / per_epoch,
-            n_padding_batches,
-        )
+        batches = tuple(collate(part) for part in mine)
+        epoch = place.epoch + done / per_epoch
+        step = StepBatches(batches, n_padding_batches, counts, counts["nll"], epoch)
         return step, Place(place.epoch, done) if done < per_epoch else Place(place.epoch + 1, 0)
 
 

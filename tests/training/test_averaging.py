@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from attnkit.engine.averaging import average
 from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat_optimizer import FlatParameterStore
-from attnkit.training.parameter_store import average
 
 
 def test_mean_is_summed_in_float64() -> None:

@@ -15,7 +15,7 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
 from attnkit.io.safe_read import parse_json
 from attnkit.models.config import ModelConfig
-from attnkit.training.parameter_store import buffers_of
+from attnkit.training.flat_optimizer import buffers_of
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"

@@ -11,6 +11,7 @@ import numpy as np
 from attnkit.data.batch_plan import EpochPlan, plan_epoch, split
 from attnkit.data.permutation import Ids, Integers, Words
 from attnkit.errors import DataError, RunError
+from attnkit.training.records import StepBatches
 
 Sampler = Callable[[int, int], Words | None]
 """(seed, epoch) -> the indices of an epoch, repeats allowed; None: every example once."""
@@ -37,22 +38,6 @@ class Position:
     epoch: int = 0
     index: int = 0
     """Number of the batch within the epoch."""
-
-
-@dataclass(frozen=True)
-class StepBatches:
-    """One global batch: this rank's share of it, and the counts of the whole."""
-
-    micro_batches: tuple[Any, ...]
-    """This rank's slices, at most ``accumulate``; empty slices are dropped, so there may be none."""
-    n_padding_batches: int
-    """The last slices that only keep the number of forward passes equal on all ranks; they count for nothing."""
-    counts: Mapping[str, int]
-    """For each loss term, the count that its sum is divided by, over the whole global batch."""
-    n_tokens: int
-    """Real input and target tokens of the whole global batch, end symbols included."""
-    epoch: float
-    """Epochs done after this step."""
 
 
 @dataclass

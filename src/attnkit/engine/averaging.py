@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
@@ -16,7 +17,6 @@ from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read
 from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of
 from attnkit.errors import RunError, UsageError
-from attnkit.training.parameter_store import average
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,41 @@ def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -
     """
     # A generator: one checkpoint at a time is in memory, whatever their number.
     return average(read_tensors(checkpoint, MODEL, expected) for checkpoint in checkpoints)
+
+
+def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of each tensor over checkpoints, summed in float64 and given back in its own dtype.
+
+    Checkpoints are consumed one at a time, so a generator that loads them keeps memory at one checkpoint and the sum.
+    Tensors that are not floating point must be the same in all of them.
+
+    Raises:
+        ValueError: No checkpoint is given, or names, shapes, dtypes or whole-number tensors differ.
+    """
+    first: Mapping[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}
+    n = 0
+    for n, tensors in enumerate(checkpoints, start=1):
+        if n == 1:
+            # The first one serves to compare names, shapes and dtypes: its values are in the sums.
+            first = {name: torch.empty_like(t) if t.is_floating_point() else t for name, t in tensors.items()}
+            # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
+            sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
+            continue
+        if odd := first.keys() ^ tensors.keys():
+            what = f"'{min(odd)}' is in only one of them"
+            raise ValueError(f"checkpoint {n} does not have the tensors of the first: {what}")
+        # All is compared before anything is added: shapes that broadcast would add up without an error.
+        for name, tensor in first.items():
+            if tensor.shape != tensors[name].shape or tensor.dtype != tensors[name].dtype:
+                raise ValueError(f"'{name}' has another shape or dtype in checkpoint {n} than in the first")
+            if not tensor.is_floating_point() and not torch.equal(tensor, tensors[name]):
+                raise ValueError(f"'{name}' differs in checkpoint {n} and has no mean: it is not floating point")
+        for name, total in sums.items():
+            total += tensors[name]
+    if n == 0:
+        raise ValueError("no checkpoints to average")
+    return {name: (sums[name] / n).to(t.dtype) if name in sums else t.clone() for name, t in first.items()}
 
 
 def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:

@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
 
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
 _NORM_BLOCK = 4096  # elements that are squared and summed in one go
 
 Precision = Literal["float32", "bfloat16"]
+Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""Of the model, which inference needs; and what only training needs, ``exp_avg.*``, ``exp_avg_sq.*`` and, where there
+is a moving average, ``weights.*``, the weights being trained. By the names of the model's parameters and buffers."""
 
 
 class _Slot(NamedTuple):
@@ -258,3 +260,17 @@ def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[
         place = -(-place // _NORM_BLOCK) * _NORM_BLOCK
         ends.append(place)
     return slots, ends
+
+
+def decay_at(decay: float, n_updates: int) -> float:
+    """Return the decay of a moving average of weights at update ``n_updates``, counted from 1.
+
+    Polyak and Juditsky 1992, in its exponential form. Early on it is (1 + n) / (10 + n): initial weights fade in time.
+    """
+    return min(decay, (1 + n_updates) / (10 + n_updates))
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the persistent buffers: what a state dict has beside parameters."""
+    # keep_vars: otherwise parameters are plain tensors and cannot be told apart.
+    return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}

@@ -18,8 +18,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat_optimizer import Precision
-from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
+from attnkit.training.flat_optimizer import Precision, Tensors, buffers_of, decay_at
 
 # FSDP gathers weights by hooks on forward; our models are entered by other methods.
 ENTRIES = ("hidden", "hidden_at")

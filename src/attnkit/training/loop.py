@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,58 +15,16 @@ from torch import Tensor, nn
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
 from attnkit.training.losses import LossTerm
-from attnkit.training.records import EvaluationRecord, StepRecord
+from attnkit.training.records import EvaluationRecord, StepBatches, StepRecord
 from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
-
-
-class GlobalBatch(Protocol):
-    """What one step trains on, split into micro-batches over time and over ranks; this rank holds some of them."""
-
-    @property
-    def micro_batches(self) -> Sequence[Any]:
-        """Micro-batches of this rank, perhaps none."""
-
-    @property
-    def n_padding_batches(self) -> int:
-        """Last micro-batches with weight 0, which keep the number of passes equal on all ranks."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Divisor of each loss term, counted over all micro-batches and ranks."""
-
-    @property
-    def n_tokens(self) -> int:
-        """Real tokens of the global batch."""
-
-    @property
-    def epoch(self) -> float:
-        """Epochs done when this step is done."""
 
 
 class BatchSource(Protocol):
     """Batches as a pure function of a position."""
 
-    def batch_at(self, position: Any, /) -> tuple[GlobalBatch, Any]:
+    def batch_at(self, position: Any, /) -> tuple[StepBatches, Any]:
         """Return the step at a position and the position after it."""
-
-
-class Prefetcher:
-    """Batch source with room for one step that was read ahead."""
-
-    def __init__(self, feed: BatchSource) -> None:
-        self._feed = feed
-        self._held: tuple[Any, tuple[GlobalBatch, Any]] | None = None
-
-    def batch_at(self, position: Any) -> tuple[GlobalBatch, Any]:
-        """Return the step at a position and the position after it."""
-        # Compared by position: a restored state may ask for another step than the one that was prefetched.
-        held, self._held = self._held, None
-        return held[1] if held is not None and held[0] == position else self._feed.batch_at(position)
-
-    def prefetch(self, position: Any) -> None:
-        """Read the step at a position and hold it."""
-        self._held = position, self._feed.batch_at(position)
 
 
 _MAX_SKIPPED = 10
@@ -78,9 +36,9 @@ class TrainingJob:
     """What to train on and how. Everything but rank 0's clock and wishes to stop is the same on all ranks."""
 
     model: nn.Module
-    feed: BatchSource
+    feed: BatchSource  #: its positions are hashable
     loss: Callable[[Any], Mapping[str, LossTerm]]
-    """Sums over one micro-batch by name; the names are those of ``GlobalBatch.counts``."""
+    """Sums over one micro-batch by name; the names are those of ``StepBatches.counts``."""
     config: TrainingConfig
     evaluate: Callable[[nn.Module], Mapping[str, float] | None] | None = None
     """Metrics of the model by name, the same on every rank; None if a stop was requested before they were known."""
@@ -91,17 +49,6 @@ class TrainingJob:
     clock: Callable[[], float] = time.monotonic  #: seconds
     prefetch: bool = False
     """Read the next step while the device computes this one, for devices that compute asynchronously."""
-
-
-class _StepTotals(NamedTuple):
-    """Scalars that ranks sum in the one small exchange of a step."""
-
-    objective: float
-    loss: float
-    stop: float
-    minutes: float  #: minutes on rank 0, 0 on the others: one clock decides
-    norm: float
-    """Norm of rank 0, 0 on the others: ranks that round otherwise would clip otherwise, and weights drift apart."""
 
 
 def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
@@ -125,7 +72,8 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
         if wanted and job.evaluate is None:
             raise UsageError(f"{key} needs validation data")
     # A start in the past, so that minutes of earlier restarts count.
-    started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed)
+    started = job.clock() - 60 * state.minutes
+    ahead: dict[Any, tuple[StepBatches, Any]] = {}
     state.finished = _limit_reached(job.config.limits, state)
     while True:
         if state.skipped_in_row >= _MAX_SKIPPED:
@@ -142,7 +90,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
                 yield record
         if state.finished:
             return
-        yield _train_step(job, state, started, feed)
+        yield _train_step(job, state, started, ahead)
 
 
 def progress(limits: LimitsConfig, state: TrainState) -> float:
@@ -169,9 +117,15 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
     return "patience" if patience is not None and state.evals_without_improvement >= patience else None
 
 
-def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
-    # The batch and the position of the next one: a pure function of the position.
-    step, after = feed.batch_at(state.position)
+def _train_step(
+    job: TrainingJob, state: TrainState, started: float, ahead: dict[Any, tuple[StepBatches, Any]]
+) -> StepRecord:
+    """Take one step; ``ahead`` holds the step that was read ahead, by its position."""
+    # The batch and the position of the next one: a pure function of the position. A restored state may ask for
+    # another step than the one that was prefetched.
+    at = state.position
+    step, after = ahead.pop(at) if at in ahead else job.feed.batch_at(at)
+    ahead.clear()
     optimization = job.config.optimization
     # Progress before the step, so that the last step has a learning rate above the end of the schedule.
     before = progress(job.config.limits, state)
@@ -201,18 +155,18 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     state.weights.all_reduce_grads(job.reduce)
     if job.prefetch:
         # The device still computes: reading the next batch now hides its cost.
-        feed.prefetch(after)
-    totals = _all_reduce_stats(job, state, sums, started)
+        ahead[after] = job.feed.batch_at(after)
+    objective_sum, loss, stop, minutes, norm = _all_reduce_stats(job, state, sums, started)
     # All ranks see the same totals, so all of them skip or none does.
-    applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
+    applied = math.isfinite(objective_sum) and math.isfinite(norm)
     if applied:
-        state.weights.update(rate, totals.norm)
+        state.weights.update(rate, norm)
     state.weights.zero_grad()
     n_evaluations = _evaluations_until(job, state)
     state.step += 1
     state.position, state.epoch = after, step.epoch
     state.tokens += step.n_tokens
-    state.minutes = totals.minutes
+    state.minutes = minutes
     # A skipped step counts as a step: otherwise a resumed run would read the batch again and skip forever.
     state.skipped += not applied
     state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
@@ -220,13 +174,13 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     # Compared before and after: a step may cross a border of the period, and a period be shorter than a step.
     is_due = reached is not None or _evaluations_until(job, state) > n_evaluations
     state.eval_pending = state.eval_pending or (job.evaluate is not None and is_due)
-    state.finished = "stopped" if totals.stop else reached
+    state.finished = "stopped" if stop else reached
     return StepRecord(
         step=state.step,
         epoch=state.epoch,
-        loss=totals.loss,
+        loss=loss,
         learning_rate=rate,
-        grad_norm=totals.norm,
+        grad_norm=norm,
         n_tokens=step.n_tokens,
         tokens=state.tokens,
         progress=progress(job.config.limits, state),
@@ -234,21 +188,23 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     )
 
 
-def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> _StepTotals:
-    """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
+def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> list[float]:
+    """Return objective, loss, wishes to stop, minutes and gradient norm over all ranks; wait for the device once."""
     device = state.weights.device
+    # Rank 0's norm for all: ranks that round otherwise would clip otherwise, and weights drift apart.
     norm = state.weights.grad_norm()  # ()
     norm = norm if job.rank == 0 else torch.zeros_like(norm)
     dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple GPUs have no float64
     # A sum over ranks: more than 0 if any rank wants to stop.
     stop = float(job.stop is not None and job.stop())
-    minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
+    minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0  # one clock decides
     # One tensor, one reduction, one transfer to the host per step.
     mine = torch.tensor([stop, minutes], dtype=dtype).to(device)
-    shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])  # (5,) as in _StepTotals
+    shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])  # (5,)
     if job.reduce is not None:
         job.reduce(shared)
-    return _StepTotals(*shared.tolist())
+    totals: list[float] = shared.tolist()
+    return totals
 
 
 def _evaluations_until(job: TrainingJob, state: TrainState) -> int:

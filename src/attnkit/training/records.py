@@ -1,8 +1,21 @@
-"""Records that the training loop yields. Torch-free."""
+"""What the training loop takes and yields: batches of a step, and records. Torch-free."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class StepBatches:
+    """One global batch, split into micro-batches over time and over ranks: this rank's share, counts of the whole."""
+
+    micro_batches: tuple[Any, ...]  #: of this rank, perhaps none
+    n_padding_batches: int  #: last micro-batches with weight 0, which keep the number of passes equal on all ranks
+    counts: Mapping[str, int]  #: divisor of each loss term, counted over all micro-batches and ranks
+    n_tokens: int  #: real input and target tokens of the global batch, end symbols included
+    epoch: float  #: epochs done when this step is done
 
 
 # Tuples of plain numbers: the caller may log them after the tensors of the step are gone.
