@@ -73,15 +73,12 @@ class DecoderState(Protocol):
     @property
     def attention(self) -> Tensor | None:
         """Return the last step's weights (B, K, S), mean over heads; None unless ``start`` has ``record``."""
-        ...
 
     def reorder_beams(self, parents: Tensor) -> DecoderState:
         """Continue beam k of sentence b from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
-        ...
 
     def select_rows(self, sentences: Tensor) -> DecoderState:
         """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
-        ...
 
 
 class Decodable(Protocol):
@@ -90,18 +87,15 @@ class Decodable(Protocol):
     # States are Any here: a model takes back only its own kind, which a parameter's type cannot say.
     def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> Any:
         """Encode the sources (B, S) once; return a state for at most n_beams beams and max_length steps."""
-        ...
 
     def step(self, prev: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the features (B, K, D) after the tokens prev (B, K), and the new state.
 
         K is 1 until ``reorder_beams`` has widened the state.
         """
-        ...
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return fresh logits (..., V) of features (..., D), or of the given tokens alone (..., len(ids)).
 
         The search overwrites them.
         """
-        ...

@@ -160,7 +160,7 @@ def tsv(base: Base, source: random.Random) -> None:
     path = base.damaged("documents.tsv", mutate_bytes(raw, source))
     sets = ["vocabulary.kind=char", "data.held_out=4"]
     config = resolve({"task": "text-classification", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
-    for _ in DOCUMENTS.prepare(config, base.folder / "data", lambda: None, None):
+    for _ in DOCUMENTS.prepare(config, base.folder / "data", None, None):
         pass
     load_documents(base.folder / "data")
 

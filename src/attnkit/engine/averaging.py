@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of, to_bytes
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read_state
@@ -43,41 +42,40 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     Raises:
         RunError: too few checkpoints, or checkpoints of different models.
     """
-    # The newest checkpoint names the run's vocabularies and configuration.
+    if names and n is not None:
+        raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
+    # The newest configuration: limits may have been raised when the run was resumed.
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
-    chosen = _choose(folder, newest, n, names)
-    # The newest configuration: limits may have been raised when the run was resumed.
     config = read_run_config(newest)
+    # JSON has text keys only.
+    scored = {int(step) for step in read_state(newest)["scores"]}
+    steps = scheduled_steps(folder.steps(), scored, config.checkpoints.save_every)
+    if n is not None and n > len(steps):
+        raise RunError(
+            f"the run has {len(steps)} scheduled checkpoints, fewer than {n}",
+            where=str(path),
+            help="train with --set checkpoints.keep_last=N to keep more, or name checkpoints with --checkpoint",
+        )
+    # Oldest first, so that messages list them in order.
+    wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
+    if len(wanted) < 2:
+        raise RunError("an average needs two checkpoints or more", where=str(path))
+    chosen = [folder.checkpoint(name)[0] for name in wanted]
     expected = tensors_of(task_of(config).model_for_checkpoint(newest, config))
     with folder.lock():  # a running training could delete a checkpoint while it is read
         try:
-            mean = mean_of(chosen, expected)
+            # A generator: one checkpoint at a time is in memory, whatever their number.
+            mean = average(read_tensors(checkpoint, MODEL, expected) for checkpoint in chosen)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
-        texts: dict[str, bytes] = {
-            file: newest.read(file) for file in ("config.yaml", *TEXT_FILES) if file in newest.manifest.files
-        }
+        texts = {file: newest.read(file) for file in ("config.yaml", *TEXT_FILES) if file in newest.manifest.files}
         # No metrics: the average is not evaluated here.
-        stored: dict[str, object] = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
-        contents: dict[str, bytes] = {
-            **texts,
-            "state.json": json.dumps(stored).encode(),
-            "model.safetensors": to_bytes(mean),
-        }
+        stored = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
+        contents = {**texts, "state.json": json.dumps(stored).encode(), MODEL: to_bytes(mean)}
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
     return AverageResult([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))
-
-
-def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the mean weights of checkpoints.
-
-    Raises:
-        RunError: A checkpoint lacks an expected tensor or has another shape.
-    """
-    # A generator: one checkpoint at a time is in memory, whatever their number.
-    return average(read_tensors(checkpoint, MODEL, expected) for checkpoint in checkpoints)
 
 
 def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -113,22 +111,3 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     if n == 0:
         raise ValueError("no checkpoints to average")
     return {name: (sums[name] / n).to(t.dtype) if name in sums else t.clone() for name, t in first.items()}
-
-
-def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:
-    if names and n is not None:
-        raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
-    # JSON has text keys only.
-    scored = {int(step) for step in read_state(newest)["scores"]}
-    steps = scheduled_steps(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
-    if n is not None and n > len(steps):
-        raise RunError(
-            f"the run has {len(steps)} scheduled checkpoints, fewer than {n}",
-            where=str(folder.path),
-            help="train with --set checkpoints.keep_last=N to keep more, or name checkpoints with --checkpoint",
-        )
-    # Oldest first, so that messages list them in order.
-    wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
-    if len(wanted) < 2:
-        raise RunError("an average needs two checkpoints or more", where=str(folder.path))
-    return [folder.checkpoint(name)[0] for name in wanted]

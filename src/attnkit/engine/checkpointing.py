@@ -252,10 +252,6 @@ class RunWriter:
         if launch_facts() and self.run_state.finished is None:
             self._write_status("running", self.run_state.step)
 
-    def vocabulary_source(self) -> Checkpoint | None:
-        """Return the checkpoint that provides the vocabularies; None if they are still to be trained."""
-        return self.run_state.checkpoint or self.source
-
     def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Restore a fresh session from the newest checkpoint, if any.
 

@@ -14,6 +14,8 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import RunEstimate
 from attnkit.runtime.devices import choose_device, choose_precision
 
+SAMPLE = 20_000
+"""Lines per file that are encoded to estimate tokens."""
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
@@ -43,33 +45,30 @@ def estimate(
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
+    optimization, itemsize = config.optimization, precision.itemsize
+    # Batches of whole sentences fill about that much of batch_tokens.
+    per_step = 0.93 * optimization.batch_tokens
+    # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
+    state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if optimization.ema_decay else 0)
+    # A checkpoint is serialized in memory: weights and moments once more.
+    state += 12 + (4 if optimization.ema_decay else 0)
+    # Activations live for one micro-batch. Batches differ in shape, so freed blocks are reused in part only.
+    micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
+    activations: float = 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize
+    # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
+    logits = min(micro_tokens * n_classes * 4, 64e6)
     return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
-        # 0.93: batches of whole sentences fill about that much of batch_tokens.
-        steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.batch_tokens))),
-        memory=memory(config, n_parameters, n_classes, precision.itemsize),
+        steps_per_epoch=max(1, round(tokens / per_step)),
+        # 420 MB: the process without a model, torch imported, after an evaluation.
+        memory=round(n_parameters * state + activations + logits + 420e6),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
         unit=unit,
         seconds=training_seconds(config, n_parameters, tokens, device, precision),
     )
-
-
-def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
-    """Estimate the peak bytes of a run: weights, optimizer, gradients, activations, evaluation and checkpoints."""
-    # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
-    state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
-    # A checkpoint is serialized in memory: weights and moments once more.
-    state += 12 + (4 if config.optimization.ema_decay else 0)
-    # Activations live for one micro-batch. Batches differ in shape, so freed blocks are reused in part only.
-    tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
-    activations: float = 1.5 * tokens * config.model.activation_floats_per_token * itemsize
-    # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
-    logits = min(tokens * vocab_size * 4, 64e6)
-    # 420 MB: the process without a model, torch imported, after an evaluation.
-    return round(n_parameters * state + activations + logits + 420e6)
 
 
 def training_seconds(
@@ -104,7 +103,3 @@ def product_rate(device: torch.device, precision: torch.dtype) -> float:
         start = start or time.perf_counter()
         elapsed, n = time.perf_counter() - start, n + 1
     return 2 * size**3 * max(1, n - 1) / elapsed
-
-
-# Lines per file that are encoded to estimate tokens.
-SAMPLE = 20_000

@@ -20,7 +20,7 @@ from attnkit.engine.dry_run import estimate
 from attnkit.engine.events import PrepareEvent, Sample
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import EvaluationCancelled, RunEstimate, Stop, VocabularySource, until_stopped
+from attnkit.engine.task import EvaluationCancelled, RunEstimate, Stop, until_stopped
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.labels import label_scores
 from attnkit.models.linear import without_dropout
@@ -33,7 +33,7 @@ _BATCH_TOKENS = 16384
 def prepare_examples(
     config: RunConfig,
     folder: Path,
-    vocabulary_source: VocabularySource,
+    source: Checkpoint | None,
     origin: str | None,
     read_corpus: Callable[[Checkpoint | None], ExampleCorpus[Any]],
 ) -> Iterator[PrepareEvent]:
@@ -44,7 +44,6 @@ def prepare_examples(
     data: Any = config.data
     if is_prepared(folder, [*data.files, *(data.valid_files or ())], origin):
         return
-    source = vocabulary_source()
     tokenizer = provided_tokenizer(config, source)
     yield StatusEvent("reading the examples")
     corpus = read_corpus(source)

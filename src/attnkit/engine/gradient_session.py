@@ -114,8 +114,9 @@ class GradientSession(TrainingSession):
         return self.ranks
 
     def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
-        # RUN/data is encoded once and kept.
-        return self.task.prepare(self.config, writer.folder.data_path, writer.vocabulary_source, writer.origin)
+        # RUN/data is encoded once and kept. Vocabularies come from the run itself, or from that of --init-from.
+        source = writer.run_state.checkpoint or writer.source
+        return self.task.prepare(self.config, writer.folder.data_path, source, writer.origin)
 
     def setup(self, writer: RunWriter) -> list[PrepareEvent]:
         config, task = self.config, self.task
@@ -222,13 +223,14 @@ class GradientSession(TrainingSession):
         if (n_averaged := writer.run_state.n_averaged()) < 2:
             return
         yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
-        with self.ranks.synchronized():
-            from attnkit.engine.averaging import mean_of
+        from attnkit.engine.averaging import average
 
+        with self.ranks.synchronized():
             steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             # A generator: one checkpoint at a time is in memory.
             checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
-            mean = mean_of(checkpoints, self.state.weights.shapes()[0])
+            shapes = self.state.weights.shapes()[0]
+            mean = average(read_tensors(checkpoint, MODEL, shapes) for checkpoint in checkpoints)
         # Rank 0 evaluates, all ranks learn the result.
         evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:

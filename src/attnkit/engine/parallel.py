@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_VARIANTS = 64
 """Compiled variants per layer: batch contents, mode and precision give at most a dozen."""
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class CompilerFailure(SystemFailure):
@@ -40,36 +40,30 @@ def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -
     import torch._dynamo  # slow to import
 
     if device.type != "cpu":  # on a CPU torch compiles in threads of this process
-        _start_workers()
+        # SIGTERM often goes to a whole process group. If it ended torch's compiler processes, the training would wait
+        # for them forever instead of stopping after its step. They start with it blocked, and end with their parent.
+        masks = hasattr(signal, "pthread_sigmask")
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if masks else None
+        try:
+            with suppress(ImportError, AttributeError):  # private names of torch; without them they start later
+                from torch._inductor.async_compile import AsyncCompile
+
+                AsyncCompile.warm_pool()
+        finally:
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
     # Beyond the limit torch falls back to eager code silently.
     torch._dynamo.config.recompile_limit = max(_MAX_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in transformer_layers(module):
         block.compile(dynamic=True)
 
 
-def _start_workers() -> None:
-    """Start torch's compiler processes with SIGTERM blocked.
-
-    SIGTERM often goes to a whole process group. If it ended the compiler processes, the training would wait for them
-    forever instead of stopping after its step. They end with their parent.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if hasattr(signal, "pthread_sigmask") else None
-    try:
-        with suppress(ImportError, AttributeError):  # private names of torch; without them the processes start later
-            from torch._inductor.async_compile import AsyncCompile
-
-            AsyncCompile.warm_pool()
-    finally:
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def run_eager(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
+def run_eager(call: Callable[[nn.Module], _Result], config: RunConfig) -> Callable[[nn.Module], _Result]:
     """Return ``call`` without compiled code: evaluation has batches of many sizes, each a new compilation."""
     if not config.torch_compile:
         return call
 
-    def plain(model: nn.Module) -> _Found:
+    def plain(model: nn.Module) -> _Result:
         # A stance, not a copy: the compiled layers stay ready for the next step.
         with torch.compiler.set_stance("force_eager"):
             return call(model)
@@ -102,11 +96,7 @@ def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
 
 
 def build_parameter_store(
-    module: torch.nn.Module,
-    config: RunConfig,
-    precision: Precision,
-    ranks: ProcessGroup,
-    rates: Mapping[str, float] | None,
+    module: nn.Module, config: RunConfig, precision: Precision, ranks: ProcessGroup, rates: Mapping[str, float] | None
 ) -> FlatParameterStore | FsdpParameterStore:
     """Return the weights with their optimizer: replicated on each rank, or sharded over the ranks.
 
@@ -140,17 +130,15 @@ def broadcast_metrics(
     names = sorted(metrics)  # a resumed run reads them from its checkpoint in this order
 
     def scores(model: Any) -> Mapping[str, float] | None:
-        found: Mapping[str, float] | None = None
         with ranks.synchronized():
-            if ranks.rank == 0:
-                found = evaluation(model)
+            own = evaluation(model) if ranks.rank == 0 else None
         # A single process needs no exchange.
         if ranks.world == 1:
-            return found
+            return own
         # Gloo, the backend of all devices but CUDA, reduces on the CPU.
         where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
         # The first element says whether the evaluation was completed; ranks other than 0 add zeros.
-        mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
+        mine = [0.0] * (len(names) + 1) if own is None else [1.0, *(own[name] for name in names)]
         # A sum in which all but one are zero is a broadcast, and the process group needs one operation only.
         values = torch.tensor(mine, dtype=torch.float64, device=where)
         ranks.reduce(values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,40 +23,10 @@ from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
 """The class that reads word vectors, as ``registry.load_symbol`` takes it."""
-KEYS = EMBEDDING_FILES
-"""Keys of the model's configuration: source (or only) embeddings, target embeddings."""
 SPREAD_WARNING = 2
 """Ratio of standard deviations from which ``model.scale_embeddings`` is suggested."""
 COVERAGE_WARNING = 0.5
 """Share of words with a vector below which the message is a warning."""
-
-
-class WordVectors(Protocol):
-    """Word vectors, looked up by word."""
-
-    @property
-    def vector_size(self) -> int:
-        """Width of a vector."""
-        ...
-
-    @property
-    def key_to_index(self) -> Mapping[str, int]:
-        """Word to row."""
-        ...
-
-    @property
-    def unseen(self) -> Any:
-        """Composes a vector from character n-grams; None for vectors without them."""
-        ...
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Damage of newer checkpoints that were skipped."""
-        ...
-
-    def __getitem__(self, key: Any, /) -> Any:
-        """Return the vector of a word, or the vectors (n, width) of words."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +36,8 @@ class EmbeddingSource:
     key: str
     """Configuration key that names the vectors."""
     name: str
-    vectors: WordVectors
+    vectors: Any
+    """Of the class at ``VECTORS_PATH``."""
     scaled: bool = False
     """Whether to scale the vectors to the standard deviation of the random embeddings."""
 
@@ -89,27 +60,26 @@ class EmbeddingMatch:
 
 
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
-    """Open the configured word vectors, one item per key of ``KEYS``; None for a key that is not set.
+    """Open the configured word vectors: source (or only) embeddings, target embeddings; None for a key that is not set.
 
     Raises:
         UsageError: The width differs from the model's.
     """
-    return [_opened(config, key) for key in KEYS]
-
-
-def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
-    name = getattr(config.model, key, None)
-    if name is None:
-        return None
-    # By name: the engine must not import a task.
-    vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
-    if vectors.vector_size != width:
-        raise UsageError(
-            f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
-            where=f"model.{key}",
-            help=f"add --set model.d_model={vectors.vector_size}, or give vectors of the model's width",
-        )
-    return EmbeddingSource(f"model.{key}", name, vectors, config.model.scale_embeddings)
+    sources: list[EmbeddingSource | None] = []
+    for key in EMBEDDING_FILES:
+        if (name := getattr(config.model, key, None)) is None:
+            sources.append(None)
+            continue
+        # By name: the engine must not import a task.
+        vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
+        if vectors.vector_size != width:
+            raise UsageError(
+                f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
+                where=f"model.{key}",
+                help=f"add --set model.d_model={vectors.vector_size}, or give vectors of the model's width",
+            )
+        sources.append(EmbeddingSource(f"model.{key}", name, vectors, config.model.scale_embeddings))
+    return sources
 
 
 def init_embeddings(
@@ -129,42 +99,36 @@ def init_embeddings(
     # The target's is missing where both sides share one.
     names = ("tokenizer.json", "tokenizer.target.json")
     # With one matrix for both sides index -1 is the same as 0.
-    for given, place, name in zip(opened, (0, -1), names, strict=True):
-        if given is None:
+    for source, side, name in zip(opened, (0, -1), names, strict=True):
+        if source is None:
             continue
         tokenizer = Tokenizer.from_json(texts.get(name, texts[names[0]]))
-        found = find_words(tokenizer, given.vectors.key_to_index, given.vectors.unseen)
-        if not found.words:
+        match = find_words(tokenizer, source.vectors.key_to_index, source.vectors.unseen)
+        if not match.words:
             raise UsageError(
-                f"none of the {found.n_words:,} words of the vocabulary has a vector in {given.name}",
-                where=given.key,
+                f"none of the {match.n_words:,} words of the vocabulary has a vector in {source.name}",
+                where=source.key,
                 help="check language and tokenization of the vectors, or train some: attnkit word2vec train TEXT",
             )
+        rows = np.stack([np.asarray(source.vectors[word], np.float32) for word in match.words.values()])  # (n, D)
+        finite = np.isfinite(rows).all(1)  # (n,)
+        if not finite.all():
+            word = list(match.words.values())[int(np.argmin(finite))]
+            raise DataError(f"the vector of '{word}' is not finite", where=source.name)
+        weight = model.word_vectors()[side]  # (V, D)
         # Spread of random rows and of the given ones.
-        drawn, spread = _fill(model.word_vectors()[place], found.words, given)
-        text = coverage_message(found, given)
-        yield from map(WarningEvent, given.vectors.warnings)
-        yield WarningEvent(text) if len(found.words) < COVERAGE_WARNING * found.n_words else StatusEvent(text)
-        if not given.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
-            what = f"{given.key}: standard deviation {spread:.2g}, that of random embeddings {drawn:.2g}"
+        drawn, spread = float(weight.detach().std()), float(rows.std())
+        if source.scaled and spread:
+            # One factor for all rows: directions and relative lengths stay.
+            rows *= np.float32(drawn / spread)
+        with torch.no_grad():
+            weight[torch.tensor(list(match.words))] = torch.from_numpy(rows).to(weight)  # one indexed write
+        yield from map(WarningEvent, source.vectors.warnings)
+        text = coverage_message(match, source)
+        yield WarningEvent(text) if len(match.words) < COVERAGE_WARNING * match.n_words else StatusEvent(text)
+        if not source.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
+            what = f"{source.key}: standard deviation {spread:.2g}, that of random embeddings {drawn:.2g}"
             yield StatusEvent(f"{what}; --set model.scale_embeddings=true scales them")
-
-
-def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource) -> tuple[float, float]:
-    """Fill rows; return the standard deviations of the random and of the given values."""
-    rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])  # (n, D)
-    # (n,)
-    finite = np.isfinite(rows).all(1)
-    if not finite.all():
-        word = list(words.values())[int(np.argmin(finite))]
-        raise DataError(f"the vector of '{word}' is not finite", where=given.name)
-    drawn, spread = float(weight.detach().std()), float(rows.std())
-    if given.scaled and spread:
-        # One factor for all rows: directions and relative lengths stay.
-        rows *= np.float32(drawn / spread)
-    with torch.no_grad():
-        weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)  # one indexed write
-    return drawn, spread
 
 
 def find_words(
@@ -189,10 +153,16 @@ def find_words(
     pieces = dict(zip(ids, tokenizer.tokens(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
         return EmbeddingMatch({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
-    spelled = {id: _word(tokenizer.bytes_of(id), alone) for id in ids}
-    words, n_lowered, n_composed = {}, 0, 0
-    for id, word in spelled.items():
-        if word is None:
+    words, n_parts, n_lowered, n_composed = {}, 0, 0, 0
+    for id in ids:
+        try:
+            text = tokenizer.bytes_of(id).decode("utf-8")
+        except UnicodeDecodeError:  # part of a character
+            text = ""
+        # Subword vocabularies mark the start of a word by a space; in one of characters every entry is a word.
+        starts, word = text.startswith(" ") or alone or not any(sign.isalnum() for sign in text), text.strip()
+        if not (starts and word):
+            n_parts += 1
             continue
         # As spelled first: "Apple" and "apple" may both have vectors.
         if word in known:
@@ -203,33 +173,21 @@ def find_words(
         elif unseen is not None and unseen(word) is not None:
             words[id] = word
             n_composed += 1
-    n_parts = sum(word is None for word in spelled.values())
     return EmbeddingMatch(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
 
 
-def _word(raw: bytes, alone: bool) -> str | None:
-    """Return the word of an entry; None if it continues a word. ``alone``: every entry is a word."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:  # part of a character
-        return None
-    # Subword vocabularies mark the start of a word by a space.
-    if text.startswith(" ") or alone or not any(sign.isalnum() for sign in text):
-        return text.strip() or None
-    return None
-
-
-def coverage_message(found: EmbeddingMatch, given: EmbeddingSource) -> str:
+def coverage_message(match: EmbeddingMatch, source: EmbeddingSource) -> str:
     """Return a sentence on how many words have a vector."""
     # Continuations of words are not counted: no vectors exist for them.
-    share = 100 * len(found.words) / found.n_words
-    text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) initialized from "
-    text += given.name
+    share = 100 * len(match.words) / match.n_words
+    text = (
+        f"{source.key}: {len(match.words):,} of {match.n_words:,} words ({share:.1f} %) initialized from {source.name}"
+    )
     # Only what applies is mentioned.
-    if found.n_lowered:
-        text += f", {found.n_lowered:,} of them in lower case"
-    if found.n_composed:
-        text += f", {found.n_composed:,} composed of n-grams"
-    if found.n_parts:
-        text += f"; {found.n_parts:,} entries continue a word and have no vector"
+    if match.n_lowered:
+        text += f", {match.n_lowered:,} of them in lower case"
+    if match.n_composed:
+        text += f", {match.n_composed:,} composed of n-grams"
+    if match.n_parts:
+        text += f"; {match.n_parts:,} entries continue a word and have no vector"
     return text

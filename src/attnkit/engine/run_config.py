@@ -35,15 +35,16 @@ AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "bas
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
 """Thresholds of language models and of fine-tuning."""
 
+_COSINE = {"schedule": "cosine", "warmup_fraction": 0.2}
+_INVERSE_SQRT = {"schedule": "inverse_sqrt", "learning_rate": 7e-4, "warmup_steps": 4000}
 # Settings by corpus size; sizes of models are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},
         "optimization": {
+            **_COSINE,
             "learning_rate": 2e-3,
-            "schedule": "cosine",
             "warmup_steps": 200,
-            "warmup_fraction": 0.2,
             "batch_tokens": 3000,
             "ema_decay": 0.995,
         },
@@ -53,10 +54,9 @@ SCALES: dict[str, Tree] = {
     "small": {
         "vocabulary": {"size": 8000},
         "optimization": {
+            **_COSINE,
             "learning_rate": 1e-3,
-            "schedule": "cosine",
             "warmup_steps": 500,
-            "warmup_fraction": 0.2,
             "batch_tokens": 4096,
             "ema_decay": 0.999,
         },
@@ -65,25 +65,14 @@ SCALES: dict[str, Tree] = {
     },
     "base": {
         "vocabulary": {"size": 16000},
-        "optimization": {
-            "learning_rate": 7e-4,
-            "schedule": "inverse_sqrt",
-            "warmup_steps": 4000,
-            "batch_tokens": 16384,
-        },
+        "optimization": {**_INVERSE_SQRT, "batch_tokens": 16384},
         "limits": {"max_steps": 100_000},
         "evaluation": {"every_steps": 2000},
         "checkpoints": {"average": 5},
     },
     "big": {
         "vocabulary": {"size": 32000},
-        "optimization": {
-            "learning_rate": 7e-4,
-            "schedule": "inverse_sqrt",
-            "warmup_steps": 4000,
-            "batch_tokens": 65536,
-            "gradient_accumulation_steps": 4,
-        },
+        "optimization": {**_INVERSE_SQRT, "batch_tokens": 65536, "gradient_accumulation_steps": 4},
         "limits": {"max_steps": 300_000},
         "evaluation": {"every_steps": 5000},
         "checkpoints": {"average": 5},
@@ -127,14 +116,10 @@ class RunSettings(Protocol):
     def checkpoints(self) -> CheckpointConfig: ...
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of what evaluation reports."""
-        ...
+    def metrics(self) -> tuple[str, ...]: ...
 
     @property
-    def resumable_keys(self) -> tuple[str, ...]:
-        """Prefixes of the dotted keys that a resumed run may have changed."""
-        ...
+    def resumable_keys(self) -> tuple[str, ...]: ...
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]: ...
 
@@ -213,13 +198,9 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         )
 
     @model_validator(mode="after")
-    def _compiled_model_has_layers(self) -> RunConfig:
+    def _fits_model_and_task(self) -> RunConfig:
         if self.torch_compile and self.model.kind not in COMPILABLE_MODELS:
             raise ValueError(f"torch_compile supports the models {', '.join(COMPILABLE_MODELS)}, not {self.model.kind}")
-        return self
-
-    @model_validator(mode="after")
-    def _metric_exists(self) -> RunConfig:
         if self.limits.metric not in self.metrics:
             raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")
         return self

@@ -69,7 +69,6 @@ class SearchBackend(Protocol):
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""
-        ...
 
 
 class LocalSearch:

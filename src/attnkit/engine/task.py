@@ -51,17 +51,14 @@ class Prepared(Protocol):
     @property
     def counts(self) -> Mapping[str, int]:
         """Numbers of examples, for messages."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Changes with anything that is trained on."""
-        ...
 
     @property
     def texts(self) -> Mapping[str, bytes]:
         """Text files of a checkpoint by their names (``metadata.TEXT_FILES``): vocabularies, labels."""
-        ...
 
 
 class Evaluation(Protocol):
@@ -70,20 +67,15 @@ class Evaluation(Protocol):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        ...
 
     @property
     def samples(self) -> list[Sample]:
         """A few of the last time."""
-        ...
 
     def __call__(self, model: Any, /) -> Mapping[str, float] | None:
         """Return the metrics of the configuration by name; None if a stop was asked for, which changes nothing."""
-        ...
 
 
-VocabularySource = Callable[[], Checkpoint | None]
-"""Returns the checkpoint that provides the vocabularies, if any."""
 LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]
 """From a batch of the task's dataset to its loss terms."""
 # Each task fixes its configuration, its data and its model: mypy then checks every method.
@@ -122,8 +114,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     its own has none of them.
     """
 
-    @abstractmethod
     # What every task answers.
+    @abstractmethod
     def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate | None:
         """Estimate a run without training; None for input that can be read only once."""
 
@@ -169,11 +161,15 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         return None
 
     def prepare(
-        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
         """Encode the text into RUN/data (``folder``), unless that is done.
 
-        ``origin`` is the fingerprint of the initial weights.
+        Args:
+            config: The run's configuration.
+            folder: RUN/data.
+            source: The checkpoint that provides vocabularies and labels; None if they are still to be made.
+            origin: Fingerprint of the initial weights.
         """
         raise NotImplementedError
 

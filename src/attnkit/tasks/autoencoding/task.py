@@ -20,7 +20,7 @@ from attnkit.engine.events import PrepareEvent
 from attnkit.engine.examples import estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
@@ -42,11 +42,11 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
     """Auto-encoders of lines (recurrent) and of vectors (MLP)."""
 
     def prepare(
-        self, config: AutoencodeConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: AutoencodeConfig, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if config.model.kind == "mlp":
             return prepare_vectors(config, folder, origin)
-        return prepare_examples(config, folder, vocabulary_source, origin, lambda source: LineCorpus(config))
+        return prepare_examples(config, folder, source, origin, lambda source: LineCorpus(config))
 
     def load_data(self, config: AutoencodeConfig, folder: Path) -> Prepared:
         return load_vectors(config, folder) if config.model.kind == "mlp" else load_lines(config, folder)

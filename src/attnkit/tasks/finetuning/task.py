@@ -31,7 +31,7 @@ from attnkit.engine.examples import estimate_examples, prepare_examples, to_floa
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import EXCLUDED_INIT_KEYS
 from attnkit.engine.resolve import EMBEDDING_KEYS
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
@@ -99,9 +99,9 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         return self.labels.corpus(config, read_labels(source) if inherits and source else None, n_sampled)
 
     def prepare(
-        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        return prepare_examples(config, folder, vocabulary_source, origin, partial(self._corpus, config))
+        return prepare_examples(config, folder, source, origin, partial(self._corpus, config))
 
     def load_data(self, config: ConfigT, folder: Path) -> DataT:
         return self.labels.load(config, folder)

@@ -16,7 +16,7 @@ from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.engine.dry_run import estimate
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
@@ -47,10 +47,10 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
     """Masked (BERT) and causal (GPT) language modeling."""
 
     def prepare(
-        self, config: Config, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: Config, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if not is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-            yield from prepare_text(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
+            yield from prepare_text(config, folder, provided_tokenizer(config, source), origin)
 
     def load_data(self, config: Config, folder: Path) -> PreparedText:
         return load_text(config, folder)

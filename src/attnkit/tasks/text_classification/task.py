@@ -19,7 +19,7 @@ from attnkit.engine.dry_run import SAMPLE
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.examples import ClassificationEvaluation, estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.tasks.text_classification.config import HanClassificationConfig
@@ -59,9 +59,9 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
     """Document classification by a hierarchical attention network."""
 
     def prepare(
-        self, config: HanClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: HanClassificationConfig, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        return prepare_examples(config, folder, vocabulary_source, origin, partial(_corpus, config))
+        return prepare_examples(config, folder, source, origin, partial(_corpus, config))
 
     def load_data(self, config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
         return load_documents(folder)

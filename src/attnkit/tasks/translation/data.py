@@ -9,6 +9,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
+from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.prepared_dir import (
@@ -22,7 +23,6 @@ from attnkit.data.prepared_dir import (
     write_index,
     write_lines,
 )
-from attnkit.engine.task import VocabularySource
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
@@ -139,7 +139,7 @@ class TranslationData:
 def prepare(
     config: TranslationConfig,
     folder: Path,
-    vocabulary_source: VocabularySource = lambda: None,
+    checkpoint: Checkpoint | None = None,
     origin: str | None = None,
 ) -> Iterator[StatusEvent | DataCheckEvent | WarningEvent]:
     """Encode the training text into ``folder``, unless that has been done.
@@ -147,7 +147,7 @@ def prepare(
     Args:
         config: the run's configuration.
         folder: RUN/data.
-        vocabulary_source: asked for the checkpoint that provides vocabularies, where there is nothing yet.
+        checkpoint: the one that provides vocabularies, if any.
         origin: fingerprint of the weights that initialize the run. Text of other weights is encoded again: the ids
             of another vocabulary would mean nothing to these.
 
@@ -161,7 +161,6 @@ def prepare(
         return
     yield StatusEvent("checking the text")
     yield from _check(data)
-    checkpoint = vocabulary_source()
     given, source = provided_vocabularies(config, checkpoint), provided_source_vocabulary(config, checkpoint)
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)

@@ -16,7 +16,7 @@ from attnkit.data.loader import Dataset, Sampler
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
 from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.models.translation import TranslationModel, build_model
@@ -72,9 +72,9 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     """Sequence-to-sequence translation by a Transformer or a recurrent model."""
 
     def prepare(
-        self, config: TranslationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: TranslationConfig, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        return prepare(config, folder, vocabulary_source, origin)
+        return prepare(config, folder, source, origin)
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
         return open_prepared(folder)
