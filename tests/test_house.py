@@ -17,8 +17,8 @@ import pytest
 SOURCES = Path(__file__).parents[1] / "src" / "attnkit"
 FLOORS = [
     {"errors"},
-    {"io", "protocols", "onednn"},
-    {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed", "runtime"},
+    {"io", "protocols", "runtime"},
+    {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed"},
     {"data", "formats", "checkpoints"},
     {"engine"},
     {"tasks"},

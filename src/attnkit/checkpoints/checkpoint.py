@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
@@ -58,15 +58,18 @@ def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
     """
     if FILE_NAME in contents:
         raise ValueError(f"{FILE_NAME} is written by the checkpoint itself")
-    return Manifest(format=FORMAT, step=step, files={name: _entry(content) for name, content in contents.items()})
+    entries = {}
+    for name, content in contents.items():
+        size, checksum = 0, hashlib.sha256()
+        for data in content() if callable(content) else (content,):
+            size += memoryview(data).nbytes
+            checksum.update(data)
+        entries[name] = Entry(size=size, sha256=checksum.hexdigest())
+    return Manifest(format=FORMAT, step=step, files=entries)
 
 
-def _entry(content: Content) -> Entry:
-    size, found = 0, hashlib.sha256()
-    for data in content() if callable(content) else (content,):
-        size += memoryview(data).nbytes
-        found.update(data)
-    return Entry(size=size, sha256=found.hexdigest())
+class _Versioned(BaseModel, extra="ignore", strict=True):
+    format: int
 
 
 def parse(raw: bytes) -> Manifest:
@@ -74,8 +77,10 @@ def parse(raw: bytes) -> Manifest:
     try:
         signed = _Signed.model_validate_json(raw)
     except ValidationError as error:
-        if (version := _version(raw)) and version > FORMAT:
-            raise ValueError(f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})") from None
+        with suppress(ValidationError):
+            if (version := _Versioned.model_validate_json(raw).format) > FORMAT:
+                newer = f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})"
+                raise ValueError(newer) from None
         raise ValueError("it does not have the form of a manifest") from error
     manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)
     if manifest.render() != raw:
@@ -83,17 +88,6 @@ def parse(raw: bytes) -> Manifest:
     if manifest.format != FORMAT:
         raise ValueError(f"it has format {manifest.format}, this attnkit reads {FORMAT}")
     return manifest
-
-
-class _Versioned(BaseModel, extra="ignore", strict=True):
-    format: int
-
-
-def _version(raw: bytes) -> int | None:
-    try:
-        return _Versioned.model_validate_json(raw).format
-    except ValidationError:
-        return None
 
 
 def _canonical(body: Mapping[str, object]) -> bytes:
@@ -134,7 +128,7 @@ class Checkpoint:
         with self._opened(file) as stream:
             data = stream.read(self.entry(file).size)
         if hashlib.sha256(data).hexdigest() != self.entry(file).sha256:
-            raise self._damaged(file, "its checksum does not match the manifest")
+            raise _damage(self.path, self.name, file, "its checksum does not match the manifest")
         return data
 
     def verify(self) -> None:
@@ -148,7 +142,7 @@ class Checkpoint:
             try:
                 with self._opened(file) as stream:
                     if digest(stream) != entry.sha256:
-                        raise self._damaged(file, "its checksum does not match the manifest")
+                        raise _damage(self.path, self.name, file, "its checksum does not match the manifest")
             except RunError as error:
                 yield error
 
@@ -156,13 +150,10 @@ class Checkpoint:
     def _opened(self, file: str) -> Iterator[BinaryIO]:
         expected = self.entry(file).size
         with _reading(self.path, self.name, file) as stream:
-            found = os.fstat(stream.fileno()).st_size
-            if found != expected:
-                raise self._damaged(file, f"it has {found} bytes, the manifest says {expected}")
+            size = os.fstat(stream.fileno()).st_size
+            if size != expected:
+                raise _damage(self.path, self.name, file, f"it has {size} bytes, the manifest says {expected}")
             yield stream
-
-    def _damaged(self, file: str, why: str) -> RunError:
-        return _damage(self.path, self.name, file, why)
 
 
 def open_checkpoint(path: Path, name: str) -> Checkpoint:

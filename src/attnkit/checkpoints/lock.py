@@ -67,33 +67,27 @@ def take_lock(folder: Path) -> Lock:
     text = Owner(pid=os.getpid(), host=socket.gethostname(), since=now).model_dump_json().ljust(_LENGTH) + "\n"
     lock = Lock(atomic.open_in_place(path))
     try:
-        _lock(lock.descriptor)
+        # A first failure may be a process that only looks (``is_locked``): try again.
+        for attempt in range(_TRIES):
+            try:
+                fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == _TRIES - 1:
+                    raise
+                time.sleep(_PAUSE)
         if not path.exists() or not os.path.samestat(os.fstat(lock.descriptor), path.stat()):
             raise SystemFailure(f"{folder} was moved away by another process", help="run the same command again")
         # Never empty in between: by this text a run that was killed before its first checkpoint is known again.
         atomic.write_in_place(lock.descriptor, text.encode())
-    except BlockingIOError:
+    except BaseException as error:
         lock.release()
-        raise _in_use(folder, read_owner(folder)) from None
-    except OSError as error:
-        lock.release()
-        raise system_failure("lock", path, error) from error
-    except BaseException:
-        lock.release()
+        if isinstance(error, BlockingIOError):
+            raise _in_use(folder) from None
+        if isinstance(error, OSError):
+            raise system_failure("lock", path, error) from error
         raise
     return lock
-
-
-def _lock(descriptor: int) -> None:
-    """Lock a file. A first failure may be a process that only looks (``check_not_in_use``): try again."""
-    for attempt in range(_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if attempt == _TRIES - 1:
-                raise
-            time.sleep(_PAUSE)
 
 
 def check_not_in_use(folder: Path) -> None:
@@ -102,7 +96,7 @@ def check_not_in_use(folder: Path) -> None:
     Commands call it before slow imports. Other faults are left for ``take_lock`` to report.
     """
     if is_locked(folder):
-        raise _in_use(folder, read_owner(folder))
+        raise _in_use(folder)
 
 
 def is_locked(folder: Path) -> bool:
@@ -136,7 +130,8 @@ def read_owner(folder: Path) -> Owner | None:
     return None
 
 
-def _in_use(folder: Path, owner: Owner | None) -> SystemFailure:
+def _in_use(folder: Path) -> SystemFailure:
+    owner = read_owner(folder)
     stop = f"wait for it, stop it (kill {owner.pid}), or" if owner else "wait for it or"
     return SystemFailure(f"{folder} is in use by {_name(owner)}", help=f"{stop} choose another folder")
 

@@ -53,11 +53,6 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
     atomic.append_text(path, f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n')
 
 
-def write_status(path: Path, status: Status) -> None:
-    """Write ``status.json`` whole and durably."""
-    atomic.write_text(path, status.model_dump_json(indent=1) + "\n")
-
-
 def read_status(path: Path) -> Status | None:
     """Return what ``status.json`` says, None when it is missing or not readable: it is for information only."""
     try:

@@ -129,7 +129,17 @@ class RunFolder:
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
                     atomic.remove_stale_temporaries(folder)
-            self._recover_replaced()
+            # End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go.
+            for name, path in self.list_checkpoints():
+                if not path.name.endswith(REPLACED):
+                    continue
+                successor = path.with_name(name)
+                if not os.path.lexists(successor):
+                    atomic.move(path, successor)
+                    continue
+                with contextlib.suppress(RunError):  # a damaged successor: then both stay
+                    open_checkpoint(successor, name).verify()
+                    atomic.remove_tree(path)
         except BaseException:
             held.release()
             raise
@@ -223,7 +233,9 @@ class RunFolder:
                 warnings.append(f"{error.what} ({error.where})")
             else:
                 return checkpoint, warnings
-        if warnings or self._was_saved():
+        status = self.read_status()
+        was_trained = status is not None and status.step > 0
+        if warnings or was_trained or any((self.path / name).exists() for name in ("best", "averaged")):
             what = warnings[0] if warnings else f"{self.path} has lost its checkpoints"
             raise RunError(
                 f"no checkpoint can be used: {what}",
@@ -231,11 +243,6 @@ class RunFolder:
                 help="put a copy of checkpoints/ back; --overwrite starts anew and keeps the old run aside",
             )
         return None, warnings
-
-    def _was_saved(self) -> bool:
-        status = self.read_status()
-        was_trained = status is not None and status.step > 0
-        return was_trained or any((self.path / name).exists() for name in ("best", "averaged"))
 
     def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
         """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
@@ -297,8 +304,8 @@ class RunFolder:
         return [f"{self.metrics_path} has lost {missing} bytes that its checkpoint knew of"] if missing > 0 else []
 
     def write_status(self, status: Status) -> None:
-        """Write ``status.json``."""
-        logs.write_status(self.path / logs.STATUS_NAME, status)
+        """Write ``status.json`` whole and durably."""
+        atomic.write_text(self.path / logs.STATUS_NAME, status.model_dump_json(indent=1) + "\n")
 
     def read_status(self) -> Status | None:
         """Return what ``status.json`` says, None if it is missing or invalid."""
@@ -309,18 +316,6 @@ class RunFolder:
         atomic.write_bytes(self.path / name, data)
 
     # --- inside
-
-    def _recover_replaced(self) -> None:
-        """End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go."""
-        for name, path in self.list_checkpoints():
-            if path.name.endswith(REPLACED):
-                successor = path.with_name(name)
-                if not os.path.lexists(successor):
-                    atomic.move(path, successor)
-                    continue
-                with contextlib.suppress(RunError):  # a damaged successor: then both stay
-                    open_checkpoint(successor, name).verify()
-                    atomic.remove_tree(path)
 
     def _found(self) -> list[tuple[int, Path]]:
         """Return step and path of every checkpoint folder, newest first, one being replaced after its successor.

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.onednn import HAS_PACKING, linear_product
+from attnkit.runtime.devices import HAS_PACKING, linear_product
 
 HALF = (torch.bfloat16, torch.float16)
 # The types that oneDNN multiplies in its packed layout.

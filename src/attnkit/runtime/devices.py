@@ -1,15 +1,33 @@
-"""Device, precision and threads of torch."""
+"""Device, precision, threads and matrix product of torch."""
 
 from __future__ import annotations
 
 import os
+import platform
 
 import torch
+from torch import Tensor
 
 from attnkit.errors import UsageError
 from attnkit.runtime.signals import launched_rank, usable_cpus
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# PyTorch's other matrix library on x86 CPUs: in float32 F.linear and torch.mm mean MKL, which uses less than half of a
+# processor not made by Intel.
+HAS_PRODUCT = (
+    platform.machine() in ("x86_64", "AMD64")
+    and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
+"""Whether oneDNN's matrix product can be called."""
+HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+"""Whether it takes packed weights."""
+
+
+def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x (..., k) times weight (m, k) transposed, plus bias (m,), by oneDNN; the weight may be packed."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnkit.onednn import HAS_PRODUCT, linear_product
+from attnkit.runtime.devices import HAS_PRODUCT, linear_product
 
 _BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
 _BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
