@@ -207,15 +207,11 @@ def _siblings(model: type[BaseModel], tree: Tree, keys: list[str]) -> set[str]:
         value = value.get(key) if isinstance(value, dict) else None
         kind = value.get("kind") if isinstance(value, dict) else None
         fields = [candidate.model_fields[key] for candidate in candidates if key in candidate.model_fields]
-        found = [inner for field in fields for inner in _models_in(field.annotation)]
-        candidates = [inner for inner in found if not kind or _may_be(inner, kind)]
+        candidates = [inner for field in fields for inner in _models_in(field.annotation)]
+        if kind:  # the models of a union that may be of this kind, as far as a field of that name says so
+            of_kind = [(inner, inner.model_fields.get("kind")) for inner in candidates]
+            candidates = [inner for inner, field in of_kind if field is None or kind in get_args(field.annotation)]
     return {name for candidate in candidates for name in candidate.model_fields}
-
-
-def _may_be(model: type[BaseModel], kind: Any) -> bool:
-    """Return whether a model is of a kind, as far as its field of that name, if it has one, says so."""
-    field = model.model_fields.get("kind")
-    return field is None or kind in get_args(field.annotation)
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import functools
@@ -140,22 +141,12 @@ def _parsed(text: str) -> Any:
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """Read a configuration file.
+    """Read a configuration file, which may be a pipe but not an endless one.
 
     Raises:
         UsageError: missing, no text, too long or not a mapping.
         SystemFailure: it cannot be read.
     """
-    tree = parse_yaml(_read(path), str(path))
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise UsageError("a configuration is a mapping of keys to values", where=f"{path}:1", help=_YAML)
-    return tree
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file, which may be a pipe but not an endless one."""
     what = "cannot read the configuration"
     try:
         with path.open("rb") as stream:
@@ -163,27 +154,27 @@ def _read(path: Path) -> str:
     except IsADirectoryError as error:
         raise UsageError(f"{what}: it is a folder", where=str(path), help="name a YAML file in it") from error
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UsageError(f"{what}: no such file", where=str(path), help=_spelling(path)) from error
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = [entry.name for entry in path.parent.iterdir()]
+        near = difflib.get_close_matches(path.name, names, n=1)
+        help = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
+        raise UsageError(f"{what}: no such file", where=str(path), help=help) from error
     except OSError as error:
         help = "check owner and permissions, or give another file"
         raise SystemFailure(f"{what}: {error.strerror or error}", where=str(path), help=help) from error
     if len(raw) > MAX_BYTES:
         raise UsageError(f"{what}: it has more than {MAX_BYTES:,} bytes", where=str(path), help="give another file")
     try:
-        return raw.decode("utf-8")
+        tree = parse_yaml(raw.decode("utf-8"), str(path))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        help = "save it as UTF-8"
-        raise UsageError(f"{what}: it is not UTF-8", where=f"{path}:{line}", help=help) from error
-
-
-def _spelling(path: Path) -> str:
-    """Return a guess at the file that was meant."""
-    try:
-        near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    except OSError:
-        near = []
-    return f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
+        raise UsageError(f"{what}: it is not UTF-8", where=f"{path}:{line}", help="save it as UTF-8") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise UsageError("a configuration is a mapping of keys to values", where=f"{path}:1", help=_YAML)
+    return tree
 
 
 def dump_yaml(model: BaseModel) -> str:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from attnkit.distributed.heartbeat import DeferredSignals, Heartbeat
 from attnkit.errors import AttnkitError, PeerFailedError, PeerLostError, StoppedError, SystemFailure, exit_code
 
 if TYPE_CHECKING:
@@ -25,6 +26,102 @@ TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
 _COLLECTIVE_ERROR = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
 _HEARTBEAT_SECONDS = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
+
+
+class DeferredSignals:
+    """SIGTERM and SIGINT with their previous handlers, delivered only while open; one signal is kept until then."""
+
+    def __init__(self) -> None:
+        self.pending: int | None = None
+        """Signal that arrived while closed."""
+        self.may_interrupt = True
+        """Whether ``interrupt_main_thread`` may send its one signal."""
+        self._open = True
+        self._previous: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Install the handlers, closed. Does nothing outside the main thread, which alone may set handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._open = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                self._previous[number] = signal.signal(number, self._handle)
+
+    def uninstall(self) -> None:
+        """Restore the previous handlers."""
+        self._open = True
+        for number, handler in self._previous.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """Deliver signals in a block, a pending one at once."""
+        self._open = True
+        try:
+            self.deliver()
+            yield
+        finally:
+            self._open = not self._previous
+
+    def deliver(self) -> None:
+        """Raise the pending signal, if any."""
+        if self.pending is not None:
+            number, self.pending = self.pending, None
+            signal.raise_signal(number)
+
+    def exit_code(self) -> int:
+        """Return the exit code for the pending signal, 0 for none."""
+        return 0 if self.pending is None else 128 + self.pending
+
+    def interrupt_main_thread(self) -> None:
+        """Send the main thread one signal of a kind that raises there."""
+        raising = [number for number, handler in self._previous.items() if callable(handler)]
+        thread = threading.main_thread().ident
+        if self.may_interrupt and raising and thread is not None:
+            self.may_interrupt = False
+            signal.pthread_kill(thread, raising[0])
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        previous = self._previous.get(number)
+        if not self._open:
+            self.pending = number
+        elif callable(previous):
+            previous(number, frame)
+        else:  # the default action: the process ends
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+class Heartbeat:
+    """Thread that takes part in collectives while its rank works, so that waiting ranks know slow from dead.
+
+    Every rank joins every collective once, by its main thread or by this one. Waiting ranks are always inside a
+    collective, so the last rank's reply releases all of them.
+    """
+
+    def __init__(self, answer: Callable[[], object], period: float) -> None:
+        self._beat = answer
+        self._period = period
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="attnkit pulse", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop between two answers; raise the error of ``answer``, if any."""
+        self._stopped.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(self._period):
+                self._beat()
+        except BaseException as error:
+            self._failure = error
 
 
 @dataclass
@@ -171,20 +268,13 @@ class ProcessGroup:
             self._signals.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.world == 1:
             return
-        self._signals.uninstall()
-        self._leave(error)
-        if error is None:
-            self._signals.deliver()
-
-    def _leave(self, error: BaseException | None) -> None:
-        """Leave the group, where that makes nobody wait."""
         import torch.distributed
 
+        self._signals.uninstall()
+        # Leave the group, where that makes nobody wait.
         if self.failed:
             # The first process to end makes torchrun end the others: none leaves before the reporting rank is ready.
             with suppress(AttnkitError):
@@ -192,6 +282,8 @@ class ProcessGroup:
                 torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
         elif error is None or isinstance(error, StoppedError):
             torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
+        if error is None:
+            self._signals.deliver()
 
 
 def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> ProcessGroup:
@@ -206,26 +298,22 @@ def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[],
     if world == 1:
         return ProcessGroup(stop=stop)
     import torch.distributed
+    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
 
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
+        limit = datetime.timedelta(seconds=timeout)
         try:
-            _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", datetime.timedelta(seconds=timeout))
+            store, rank, world = next(rendezvous("env://", timeout=limit))
+            if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+                # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in
+                # this one. On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the
+                # remedy (https://github.com/pytorch/pytorch/issues/167288).
+                attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+                store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
         except (RuntimeError, ValueError) as error:
             raise SystemFailure(f"the other processes cannot be reached: {error}") from error
     return ProcessGroup(torch.distributed.get_rank(), world, timeout, stop)
-
-
-def _join(backend: str, timeout: datetime.timedelta) -> None:
-    import torch.distributed
-    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
-
-    store, rank, world = next(rendezvous("env://", timeout=timeout))
-    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-        # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in this one.
-        # On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the remedy
-        # (https://github.com/pytorch/pytorch/issues/167288).
-        attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)

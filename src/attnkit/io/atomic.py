@@ -1,4 +1,4 @@
-"""Every write to disk, whatever it holds: whole files and folders that appear complete or not at all, and appends.
+"""Every write to disk: whole files and folders that appear complete or not at all, and appends.
 
 Durable means: written under a temporary name beside the goal, fsynced, renamed, and the parent folder fsynced. A crash
 at any moment leaves the old content or the new, and at most one sibling named ``.tmp-<name>-<pid>``, which the next
@@ -47,8 +47,15 @@ def _atomic_replace(path: Path, named: Path) -> Iterator[Path]:
         with _os_errors("write", named):
             prefix = temporary.name.rsplit("-", 1)[0]
             for entry in path.parent.iterdir():
-                if (found := _TEMPORARY.fullmatch(entry.name)) and found[1] == prefix and _is_stale(int(found[2])):
-                    _remove(entry)
+                if (match := _TEMPORARY.fullmatch(entry.name)) and match[1] == prefix:
+                    # One of a process that has ended, or of this one.
+                    try:
+                        os.kill(pid := int(match[2]), 0)
+                        stale = pid == os.getpid()
+                    except OSError as error:
+                        stale = isinstance(error, ProcessLookupError)
+                    if stale:
+                        _remove(entry)
         yield temporary
         with _os_errors("write", named):
             temporary.replace(path)
@@ -256,14 +263,6 @@ def _descriptor(path: Path, flags: int = _KEPT | os.O_CREAT) -> Iterator[int]:
 def _temporary(path: Path) -> Path:
     # The name is cut so that the whole stays under the 255 bytes that file systems allow.
     return path.parent / f".tmp-{os.fsdecode(os.fsencode(path.name)[:200])}-{os.getpid()}"
-
-
-def _is_stale(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, ProcessLookupError)
-    return pid == os.getpid()
 
 
 def _write_new(path: Path, data: Data) -> None:

@@ -83,9 +83,7 @@ def parse_json(raw: bytes) -> Any:
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
         raise ValueError(f"it holds more than {MAX_JSON_VALUES:,} values")
     try:
-        return json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_refuse_constant
-        )
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -100,12 +98,8 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"{text[:40]} is {'too large' if text[-1].isdigit() else 'not'} a number")
     return number
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
 
 
 _CHUNK = 1 << 20
@@ -162,13 +156,14 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
 
     Symbolic links to folders are reported and not followed: their targets can change independently.
     """
+    folders = {Path(), *(parent for name in contents for parent in Path(name).parents)}
     try:
-        linked = _linked(folder, contents)
+        linked = [part for part in sorted(folders) if (folder / part).is_symlink()]  # outermost first
     except OSError as error:
         yield f"{folder.name} cannot be read: {error.strerror or error}"
         return
     if linked:
-        yield from (f"{name} is a symbolic link" for name in linked)
+        yield from (f"{part.as_posix() if part.parts else folder.name} is a symbolic link" for part in linked)
         return
     for name, entry in contents.items():
         try:
@@ -181,9 +176,3 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
         except (OSError, ValueError) as error:
             check_system(folder / name, error)
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
-
-
-def _linked(folder: Path, contents: Contents) -> list[str]:
-    """Return the folders that are symbolic links, outermost first."""
-    folders = {Path(), *(parent for name in contents for parent in Path(name).parents)}
-    return [part.as_posix() if part.parts else folder.name for part in sorted(folders) if (folder / part).is_symlink()]
