@@ -25,6 +25,8 @@ class AttnkitError(Exception):
     """
 
     exit_code = 1
+    silent = False
+    """Whether nothing is printed: it has been said, or nobody is left to tell."""
 
     def __init__(self, what: str, *, where: str | None = None, help: str | None = None) -> None:
         super().__init__(what)
@@ -34,12 +36,9 @@ class AttnkitError(Exception):
 
     def lines(self) -> list[str]:
         """Return the message as it is printed, one string per line, none of them containing a line break."""
-        found = [f"error: {self.what}"]
-        if self.where:
-            found.append(f"  at {self.where}")
-        if self.help:
-            found.append(f"help: {self.help}")
-        return [" ".join(line.splitlines()) for line in found]
+        parts = [("error: ", self.what), ("  at ", self.where), ("help: ", self.help)]
+        shown = [] if self.silent else [f"{label}{text}" for label, text in parts if text or label == "error: "]
+        return [" ".join(line.splitlines()) for line in shown]
 
 
 class UsageError(AttnkitError):
@@ -85,23 +84,18 @@ class StoppedError(AttnkitError):
 class PeerFailedError(AttnkitError):
     """A failure reported by another process or an earlier attempt: this one ends with its exit code, in silence."""
 
+    silent = True
+
     def __init__(self, what: str, exit_code: int) -> None:
         super().__init__(what)
         self.exit_code = exit_code
-
-    def lines(self) -> list[str]:
-        """Return nothing: it has been said."""
-        return []
 
 
 class BrokenOutputError(AttnkitError):
     """Nobody reads standard output any more, as after ``| head``: no failure, and nobody is left to tell."""
 
     exit_code = 0
-
-    def lines(self) -> list[str]:
-        """Return nothing."""
-        return []
+    silent = True
 
 
 def system_failure(action: str, path: Path | str, error: OSError) -> SystemFailure:

@@ -57,6 +57,16 @@ def estimate(
     activations: float = 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize
     # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
     logits = min(micro_tokens * n_classes * 4, 64e6)
+    limits = config.limits
+    ends = [
+        None if limits.max_steps is None else limits.max_steps * per_step,
+        None if limits.max_epochs is None else limits.max_epochs * tokens,
+        limits.max_tokens,
+    ]
+    # A step takes 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1). About half of
+    # them are spent: a token meets one side of a translator, and few positions of a masked language model reach the
+    # output layer. The figure is right within a factor of three.
+    bounds = [3 * n_parameters * end / product_rate(device, precision) for end in ends if end is not None]
     return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
@@ -67,27 +77,8 @@ def estimate(
         device=device.type,
         precision=str(precision).removeprefix("torch."),
         unit=unit,
-        seconds=training_seconds(config, n_parameters, tokens, device, precision),
+        seconds=min([*bounds, *([] if limits.max_minutes is None else [60 * limits.max_minutes])]),
     )
-
-
-def training_seconds(
-    config: RunConfig, n_parameters: int, tokens: float, device: torch.device, precision: torch.dtype
-) -> float:
-    """Estimate the time of a run from a matrix product that is timed on its device, within a factor of three.
-
-    A step takes 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1). About half of
-    them are spent: a token meets one side of a translator, and few positions of a masked language model reach the
-    output layer.
-    """
-    limits, per_step = config.limits, 0.93 * config.optimization.batch_tokens
-    ends = [
-        None if limits.max_steps is None else limits.max_steps * per_step,
-        None if limits.max_epochs is None else limits.max_epochs * tokens,
-        limits.max_tokens,
-    ]
-    bounds = [3 * n_parameters * end / product_rate(device, precision) for end in ends if end is not None]
-    return min([*bounds, *([] if limits.max_minutes is None else [60 * limits.max_minutes])])
 
 
 @cache

@@ -18,11 +18,10 @@ from attnkit.engine.checkpointing import RunWriter, TrainingSession, stop_error
 from attnkit.engine.events import Event, PrepareEvent, TrainingFinished, TrainingStarted, TrainRequest, Validated
 from attnkit.engine.model_card import model_card
 from attnkit.engine.parallel import (
-    CompilerFailure,
     broadcast_metrics,
     build_parameter_store,
-    compile_errors,
     compile_layers,
+    compiler_failure,
     run_eager,
     uses_fsdp,
 )
@@ -169,17 +168,19 @@ class GradientSession(TrainingSession):
         The step that waited for the compiler is not taken then.
         """
         try:
-            with compile_errors(self.config):
-                yield
-        except CompilerFailure:
-            # With several ranks the others wait in a collective: only a failure ends them.
-            if self.ranks.world > 1 or self.job.stop is None or not self.job.stop():
-                raise
-            self.state.weights.zero_grad()
-            self.state.finished = "stopped"
+            yield
         except DivergedError:
             with self.ranks.synchronized():
                 raise
+        except Exception as error:
+            failure = compiler_failure(error) if self.config.torch_compile else None
+            if failure is None:
+                raise
+            # With several ranks the others wait in a collective: only a failure ends them.
+            if self.ranks.world > 1 or self.job.stop is None or not self.job.stop():
+                raise failure from error
+            self.state.weights.zero_grad()
+            self.state.finished = "stopped"
 
     def log_and_save(self, record: StepRecord | EvaluationRecord, writer: RunWriter) -> None:
         folder, state = writer.folder, self.state
@@ -232,9 +233,9 @@ class GradientSession(TrainingSession):
             shapes = self.state.weights.shapes()[0]
             mean = average(read_tensors(checkpoint, MODEL, shapes) for checkpoint in checkpoints)
         # Rank 0 evaluates, all ranks learn the result.
-        evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
+        assert self.job.evaluate is not None
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:
-            metrics = evaluate(model)
+            metrics = self.job.evaluate(model)
         if metrics is None:
             raise stop_error(self.state.step)
         with self.ranks.synchronized():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 _MAX_VARIANTS = 64
 """Compiled variants per layer: batch contents, mode and precision give at most a dozen."""
 _Result = TypeVar("_Result")
-
-
-class CompilerFailure(SystemFailure):
-    """The compiler that torch needs is missing, failed, or was ended by a signal to the process group."""
 
 
 def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -> None:
@@ -71,23 +67,18 @@ def run_eager(call: Callable[[nn.Module], _Result], config: RunConfig) -> Callab
     return plain
 
 
-@contextmanager
-def compile_errors(config: RunConfig) -> Iterator[None]:
-    """Turn errors of torch's compiler into a ``CompilerFailure`` with a help line."""
-    if not config.torch_compile:
-        yield
-        return
+def compiler_failure(error: Exception) -> SystemFailure | None:
+    """Return the failure to report if the compiler is missing, failed, or was ended by a signal; None otherwise."""
     from torch._dynamo.exc import TorchDynamoException  # slow to import
 
-    try:
-        yield
-    except TorchDynamoException as error:
-        message = [line.strip() for line in str(error).splitlines() if line.strip()]  # the backend, then its message
-        raise CompilerFailure(
-            f"torch could not compile the model: {' '.join(message[:2])[:200]}",
-            where="torch_compile",
-            help="set torch_compile to false, or install torch's compiler (a C++ compiler; Triton on a GPU)",
-        ) from error
+    if not isinstance(error, TorchDynamoException):
+        return None
+    message = [line.strip() for line in str(error).splitlines() if line.strip()]  # the backend, then its message
+    return SystemFailure(
+        f"torch could not compile the model: {' '.join(message[:2])[:200]}",
+        where="torch_compile",
+        help="set torch_compile to false, or install torch's compiler (a C++ compiler; Triton on a GPU)",
+    )
 
 
 def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
