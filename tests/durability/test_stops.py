@@ -14,7 +14,7 @@ import signalled
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, Validated, train
+from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, ValidationFinished, train
 from attnkit.training.records import StepRecord
 
 
@@ -210,7 +210,7 @@ def test_a_stop_at_any_question_abandons_what_is_under_way(workshop: Any, tmp_pa
                 events.append(event)
         assert asked.n == at, "nothing more is asked, and so nothing more done"
         assert stopped.value.what.startswith(f"stopped at step {3 if at <= first else 6};")
-        n_scored = sum(isinstance(event, Validated) for event in events)
+        n_scored = sum(isinstance(event, ValidationFinished) for event in events)
         assert n_scored == {4: 0, first + 4: 1}.get(at, 2)
         assert RunFolder(run).newest()[0] is not None and not (run / "averaged").exists()
         last = list(train(TrainRequest(config, run)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnkit.cli.main import main
-from attnkit.engine.resolve import Resolved, resolve
+from attnkit.engine.resolve import ResolvedConfig, resolve
 from attnkit.errors import UsageError
 from attnkit.tasks.translation.task import TrainRequest, plan, train
 from attnkit.text.config import VocabularyConfig
@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> dict[str, list[str]]:
     return {key: [str(tmp_path / key)] for key in lines}
 
 
-def resolved(files: dict[str, list[str]], *sets: str, **options: Any) -> Resolved:
+def resolved(files: dict[str, list[str]], *sets: str, **options: Any) -> ResolvedConfig:
     return resolve(files, sets=sets, preset_name="tiny", **options)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.errors import StoppedError
 from attnkit.tasks.translation.data import StatusEvent
-from attnkit.tasks.translation.task import TrainingStarted, TrainRequest, Validated, train
+from attnkit.tasks.translation.task import TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.training.records import StepRecord
 
 DROPOUT = {"model__dropout": 0.3}
@@ -119,7 +119,7 @@ def test_a_kill_before_the_best_was_named_changes_nothing(workshop: Any, tmp_pat
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         for event in train(TrainRequest(config, tmp_path / "pieces")):
-            if isinstance(event, Validated):
+            if isinstance(event, ValidationFinished):
                 raise KeyboardInterrupt
     (tmp_path / "pieces/best").unlink()
     steps = iter(range(100))
@@ -176,7 +176,7 @@ def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: An
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         for event in train(TrainRequest(config, run)):
-            if isinstance(event, Validated):
+            if isinstance(event, ValidationFinished):
                 raise KeyboardInterrupt
     (run / "best").unlink()
     assert not (run / "README.md").exists() and status(run)["state"] == "running"

@@ -15,7 +15,7 @@ from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from attnkit.engine.events import TrainingFinished
-    from attnkit.engine.resolve import Resolved
+    from attnkit.engine.resolve import ResolvedConfig
     from attnkit.engine.task import RunEstimate
 
 SHARED_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
@@ -102,7 +102,7 @@ def show_outcome(done: TrainingFinished, output: Path, use: str, json: bool) -> 
         console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
 
-def show_plan(resolved: Resolved, options: RunOptions) -> None:
+def show_plan(resolved: ResolvedConfig, options: RunOptions) -> None:
     """Print the resolved configuration with the origin of each value, and an estimate of the run.
 
     Refuses what the run would refuse before it starts.
@@ -162,7 +162,7 @@ def follow(
     ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-    from attnkit.engine.events import TrainingProgress, TrainingStarted, Validated
+    from attnkit.engine.events import TrainingProgress, TrainingStarted, ValidationFinished
     from attnkit.plotting import progress_text as views
     from attnkit.training.records import StepRecord
 
@@ -179,7 +179,7 @@ def follow(
             begin()
             where = f"{event.device}, {event.precision}"
             line.say("\n".join(views.start_lines(event.step, event.n_parameters, event.counts, where, event.unit)))
-        elif isinstance(event, Validated):
+        elif isinstance(event, ValidationFinished):
             scored = event.record
             found = views.evaluation_line(scored.step, scored.metrics, scored.improved)
             line.say("\n".join([found, *views.samples(event.samples)]))

@@ -106,7 +106,7 @@ class Heartbeat:
         self._period = period
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="attnkit pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="attnkit heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -201,14 +201,14 @@ class ProcessGroup:
             return
         failure: BaseException | None = None
         self._signals.may_interrupt = True
-        pulse = Heartbeat(self._beat, min(_HEARTBEAT_SECONDS, self.timeout / 3))
+        heartbeat = Heartbeat(self._beat, min(_HEARTBEAT_SECONDS, self.timeout / 3))
         try:
             with self._signals.delivering():
                 yield
         except BaseException as error:
             failure = error
         try:
-            pulse.stop()
+            heartbeat.stop()
             codes = self._exchange_codes(exit_code(failure) or int(failure is not None))
         except AttnkitError:
             if failure is not None:

@@ -62,7 +62,7 @@ class TrainingProgress:
 
 
 @dataclass(frozen=True)
-class Validated:
+class ValidationFinished:
     """The development set was scored."""
 
     record: Any
@@ -86,4 +86,4 @@ class TrainingFinished:
 
 Event = Any
 """``StatusEvent``, ``WarningEvent``, ``DataCheckEvent``, ``TrainingStarted``, ``TrainingProgress``, ``StepRecord``,
-``Validated`` or ``TrainingFinished``."""
+``ValidationFinished`` or ``TrainingFinished``."""

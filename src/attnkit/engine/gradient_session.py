@@ -15,7 +15,14 @@ from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.engine.checkpointing import RunWriter, TrainingSession, stop_error
-from attnkit.engine.events import Event, PrepareEvent, TrainingFinished, TrainingStarted, TrainRequest, Validated
+from attnkit.engine.events import (
+    Event,
+    PrepareEvent,
+    TrainingFinished,
+    TrainingStarted,
+    TrainRequest,
+    ValidationFinished,
+)
 from attnkit.engine.model_card import model_card
 from attnkit.engine.parallel import (
     broadcast_metrics,
@@ -213,7 +220,7 @@ class GradientSession(TrainingSession):
             self._board.add(record)
 
     def event(self, record: StepRecord | EvaluationRecord) -> Event:
-        return Validated(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
+        return ValidationFinished(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
 
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
         """Save the mean of the last checkpoints, if configured; name it ``best`` if its metric is at least as good.

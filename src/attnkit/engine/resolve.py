@@ -96,7 +96,7 @@ EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedConfig:
     """Validated configuration and the origin of each value."""
 
     config: Any
@@ -117,7 +117,7 @@ def resolve(
     preset_name: str = "auto",
     earlier: str | None = None,
     fixed: Layer | None = None,
-) -> Resolved:
+) -> ResolvedConfig:
     """Lay all layers over each other and check the result.
 
     Args:
@@ -178,10 +178,10 @@ def resolve(
     return _validated(kind, [below, *([fixed] if fixed else []), *written, *by_hand])
 
 
-def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> Resolved:
+def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> ResolvedConfig:
     tree, origins = merge(layers)
     try:
-        return Resolved(validate(kind.config, tree, origins), origins)
+        return ResolvedConfig(validate(kind.config, tree, origins), origins)
     except UsageError as error:
         error.help = error.help and error.help.replace("attnkit train", f"attnkit {kind.train_command}")
         raise

@@ -10,12 +10,12 @@ from contextlib import closing
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.checkpointing import RunWriter, stop_error
-from attnkit.engine.events import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated
+from attnkit.engine.events import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished
 from attnkit.engine.task import task_of
 from attnkit.errors import UsageError
 from attnkit.runtime.signals import release_free_memory
 
-__all__ = ["Event", "StatusEvent", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "train"]
+__all__ = ["Event", "StatusEvent", "TrainRequest", "TrainingFinished", "TrainingStarted", "ValidationFinished", "train"]
 
 _RELEASE_EVERY = 20  # steps; takes about a millisecond
 

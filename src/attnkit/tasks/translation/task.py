@@ -17,7 +17,7 @@ from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
-from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
+from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
@@ -65,7 +65,7 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
     return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
 
 
-__all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "train"]
+__all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "ValidationFinished", "train"]
 
 
 class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]):
