@@ -124,7 +124,14 @@ def init_embeddings(
         with torch.no_grad():
             weight[torch.tensor(list(match.words))] = torch.from_numpy(rows).to(weight)  # one indexed write
         yield from map(WarningEvent, source.vectors.warnings)
-        text = coverage_message(match, source)
+        # Continuations of words are not counted: no vectors exist for them.
+        percent = 100 * len(match.words) / match.n_words
+        text = f"{source.key}: {len(match.words):,} of {match.n_words:,} words ({percent:.1f} %) "
+        text += f"initialized from {source.name}"
+        # Only what applies is mentioned.
+        text += f", {match.n_lowered:,} of them in lower case" if match.n_lowered else ""
+        text += f", {match.n_composed:,} composed of n-grams" if match.n_composed else ""
+        text += f"; {match.n_parts:,} entries continue a word and have no vector" if match.n_parts else ""
         yield WarningEvent(text) if len(match.words) < COVERAGE_WARNING * match.n_words else StatusEvent(text)
         if not source.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
             what = f"{source.key}: standard deviation {spread:.2g}, that of random embeddings {drawn:.2g}"
@@ -174,20 +181,3 @@ def find_words(
             words[id] = word
             n_composed += 1
     return EmbeddingMatch(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
-
-
-def coverage_message(match: EmbeddingMatch, source: EmbeddingSource) -> str:
-    """Return a sentence on how many words have a vector."""
-    # Continuations of words are not counted: no vectors exist for them.
-    share = 100 * len(match.words) / match.n_words
-    text = (
-        f"{source.key}: {len(match.words):,} of {match.n_words:,} words ({share:.1f} %) initialized from {source.name}"
-    )
-    # Only what applies is mentioned.
-    if match.n_lowered:
-        text += f", {match.n_lowered:,} of them in lower case"
-    if match.n_composed:
-        text += f", {match.n_composed:,} composed of n-grams"
-    if match.n_parts:
-        text += f"; {match.n_parts:,} entries continue a word and have no vector"
-    return text

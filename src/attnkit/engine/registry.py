@@ -7,7 +7,7 @@ A new task is a package of ``tasks`` and one entry here; its name goes to ``pres
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -114,6 +114,23 @@ HAN_CLASSIFICATION = TaskSpec(
 )
 """Text classification by a hierarchical attention network; ``text-classification`` otherwise fine-tunes BERT."""
 
+# Text classification by BERT; the other tasks of fine-tuning differ in names only.
+_FINETUNED = TaskSpec(
+    description="a classifier of texts",
+    command="predict",
+    unit="texts",
+    task_path="tasks.finetuning.text_classification:TASK",
+    config_path="tasks.finetuning.config:TextClassificationConfig",
+    preset_path="tasks.finetuning.config:text_classification_preset",
+    default_kind="bert",
+    example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
+    preset_thresholds=LANGUAGE_AUTO,
+    init_from_tasks=("mlm",),
+    excluded_init_keys=EXCLUDED_INIT_KEYS,
+    preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
+    predictor_path="tasks.finetuning.predict_text_classification:TextClassificationPredictor",
+)
+
 # In the order in which messages list them.
 TASKS: dict[str, TaskSpec] = {
     # Sequence to sequence.
@@ -165,51 +182,25 @@ TASKS: dict[str, TaskSpec] = {
         preset_thresholds=LANGUAGE_AUTO,
     ),
     # Fine-tuning of a pretrained encoder.
-    "text-classification": TaskSpec(
-        description="a classifier of texts",
-        command="predict",
-        unit="texts",
-        task_path="tasks.finetuning.text_classification:TASK",
-        config_path="tasks.finetuning.config:TextClassificationConfig",
-        preset_path="tasks.finetuning.config:text_classification_preset",
-        default_kind="bert",
-        example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
-        preset_thresholds=LANGUAGE_AUTO,
-        init_from_tasks=("mlm",),
-        excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
-        predictor_path="tasks.finetuning.predict_text_classification:TextClassificationPredictor",
-        variants={"han": HAN_CLASSIFICATION},
-        default_variant="han",
-    ),
-    "token-classification": TaskSpec(
+    "text-classification": replace(_FINETUNED, variants={"han": HAN_CLASSIFICATION}, default_variant="han"),
+    "token-classification": replace(
+        _FINETUNED,
         description="a tagger",
-        command="predict",
         unit="sentences",
         task_path="tasks.finetuning.token_classification:TASK",
         config_path="tasks.finetuning.config:TokenClassificationConfig",
         preset_path="tasks.finetuning.config:token_classification_preset",
-        default_kind="bert",
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
-        preset_thresholds=LANGUAGE_AUTO,
-        init_from_tasks=("mlm",),
-        excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
         predictor_path="tasks.finetuning.predict_token_classification:TokenClassificationPredictor",
     ),
-    "question-answering": TaskSpec(
+    "question-answering": replace(
+        _FINETUNED,
         description="a reader that answers questions",
-        command="predict",
         unit="questions",
         task_path="tasks.finetuning.question_answering:TASK",
         config_path="tasks.finetuning.config:QuestionAnsweringConfig",
         preset_path="tasks.finetuning.config:question_answering_preset",
-        default_kind="bert",
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
-        preset_thresholds=LANGUAGE_AUTO,
-        init_from_tasks=("mlm",),
-        excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
         predictor_path="tasks.finetuning.predict_question_answering:QuestionAnsweringPredictor",
     ),
     # The one task with a loop of its own.

@@ -70,14 +70,10 @@ _DROP = 4
 """MADV_DONTNEED of Linux."""
 
 
-def _find_trim() -> Any:
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):
-        return None
-
-
-_TRIM = _find_trim()
+try:
+    _TRIM: Any = ctypes.CDLL(None).malloc_trim
+except (OSError, AttributeError, TypeError):
+    _TRIM = None
 
 
 class StopRequests:

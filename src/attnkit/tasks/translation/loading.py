@@ -105,12 +105,8 @@ def provided_source_vocabulary(config: TranslationConfig, source: Checkpoint | N
     return read_tokenizer(source)
 
 
-def check_weights_fit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
-    """Raise ``RunError`` where a checkpoint has too few weights for a model, which need not be built for that."""
-    check_file_holds_weights(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
-
-
 def build_for_checkpoint(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:
     """Build a model for a checkpoint's weights. Raises ``RunError`` before, where they are too few for it."""
-    check_weights_fit(checkpoint, config, vocabularies)
-    return build_model(config, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+    sizes = vocabularies.src.vocab_size, vocabularies.tgt.vocab_size
+    check_file_holds_weights(checkpoint, config, sizes)
+    return build_model(config, *sizes)

@@ -11,7 +11,7 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import load_weights
+from attnkit.checkpoints.weights import check_file_holds_weights, load_weights
 from attnkit.data.loader import Dataset, Sampler
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
@@ -25,7 +25,6 @@ from attnkit.tasks.translation.data import TranslationData, open_prepared, prepa
 from attnkit.tasks.translation.evaluate import TranslationEvaluation
 from attnkit.tasks.translation.loading import (
     build_for_checkpoint,
-    check_weights_fit,
     is_bert,
     provided_source_vocabulary,
     provided_vocabularies,
@@ -95,7 +94,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
     def check_compatible(self, checkpoint: Checkpoint, config: TranslationConfig) -> None:
         if not is_bert(checkpoint):
-            check_weights_fit(checkpoint, config.model, read_vocabularies(checkpoint))
+            sizes = [vocabulary.vocab_size for vocabulary in read_vocabularies(checkpoint)]
+            check_file_holds_weights(checkpoint, config.model, (sizes[0], sizes[1]))
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 
