@@ -42,7 +42,6 @@ from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
-from attnkit.training.parameter_store import average
 from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
 
