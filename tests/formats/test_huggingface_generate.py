@@ -19,7 +19,7 @@ from attnkit.engine.loading import load_model
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
-from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator
+from attnkit.tasks.language_modeling.generate import Generator
 from attnkit.tasks.language_modeling.generate import search_config as settings
 
 WORDS = vocabulary()
@@ -33,7 +33,7 @@ def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
     run = save_run(tmp_path / "run", config, shaken(Gpt(config.model, WORDS.vocab_size)), WORDS)
     theirs: Any = AutoModelForCausalLM.from_pretrained(export_huggingface(run, tmp_path / "hub").path).double()
     opened = load_model(run, "clm", device="cpu")
-    search = settings(GenerateRequest(run, search={"max_length": 20, "repetition_penalty": penalty}))
+    search = settings({"max_length": 20, "repetition_penalty": penalty})
     made = Generator(replace(opened, model=opened.model.double()), search)
     barred = [0, 1, *range(WORDS.vocab_size - WORDS.n_unused, WORDS.vocab_size)]
     kinds = set()

@@ -31,7 +31,6 @@ from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling import compare as compare_lm
 from attnkit.tasks.language_modeling.compare import compare
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 
@@ -195,7 +194,7 @@ def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path
     for name in ("bert", "gpt"):
         import_huggingface(tmp_path / f"{name}-hub", tmp_path / name)
     with pytest.raises(DataError, match="leaves nothing of this text"):
-        compare(compare_lm.CompareRequest((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu"), print)
+        compare((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu")
 
 
 def older(folder: Path) -> None:

@@ -16,7 +16,7 @@ from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling.compare import CompareRequest, compare
+from attnkit.tasks.language_modeling.compare import compare
 
 TEXT = "the lazy dog sleeps, the fox doesn't sleep"
 
@@ -40,8 +40,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("gpt", ["gpt", "back"])
 def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: str) -> None:
-    guessed = compare(CompareRequest((runs["bert"], runs[gpt]), TEXT, top=4), print)
-    assert compare(CompareRequest((runs[gpt], runs["bert"]), TEXT, top=4), print) == guessed
+    guessed = compare((runs["bert"], runs[gpt]), TEXT, top=4)
+    assert compare((runs[gpt], runs["bert"]), TEXT, top=4) == guessed
     for name, one in zip(("bert", gpt), guessed, strict=True):
         opened = load_model(runs[name], "mlm" if name == "bert" else "clm", device="cpu")
         model: Any = opened.model
@@ -95,4 +95,4 @@ def test_what_cannot_be_compared(
     runs: dict[str, Path], names: tuple[str, str], text: str, error: Any, said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        compare(CompareRequest((runs[names[0]], runs[names[1]]), text), print)
+        compare((runs[names[0]], runs[names[1]]), text)

@@ -17,7 +17,7 @@ from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline, FillMaskRequest, fill_stream
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.text.tokenizer import encode_masked
 
 MASK = "[MASK]"
@@ -101,4 +101,4 @@ def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
         words = vocabulary()
         config = configure("clm", words)
         save_run(tmp_path / "gpt", config, Gpt(config.model, words.vocab_size), words)
-        list(fill_stream(FillMaskRequest(tmp_path / "gpt", [MASK]), print))
+        load_model(tmp_path / "gpt", "mlm")

@@ -15,7 +15,7 @@ from attnkit.engine.loading import load_model
 from attnkit.errors import RunError, UsageError
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator, open_generator
+from attnkit.tasks.language_modeling.generate import Generator
 from attnkit.tasks.language_modeling.generate import search_config as settings
 
 PROMPTS = ["the quick brown fox", "", "the", "größer als der", "the lazy dog sleeps, the fox doesn't l'homme voit le"]
@@ -36,7 +36,7 @@ def save(path: Path, kind: str = "bpe", ends: float = 0.0, **model: Any) -> Path
 def generator(run: Path, n_tokens: int, window: int | None = None, **options: Any) -> Generator:
     """Open a run in float64, so that no two ways of computing disagree."""
     opened = load_model(run, "clm", device="cpu")
-    config = settings(GenerateRequest(run, search={"max_length": n_tokens, **options}))
+    config = settings({"max_length": n_tokens, **options})
     return Generator(replace(opened, model=opened.model.double()), config, window)
 
 
@@ -173,18 +173,17 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
     assert len([p for p in probs.values() if p > 0.01]) > 2, "the test needs a choice"
 
 
-def test_what_asks_for_chance(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert not settings(GenerateRequest(run)).sampling
+def test_what_asks_for_chance() -> None:
+    assert not settings({}).sampling
     for name, value in {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 2}.items():
-        assert settings(GenerateRequest(run, search={name: value})).sampling
-    assert settings(GenerateRequest(run, n=2)).sampling
-    cold = settings(GenerateRequest(run, search={"temperature": 0.0, "top_k": 3}))
+        assert settings({name: value}).sampling
+    assert settings({}, n=2).sampling
+    cold = settings({"temperature": 0.0, "top_k": 3})
     assert (cold.sampling, cold.beam_size) == (False, 1)
     with pytest.raises(UsageError, match="all 2 texts are equal"):
-        settings(GenerateRequest(run, n=2, search={"temperature": 0}))
+        settings({"temperature": 0}, n=2)
     with pytest.raises(UsageError, match="top_p") as error:
-        settings(GenerateRequest(run, search={"top_p": 3.0}))
+        settings({"top_p": 3.0})
     assert "--top-p" in str(error.value.where)
 
 
@@ -199,7 +198,7 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="positions for 40 tokens"):
         generator(run, 5, 41)
     with pytest.raises(RunError, match="no run"):
-        open_generator(GenerateRequest(tmp_path / "none"), print)
+        load_model(tmp_path / "none", "clm")
 
 
 def test_the_space_that_a_token_brings_is_not_asked_for_twice(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from attnkit.data.loader import Batching
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.translation.shortlist import FREQUENT, LexiconShortlist, load_replacer, source_words
+from attnkit.tasks.translation.shortlist import FREQUENT, LexiconShortlist, UnknownReplacer, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
@@ -228,7 +228,7 @@ def test_unknown_words_of_a_line_in_parts(worded: Path, words: Path) -> None:
     assert len(parts) == 3
     found = next(iter(translator.stream([line], record=True))).outputs[0]
     plain = {"translations": [{"tokens": found.tokens, "attention": found.attention}]}
-    translator.replacer = load_replacer(words, translator.src_tokenizer, translator.tgt_tokenizer)
+    translator.replacer = UnknownReplacer(words, translator.src_tokenizer, translator.tgt_tokenizer)
     assert translator.translate([line]) == expected(plain, parts, DICTIONARY)
 
 
@@ -276,10 +276,11 @@ def test_there_is_a_word_behind_each_token(config: dict[str, Any], line: str) ->
 
 def test_the_word_itself_is_written_as_it_stands() -> None:
     tokenizer = train_vocabulary(["a b"] * 3, VocabularyConfig(kind="word", size=8, lowercase=True))
-    unknowns = load_replacer(None, tokenizer, tokenizer)
+    unknowns = UnknownReplacer(None, tokenizer, tokenizer)
     a = tokenizer.encode(["a"])[0][0]
     weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.1, 0.3], [0.4, 0.4, 0.2]], np.float32)
     assert unknowns.text([UNK_ID, a, UNK_ID], weights, "Zürich BERN") == "BERN a Zürich"
-    translated = type(unknowns)(tokenizer, tokenizer, {"bern": "Berne", "Zürich": "Zurich"})
+    translated = UnknownReplacer(None, tokenizer, tokenizer)
+    translated.dictionary = {"bern": "Berne", "Zürich": "Zurich"}
     assert translated.text([UNK_ID, a, UNK_ID], weights, "Zürich BERN") == "Berne a Zurich"
     assert unknowns.text([UNK_ID], np.array([[0.9, 0.05, 0.05, 0.0]], np.float32), " x") == "x"

@@ -82,7 +82,7 @@ def _documents(classifier: DocumentClassifier, query: AttentionQuery) -> Iterato
 def load_attending(query: AttentionQuery) -> Translator:
     """Load a run to search in this process. Raises ``RunError`` also where its model has no attention."""
     run = load_run(query.run, device=query.device, checkpoint=query.checkpoint)
-    if not run.has_attention:
+    if not run.config.model.has_attention:
         help = "train one with model.alignment=additive"
         raise RunError("this model has no attention to show", where=str(run.path), help=help)
     return Translator([run], LocalSearch([run.model], run.device))

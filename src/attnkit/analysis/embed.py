@@ -28,8 +28,7 @@ from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
 from attnkit.tasks.language_modeling.loading import holds_language
 from attnkit.tasks.word2vec.vector_files import write_vectors
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import LineReader
+from attnkit.text.line_stream import read_line_batches
 
 _WINDOW = 4096
 BINARY = {".npy": write_npy, ".safetensors": write_matrix}
@@ -104,12 +103,10 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
         yield from _of_language(request, tell)
         return
-    opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint)
+    opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint, warn=tell)
     if request.what is not None or request.layer is not None:
         flag = "--what" if request.what is not None else "--layer"
         raise UsageError("an auto-encoder has its codes and nothing else", where=flag, help="leave it out")
-    for warning in opened.warnings:
-        tell(warning)
     if opened.config.model.kind == "mlp":
         yield from _of_vectors(opened, request, totals)
     else:
@@ -175,10 +172,7 @@ def _of_lines(
 def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
     """Yield the lines of all files, some at a time."""
     for path in request.files:
-        lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-        yield from line_batches(lines, _WINDOW, flush_interval(path))
-        for message in encoding_warnings(lines.counts, path):
-            tell(message)
+        yield from read_line_batches(path, _WINDOW, request.strict, tell)
 
 
 def _refuse_vectors(paths: list[Path]) -> None:

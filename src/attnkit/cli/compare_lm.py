@@ -34,9 +34,11 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.plotting.lm_comparison import render
-    from attnkit.tasks.language_modeling.compare import CompareRequest, compare
+    from attnkit.runtime.devices import set_threads
+    from attnkit.tasks.language_modeling.compare import compare
 
-    found = compare(CompareRequest((bert, gpt), text, top, device, threads, checkpoint), console.warn)
+    set_threads(threads)
+    found = compare((bert, gpt), text, top, device=device, checkpoint=checkpoint, warn=console.warn)
     if json:
         parts = {guessed.model.lower(): guessed.as_dictionary() for guessed in found}
         console.result(dumps({"text": text, **parts}, ensure_ascii=False))

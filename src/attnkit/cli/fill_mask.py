@@ -50,14 +50,19 @@ def command(
             where="--fill",
             help="leave out --fill or --json",
         )
-    from attnkit.tasks.language_modeling.fill_mask import FillMaskRequest, fill_stream
+    from attnkit.engine.loading import load_model
+    from attnkit.runtime.devices import set_threads
+    from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 
-    request = FillMaskRequest(run, texts or None, top, device, threads, checkpoint, strict)
+    set_threads(threads)
+    opened = load_model(run, "mlm", device=device, checkpoint=checkpoint, warn=console.warn)
+    filler = FillMaskPipeline(opened, top)
     with (
         console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask,
         atomic.open_output(None) as out,
     ):
-        for found in fill_stream(request, console.warn):
+        ask()
+        for found in [filler.fill(texts)] if texts else filler.fill_stdin(strict, console.warn):
             for filled in found:
                 if json:
                     text = dumps(filled.as_dictionary(), ensure_ascii=False)

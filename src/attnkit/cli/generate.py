@@ -64,7 +64,11 @@ def command(
             where="--stream",
             help="leave out --json or --stream",
         )
-    from attnkit.tasks.language_modeling.generate import GenerateRequest, one_line, open_generator, read_prompts
+    from attnkit.engine.loading import load_model
+    from attnkit.runtime.devices import set_threads
+    from attnkit.tasks.language_modeling.generate import Generator, one_line, search_config
+    from attnkit.text.line_stream import read_line_batches
+    from attnkit.text.lines import STDIN
 
     search = {
         "max_length": max_new_tokens,
@@ -74,8 +78,10 @@ def command(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    request = GenerateRequest(run, prompt, n, search, window, device, threads, checkpoint, strict)
-    generator = open_generator(request, console.warn)
+    config = search_config(search, n)  # checked before the model is loaded
+    set_threads(threads)
+    opened = load_model(run, "clm", device=device, checkpoint=checkpoint, warn=console.warn)
+    generator = Generator(opened, config, window)
     if stream and generator.backwards:
         what = "a right-to-left model cannot stream: it generates the beginning of the text last"
         raise UsageError(what, where="--stream", help="leave it out")
@@ -93,7 +99,7 @@ def command(
             out.flush()
 
         ask()
-        for prompts in read_prompts(request, console.warn):
+        for prompts in [[prompt]] if prompt is not None else read_line_batches(STDIN, 256, strict, console.warn):
             for line, text in enumerate(prompts if stream else (), n_lines):
                 for number in range(n):
                     generator.stream(text, show, line, number)

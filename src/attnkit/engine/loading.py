@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,14 @@ class LoadedModel:
     """Damage of newer checkpoints that were skipped."""
 
 
-def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str | None = None) -> LoadedModel:
+def load_model(
+    path: Path,
+    task: str,
+    *,
+    device: str = "auto",
+    checkpoint: str | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> LoadedModel:
     """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``.
 
     Args:
@@ -39,12 +47,15 @@ def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str |
         task: The expected task.
         device: ``auto`` or a device of torch.
         checkpoint: Name of the checkpoint; the best one by default.
+        warn: Receives the warnings on damaged newer checkpoints.
 
     Raises:
         RunError: The run or the checkpoint is missing, damaged, or of another task.
     """
     # Verified against its manifest.
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    for warning in warnings:
+        warn(warning)
     config = read_run_config(chosen, task)
     # auto: CUDA, Apple's MPS, or the CPU.
     where = choose_device(device)

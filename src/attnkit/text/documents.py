@@ -34,10 +34,12 @@ def detect_document_format(path: Path) -> DocumentFormat:
     return "blocks" if n_borders and n_borders * _MAX_LINES_PER_BLANK >= n_lines else "lines"
 
 
-def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
+def read_documents(path: Path, format: DocumentFormat | Literal["auto"]) -> Iterator[str]:
     """Yield the documents of a file that are not blank, the lines of each joined by spaces."""
+    if format == "auto":
+        format = detect_document_format(path)
     lines = read_lines(path)
-    return join_blocks(lines) if shape == "blocks" else (line for line in lines if line and not line.isspace())
+    return join_blocks(lines) if format == "blocks" else (line for line in lines if line and not line.isspace())
 
 
 def join_blocks(lines: Iterable[str]) -> Iterator[str]:

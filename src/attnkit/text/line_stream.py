@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from attnkit.text.lines import LineCounts, is_stream
+from attnkit.text.lines import LineCounts, LineReader, is_stream
 
 MAX_CHARACTERS = 1 << 22
 """Maximum number of characters of the lines held at once, one line more aside."""
@@ -23,6 +23,21 @@ def flush_interval(source: Path) -> float | None:
     Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
     """
     return _FLUSH_SECONDS if is_stream(source) else None
+
+
+def read_line_batches(source: Path, most: int, strict: bool, warn: Callable[[str], None]) -> Iterator[list[str]]:
+    """Yield the lines of a file or of standard input in lists of at most ``most``, soon after the last of them came.
+
+    Args:
+        source: ``-`` is standard input.
+        most: maximum number of lines of a list.
+        strict: refuse bytes that are not UTF-8 instead of replacing them by U+FFFD.
+        warn: receives the warnings about replaced and dropped bytes, after the last list.
+    """
+    lines = LineReader(source, on_bad="refuse" if strict else "replace")
+    yield from line_batches(lines, most, flush_interval(source))
+    for message in encoding_warnings(lines.counts, source):
+        warn(message)
 
 
 def line_batches(

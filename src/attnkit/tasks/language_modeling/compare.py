@@ -24,27 +24,12 @@ from attnkit.errors import DataError
 from attnkit.models.packing import PackedLayout
 from attnkit.plotting.lm_comparison import Candidate, Position
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.tasks.language_modeling.fill_mask import MaskPredictor, check_length
+from attnkit.tasks.language_modeling.fill_mask import check_length, find_mask_token, predict_masks
 from attnkit.text.offsets import word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096
-
-
-@dataclass(frozen=True)
-class CompareRequest:
-    """Options of ``attnkit compare-lm``."""
-
-    runs: tuple[Path, Path]
-    """A BERT and a GPT run, in any order."""
-    text: str
-    top: int = 3
-    """Predictions per position."""
-    device: str = "auto"
-    threads: int | None = None
-    checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,68 +59,80 @@ class PositionPrediction:
         return {**asdict(self), "right": self.n_correct, "perplexity": self.perplexity}
 
 
-def compare(request: CompareRequest, warn: Callable[[str], None]) -> tuple[PositionPrediction, PositionPrediction]:
-    """Return the predictions of BERT and of GPT for a text; ``warn`` receives warnings.
+def compare(
+    runs: tuple[Path, Path],
+    text: str,
+    top: int = 3,
+    *,
+    device: str = "auto",
+    checkpoint: str | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> tuple[PositionPrediction, PositionPrediction]:
+    """Return the predictions of BERT and of GPT for a text.
+
+    Args:
+        runs: a BERT and a GPT run, in any order.
+        text: a sentence.
+        top: predictions per position.
+        device: ``auto`` or a device of torch.
+        checkpoint: name of a checkpoint of both runs; the best one by default.
+        warn: receives warnings.
 
     Raises:
         RunError: the runs are not one of BERT and one of GPT.
         DataError: the text is blank, holds a mask, or is longer than a model reads.
     """
-    if not request.text.strip():
+    if not text.strip():
         raise DataError("no text to compare on", help='for example: "The cat sat on the mat."')
-    if MASK in request.text:
+    if MASK in text:
         raise DataError(f"the text holds {MASK}, but each token is masked in turn", help="write a word there")
-    set_threads(request.threads)
-    first, second = request.runs
-    tasks = [read_tree(RunFolder(run).checkpoint(request.checkpoint)[0]).get("task") for run in request.runs]
-    if tasks == ["clm", "mlm"]:
-        first, second = second, first
-    bert = load_model(first, "mlm", device=request.device, checkpoint=request.checkpoint)
-    gpt = load_model(second, "clm", device=request.device, checkpoint=request.checkpoint)
-    for warning in [*bert.warnings, *gpt.warnings]:
-        warn(warning)
-    return _predict_bert(bert, request), _predict_gpt(gpt, request)
+    if [read_tree(RunFolder(run).checkpoint(checkpoint)[0]).get("task") for run in runs] == ["clm", "mlm"]:
+        runs = runs[::-1]
+    bert, gpt = (
+        load_model(run, task, device=device, checkpoint=checkpoint, warn=warn)
+        for run, task in zip(runs, ("mlm", "clm"), strict=True)
+    )
+    return _predict_bert(bert, text, top), _predict_gpt(gpt, text, top)
 
 
-def _encode(tokenizer: Tokenizer, request: CompareRequest, opened: LoadedModel) -> list[int]:
-    ids = tokenizer.encode([request.text])[0]
+def _encode(opened: LoadedModel, text: str, n_ends: int) -> tuple[Tokenizer, list[int]]:
+    """Return the vocabulary of a run and the ids of a text, which its model reads with ``n_ends`` further symbols."""
+    tokenizer = read_tokenizer(opened.checkpoint)
+    ids = tokenizer.encode([text])[0]
     if not ids:
         what = "the vocabulary leaves nothing of this text"
         raise DataError(what, where=str(opened.path), help="give a text with letters")
-    return ids
+    check_length(len(ids) + n_ends, opened.config.model.max_text_length, str(opened.path))
+    return tokenizer, ids
 
 
-@torch.inference_mode()
-def _predict_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
-    tokenizer = read_tokenizer(opened.checkpoint)
-    ids = _encode(tokenizer, request, opened)
-    check_length(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
-    predictor = MaskPredictor(opened.model, tokenizer, opened.device)
+def _predict_bert(opened: LoadedModel, text: str, top: int) -> PositionPrediction:
+    tokenizer, ids = _encode(opened, text, n_ends=2)
+    mask = find_mask_token(tokenizer)
     starts = np.flatnonzero(word_boundaries(tokenizer).word_starts(np.array([ids]))[0]).tolist()
     words = list(zip(starts, [*starts[1:], len(ids)], strict=True))  # (first token, end) of each word
-    rows = [[BOS_ID, *ids[:a], *[predictor.mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
+    rows = [[BOS_ID, *ids[:a], *[mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
     masks = [list(range(a + 1, b + 1)) for a, b in words]  # after the begin token
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
     batches = [slice(first, first + size) for first in range(0, len(words), size)]
-    parts = [predictor.probabilities(rows[batch], masks[batch]) for batch in batches]
-    spans = [word for word in words for _ in range(*word)]
-    places = _positions(tokenizer, ids, torch.cat(parts), request.top, [(ids[:a], ids[b:]) for a, b in spans])
-    return PositionPrediction(str(opened.path), "BERT", "all other words", list(places))
+    probabilities = torch.cat([predict_masks(opened, rows[batch], masks[batch]) for batch in batches])  # (T, V)
+    seen = [(ids[:a], ids[b:]) for a, b in words for _ in range(a, b)]
+    positions = list(_positions(tokenizer, ids, probabilities, top, seen))
+    return PositionPrediction(str(opened.path), "BERT", "all other words", positions)
 
 
 @torch.inference_mode()
-def _predict_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
-    tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
-    ids = _encode(tokenizer, request, opened)
-    check_length(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last token is only predicted
+def _predict_gpt(opened: LoadedModel, text: str, top: int) -> PositionPrediction:
+    tokenizer, ids = _encode(opened, text, n_ends=0)  # the last token is only predicted
+    backwards = opened.config.direction == "right-to-left"
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), PackedLayout.unpacked(1))[0]
-    probabilities = opened.model.head(hidden).double().softmax(-1)
+    probabilities = opened.model.head(hidden).double().softmax(-1)  # (T, V)
     if backwards:
         probabilities = probabilities.flip(0)
     seen = [([], ids[i + 1 :]) if backwards else (ids[:i], []) for i in range(len(ids))]
-    places = _positions(tokenizer, ids, probabilities, request.top, seen)
-    return PositionPrediction(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", list(places))
+    positions = list(_positions(tokenizer, ids, probabilities, top, seen))
+    return PositionPrediction(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", positions)
 
 
 def _positions(

@@ -137,13 +137,8 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def n_corpora(data: TextConfig) -> int:
-    """Return the number of files with scores of their own."""
-    return len(data.valid_files or data.files)
-
-
 def _metrics(data: TextConfig) -> tuple[str, ...]:
-    n = n_corpora(data)
+    n = len(data.valid_files or data.files)  # files with scores of their own
     each = [f"accuracy_{number}" for number in range(1, n + 1)] if n > 1 else []
     return ("loss", "perplexity", "accuracy", "top_5", *each)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.data.config import TextConfig
@@ -29,7 +31,8 @@ from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
-from attnkit.text.documents import DocumentFormat, detect_document_format, read_documents
+from attnkit.text.documents import read_documents
+from attnkit.text.line_stream import line_batches
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
@@ -37,7 +40,7 @@ from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
 Rows = MlmDataset | ClmDataset | NspDataset
-_CHUNK = 1 << 20  # characters
+_CHUNK = 1 << 13  # documents encoded at a time
 _MAX_BYTES = 1 << 20  # of corpora.json
 Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
@@ -70,11 +73,6 @@ class PreparedText:
     def texts(self) -> Mapping[str, bytes]:
         """Text files of a checkpoint."""
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
-
-
-def iter_documents(path: Path, format: DocumentFormat | Literal["auto"]) -> Iterator[str]:
-    """Yield the documents of a file. Errors as ``read_documents``."""
-    return read_documents(path, detect_document_format(path) if format == "auto" else format)
 
 
 class DocumentCorpus:
@@ -113,27 +111,25 @@ class DocumentCorpus:
                 yield text
 
     def _documents(self, path: Path) -> Iterator[str]:
-        return iter_documents(path, self._format)
+        return read_documents(path, self._format)
 
     def read_valid(self, number: int) -> Iterator[str]:
         """Yield the validation documents of a file."""
         return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
 
 
-@dataclass
 class Encoder:
     """Encodes documents for a configuration."""
 
-    tokenizer: Tokenizer
-    config: Config
-    n_unknown: int = 0
-    n_tokens: int = 0
-    n_masks: int = 0
-    """[MASK] symbols of the text, which are dropped: no word is masked there."""
-    _mask: int | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._mask = self.tokenizer.token_id(MASK) if isinstance(self.config, MlmConfig) else None
+    def __init__(self, tokenizer: Tokenizer, config: Config) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        self.n_unknown = self.n_tokens = 0
+        self.n_masks = 0
+        """[MASK] symbols of the text, which are dropped: no word is masked there."""
+        self._mask = tokenizer.token_id(MASK) if isinstance(config, MlmConfig) else None
+        pairs = isinstance(config, MlmConfig) and config.model.next_sentence
+        # Ids of a useful document.
+        self._min_length = 2 if pairs or isinstance(config, ClmConfig) else 1
 
     def encode(self, documents: Sequence[str]) -> list[list[int]]:
         """Return the ids of each document, which may be none."""
@@ -149,12 +145,6 @@ class Encoder:
             rows = [[*ids[::step], EOS_ID] for ids in rows]
         return rows
 
-    @property
-    def min_length(self) -> int:
-        """Return the minimum number of ids of a useful document."""
-        pairs = isinstance(self.config, MlmConfig) and self.config.model.next_sentence
-        return 2 if pairs or isinstance(self.config, ClmConfig) else 1
-
     def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
         """Write a store of documents, corpus by corpus; return the number of documents of each.
 
@@ -166,11 +156,11 @@ class Encoder:
         with store_writer(folder, self.tokenizer.vocab_size) as writer:
             for path, documents in corpora:
                 n = n_useful = 0
-                for chunk in _chunks(documents):
+                for chunk in line_batches(documents, _CHUNK, None):
                     rows = self.encode(chunk)
                     writer.add(rows)
                     n += len(rows)
-                    n_useful += sum(len(row) >= self.min_length for row in rows)
+                    n_useful += sum(len(row) >= self._min_length for row in rows)
                 if not n_useful:
                     raise DataError("no useful document is left in this file", where=str(path))
                 sizes.append(n)
@@ -205,7 +195,13 @@ def prepare_text(
         inputs = [*documents.paths, *documents.valid_paths]
         write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
         yield from warn_of_unknown(n_unknown, n_tokens)
-        yield from map(StatusEvent, describe_shares(config.data, Store.open(temporary / "train"), train))
+        if len(train) > 1:  # say how large each file is and how much of an epoch it makes
+            lengths = np.split(Store.open(temporary / "train").lengths, np.cumsum(train)[:-1])
+            tokens = [int(part.sum(dtype=np.int64)) for part in lengths]
+            shares = sampling_probabilities(tokens, config.data.language_sampling_alpha)
+            for path, n, size, share in zip(documents.paths, train, tokens, shares, strict=True):
+                part = f"{size / sum(tokens):.1%} of all, {share:.1%} of an epoch"
+                yield StatusEvent(f"{path}: {n:,} documents, {size:,} tokens, {part}")
 
 
 def check_mask_token(config: Config, tokenizer: Tokenizer) -> None:
@@ -213,20 +209,6 @@ def check_mask_token(config: Config, tokenizer: Tokenizer) -> None:
     if isinstance(config, MlmConfig) and tokenizer.token_id(MASK) is None:
         help = f'build one: attnkit vocab FILE... -o vocab.json --symbol "{MASK}"'
         raise UsageError(f"this vocabulary has no {MASK}", where="vocabulary_files", help=help)
-
-
-def describe_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> list[str]:
-    """Describe the size of each of several files and its share of an epoch, one line per file."""
-    if len(n_documents) < 2:
-        return []
-    corpora = PackedCorpora(store, data.sequence_length, tuple(n_documents))
-    lengths = store.lengths
-    tokens = [int(lengths[span].sum()) for span in corpora.spans]
-    shares = sampling_probabilities(tokens, data.language_sampling_alpha)
-    return [
-        f"{path}: {n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all, {share:.1%} of an epoch"
-        for path, n, size, share in zip(data.files, n_documents, tokens, shares, strict=True)
-    ]
 
 
 def load_text(config: Config, folder: Path) -> PreparedText:
@@ -238,40 +220,23 @@ def load_text(config: Config, folder: Path) -> PreparedText:
             raise ValueError("invalid corpora.json") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
-        build = dataset_builder(config, tokenizer, bool(sizes.unknown))
         train, valid = (
-            build(PackedCorpora(store, data.sequence_length, tuple(n_documents), alpha, data.isolate_documents))
-            for store, n_documents, alpha in (
-                (Store.open(folder / "train"), sizes.train, data.language_sampling_alpha),
-                (Store.open(folder / "valid"), sizes.valid, 1.0),
+            PackedCorpora(
+                Store.open(folder / name), data.sequence_length, tuple(n_documents), alpha, data.isolate_documents
+            )
+            for name, n_documents, alpha in (
+                ("train", sizes.train, data.language_sampling_alpha),
+                ("valid", sizes.valid, 1.0),
             )
         )
-        return PreparedText(train, valid, tokenizer, index["counts"])
-
-
-def dataset_builder(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
-    """Return the dataset constructor; ``unknown`` says whether any token is unknown."""
-    if isinstance(config, ClmConfig):
-        return ClmDataset
-    check_mask_token(config, tokenizer)
-    mask = tokenizer.token_id(MASK)
-    assert mask is not None
-    words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if unknown else None)
-    masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
-    if config.model.next_sentence:
-        ends = sentence_ends(tokenizer)
-        return lambda corpora: NspDataset(corpora, masking, ends)
-    return lambda corpora: MlmDataset(corpora, masking)
-
-
-def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    size = 0
-    for text in documents:
-        chunk.append(text)
-        size += len(text)
-        if size > _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+        if isinstance(config, ClmConfig):
+            return PreparedText(ClmDataset(train), ClmDataset(valid), tokenizer, index["counts"])
+        check_mask_token(config, tokenizer)
+        mask = tokenizer.token_id(MASK)
+        assert mask is not None
+        words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if sizes.unknown else None)
+        masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
+        build: Callable[[PackedCorpora], Rows] = partial(MlmDataset, masking=masking)
+        if config.model.next_sentence:
+            build = partial(NspDataset, masking=masking, sentence_ends=sentence_ends(tokenizer))
+        return PreparedText(build(train), build(valid), tokenizer, index["counts"])

@@ -24,7 +24,7 @@ from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.linear import without_dropout
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, n_corpora
+from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
 from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
@@ -88,41 +88,6 @@ def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
 
 
 @dataclass
-class MaskedAccuracy:
-    """Counts of correct predictions per corpus."""
-
-    n: npt.NDArray[np.float64]
-    first: npt.NDArray[np.float64]
-    """Targets that are the most probable token."""
-    fifth: npt.NDArray[np.float64]
-    """Targets among the five most probable tokens."""
-    nll: float = 0.0
-    n_pairs: int = 0
-    n_right_pairs: int = 0
-
-    def add(self, corpora: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], nll: float) -> None:
-        """Add tokens (N,) by corpus, with the number of other tokens at least as probable."""
-        size = len(self.n)
-        self.n += np.bincount(corpora, minlength=size)
-        self.first += np.bincount(corpora[ranks < 1], minlength=size)
-        self.fifth += np.bincount(corpora[ranks < 5], minlength=size)
-        self.nll += nll
-
-    def scores(self) -> dict[str, float]:
-        """Return the metrics of the configuration."""
-        loss = self.nll / float(self.n.sum()) if self.n.any() else math.nan
-        found = {"loss": loss, "perplexity": math.exp(min(loss, _MAX_EXPONENT))}
-        for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
-            found[name] = 100 * float(right.sum() / max(1.0, self.n.sum()))
-        if len(self.n) > 1:
-            each = 100 * self.first / np.maximum(1, self.n)
-            found |= {f"accuracy_{number}": float(value) for number, value in enumerate(each, 1)}
-        if self.n_pairs:
-            found["next_accuracy"] = 100 * self.n_right_pairs / self.n_pairs
-        return found
-
-
-@dataclass
 class LanguageEvaluation:
     """Scores on the development set, with the same masked tokens each time."""
 
@@ -139,21 +104,52 @@ class LanguageEvaluation:
         """Return the metrics of the configuration; the loss is NaN if no token can be masked."""
         try:
             with without_dropout(model), torch.inference_mode():
-                guesses = self._score(model)
-                while not guesses.n.any() and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
+                scores = self._score(model)
+                while math.isnan(scores["loss"]) and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
                     self.epoch -= 1
-                    guesses = self._score(model)
+                    scores = self._score(model)
                 self.samples = self._make_samples(model)
         except EvaluationCancelled:
             return None
-        return guesses.scores()
+        return scores
 
-    def _score(self, model: Bert | Gpt) -> MaskedAccuracy:
-        n = n_corpora(self.config.data)
-        guesses = MaskedAccuracy(np.zeros(n), np.zeros(n), np.zeros(n))
+    def _score(self, model: Bert | Gpt) -> dict[str, float]:
+        """Return the metrics with the masked tokens of ``self.epoch``; the loss is NaN if there are none."""
+        n_corpora = len(self.config.data.valid_files or self.config.data.files)
+        counts = np.zeros((3, n_corpora))  # per corpus: targets, those ranked first, those among the first five
+        nll, n_pairs, n_right_pairs = 0.0, 0, 0
+        size = max(1, _MAX_LOGITS // model.output.out_features)
         for batch in self.batches():
-            self._score_batch(model, batch, guesses)
-        return guesses
+            found, hidden = features(model, batch)
+            ranks, batch_nll = np.empty(0, np.int64), 0.0
+            for rows, targets in zip(torch.split(found, size), torch.split(batch.targets, size), strict=True):
+                logits = model.output(rows).float()  # (n, V)
+                right = logits.gather(1, targets[:, None])
+                batch_nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
+                # >=, not >: equal logits everywhere are no prediction.
+                ranks = np.append(ranks, ((logits >= right).sum(1) - 1).cpu().numpy())
+            nll += batch_nll
+            corpora = self.prepared.valid.mixture.corpus(batch.numbers)
+            corpora = corpora[batch.chosen.cpu().numpy() // batch.ids.shape[1]]  # (N,)
+            for count, limit in zip(counts, (np.inf, 1, 5), strict=True):
+                count += np.bincount(corpora[ranks < limit], minlength=n_corpora)
+            if batch.follows is not None:
+                n_pairs += len(batch.follows)
+                n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
+        n_tokens, n_first, n_fifth = counts.sum(1).tolist()
+        loss = nll / n_tokens if n_tokens else math.nan
+        scores = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, _MAX_EXPONENT)),
+            "accuracy": 100 * (n_first / max(1.0, n_tokens)),
+            "top_5": 100 * (n_fifth / max(1.0, n_tokens)),
+        }
+        if n_corpora > 1:
+            accuracies = 100 * counts[1] / np.maximum(1, counts[0])
+            scores |= {f"accuracy_{number}": float(value) for number, value in enumerate(accuracies, 1)}
+        if n_pairs:
+            scores["next_accuracy"] = 100 * n_right_pairs / n_pairs
+        return scores
 
     def batches(self) -> Iterator[LanguageModelBatch]:
         """Yield the batches that are scored, with their masked tokens."""
@@ -165,22 +161,6 @@ class LanguageEvaluation:
 
     def _batch(self, indices: npt.NDArray[np.int64]) -> LanguageModelBatch:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
-
-    def _score_batch(self, model: Bert | Gpt, batch: LanguageModelBatch, guesses: MaskedAccuracy) -> None:
-        found, hidden = features(model, batch)
-        ranks, nll = [], 0.0
-        size = max(1, _MAX_LOGITS // model.output.out_features)
-        for rows, targets in zip(torch.split(found, size), torch.split(batch.targets, size), strict=True):
-            logits = model.output(rows).float()
-            right = logits.gather(1, targets[:, None])
-            nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
-            # >=, not >: equal logits everywhere are no prediction.
-            ranks.append((logits >= right).sum(1) - 1)
-        corpora = self.prepared.valid.mixture.corpus(batch.numbers)[batch.chosen.cpu().numpy() // batch.ids.shape[1]]
-        guesses.add(corpora, torch.cat(ranks).cpu().numpy() if ranks else np.empty(0, np.int64), nll)
-        if batch.follows is not None:
-            guesses.n_pairs += len(batch.follows)
-            guesses.n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
 
     def _make_samples(self, model: Bert | Gpt) -> list[Sample]:
         """Return the first tokens of a few rows."""

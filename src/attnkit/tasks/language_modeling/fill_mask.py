@@ -7,46 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnkit.data.loader import Batching, make_batches
-from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
 from attnkit.metrics.labels import rounded
-from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
-from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.line_stream import read_line_batches
+from attnkit.text.lines import STDIN
 from attnkit.text.offsets import ordinary_tokens
 from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
 _READ_AHEAD, _BATCH_TOKENS = 256, 2048
 _MAX_GUESSES = 100_000
 """Predictions in memory at a time; each holds a copy of its line."""
-
-
-@dataclass(frozen=True)
-class FillMaskRequest:
-    """Options of ``attnkit fill-mask``."""
-
-    run: Path
-    texts: list[str] | None = None
-    """None: the lines of standard input."""
-    top: int = 5
-    """Predictions per mask."""
-    device: str = "auto"
-    threads: int | None = None
-    checkpoint: str | None = None
-    strict: bool = False
-    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +69,9 @@ class FillMaskPipeline:
             DataError: its vocabulary has no mask.
             RunError: its vocabulary has special tokens only.
         """
-        self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
-        self.predictor = MaskPredictor(opened.model, self.tokenizer, opened.device)
+        self.opened, self.top = opened, top
+        self.tokenizer = read_tokenizer(opened.checkpoint)
+        self.mask = find_mask_token(self.tokenizer)
         self.max_length: int = opened.config.model.max_text_length
         self._ordinary = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
         if not len(self._ordinary):  # an imported tokenizer.json may have lost all of its entries
@@ -110,12 +92,32 @@ class FillMaskPipeline:
             raise DataError(f"no {MASK} in this line", where=where, help=help)
         return self.predict(lines, rows)
 
+    def fill_stdin(self, strict: bool, warn: Callable[[str], None]) -> Iterator[list[FilledText]]:
+        """Fill the lines of standard input, in groups; lines without a mask stay unchanged.
+
+        Args:
+            strict: refuse invalid UTF-8 instead of replacing it by U+FFFD.
+            warn: receives warnings.
+
+        Raises:
+            DataError: a line has too many tokens; the lines before it come first.
+        """
+        n = n_maskless = 0
+        for window in read_line_batches(STDIN, max(1, min(_READ_AHEAD, _MAX_GUESSES // self.top)), strict, warn):
+            rows, refused = self.encode(window, n + 1, "standard input")
+            n, n_maskless = n + len(window), n_maskless + sum(not row for row in rows)
+            yield self.predict(window[: len(rows)], rows)
+            if refused is not None:
+                raise refused
+        if n_maskless:
+            warn(f"{n_maskless:,} of {n:,} lines have no {MASK}: they stay as they are")
+
     def encode(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
         """Return one row per line, empty without a mask, up to the first line that is too long, and its error."""
         rows: list[list[int]] = []
         for number, line in enumerate(lines, first):
             ids = encode_masked(self.tokenizer, line, MASK)
-            row = [BOS_ID, *ids, EOS_ID] if self.predictor.mask in ids else []
+            row = [BOS_ID, *ids, EOS_ID] if self.mask in ids else []
             try:
                 check_length(len(row), self.max_length, f"{source}, line {number}")
             except DataError as error:
@@ -130,8 +132,8 @@ class FillMaskPipeline:
         for batch in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
             indices = [kept[i] for i in batch]
             batch_rows = [rows[i] for i in indices]
-            masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in batch_rows]
-            probabilities = torch.split(self.predictor.probabilities(batch_rows, masks), list(map(len, masks)))
+            masks = [[place for place, id in enumerate(row) if id == self.mask] for row in batch_rows]
+            probabilities = torch.split(predict_masks(self.opened, batch_rows, masks), list(map(len, masks)))
             for i, part in zip(indices, probabilities, strict=True):
                 filled[i] = self._filled_text(lines[i], part)
         return filled
@@ -151,26 +153,24 @@ class FillMaskPipeline:
         return FilledText(line, fill_masks(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
 
 
-class MaskPredictor:
-    """Probabilities of masked tokens."""
+def find_mask_token(tokenizer: Tokenizer) -> int:
+    """Return the id of the mask. Raises ``DataError`` if the vocabulary has none."""
+    mask = tokenizer.token_id(MASK)
+    if mask is None:
+        raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
+    return mask
 
-    def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
-        """Take a model and its vocabulary. Raises ``DataError`` if the vocabulary has no mask."""
-        mask = tokenizer.token_id(MASK)
-        if mask is None:
-            raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
-        self.model, self.mask, self.device = model, mask, device
 
-    @torch.inference_mode()
-    def probabilities(self, rows: Sequence[list[int]], places: Sequence[list[int]]) -> Tensor:
-        """Return the probabilities (N, V) in float64 at positions of rows, row by row."""
-        length = max(map(len, rows))
-        ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
-        real = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
-        at = [number * length + place for number, own in enumerate(places) for place in own]
-        hidden = self.model.hidden(ids, PackedLayout.padded(real)).flatten(0, 1)
-        logits = self.model.head(hidden[torch.tensor(at, device=self.device)])
-        return logits.double().softmax(-1)
+@torch.inference_mode()
+def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequence[list[int]]) -> Tensor:
+    """Return the probabilities (N, V) in float64 at positions of rows, row by row."""
+    length, device = max(map(len, rows)), opened.device
+    ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=device)
+    real = torch.arange(length, device=device) < torch.tensor([[len(row)] for row in rows], device=device)
+    at = [number * length + position for number, own in enumerate(masks) for position in own]
+    hidden = opened.model.hidden(ids, PackedLayout.padded(real)).flatten(0, 1)
+    logits: Tensor = opened.model.head(hidden[torch.tensor(at, device=device)])
+    return logits.double().softmax(-1)
 
 
 def check_length(n_tokens: int, longest: int, where: str) -> None:
@@ -178,34 +178,3 @@ def check_length(n_tokens: int, longest: int, where: str) -> None:
     if n_tokens > longest:
         what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
         raise DataError(what, where=where, help="shorten it")
-
-
-def fill_stream(request: FillMaskRequest, warn: Callable[[str], None]) -> Iterator[list[FilledText]]:
-    """Yield the lines with guesses in groups, first an empty one; ``warn`` receives warnings.
-
-    Raises:
-        RunError: the run is not of BERT.
-        DataError: as ``FillMaskPipeline.fill``.
-    """
-    set_threads(request.threads)
-    opened = load_model(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)
-    for warning in opened.warnings:
-        warn(warning)
-    filler = FillMaskPipeline(opened, request.top)
-    yield []
-    if request.texts is not None:
-        yield filler.fill(request.texts)
-        return
-    lines, n, n_maskless = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1, 0
-    at_once = max(1, min(_READ_AHEAD, _MAX_GUESSES // request.top))
-    for window in line_batches(lines, at_once, flush_interval(STDIN)):
-        rows, refused = filler.encode(window, n, "standard input")
-        n_maskless += sum(not row for row in rows)
-        yield filler.predict(window[: len(rows)], rows)
-        if refused is not None:
-            raise refused
-        n += len(window)
-    if n_maskless:
-        warn(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
-    for message in encoding_warnings(lines.counts, STDIN):
-        warn(message)

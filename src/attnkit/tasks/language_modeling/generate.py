@@ -6,10 +6,9 @@ the end of the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby, product
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -18,42 +17,19 @@ from torch import Tensor
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
-from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.loading import LoadedModel
 from attnkit.engine.seq2seq import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.models.gpt import SlidingWindowLM
 from attnkit.models.linear import pack
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.runtime.devices import set_threads
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import IncrementalDecoder
 
-_READ_AHEAD, _BATCH = 256, 64
+_BATCH = 64
 _DIGITS = 4  # of log-probabilities: further digits depend on the batch
 MAX_TEXTS = 1024
 """Texts per prompt."""
-
-
-@dataclass(frozen=True)
-class GenerateRequest:
-    """Options of ``attnkit generate``."""
-
-    run: Path
-    prompt: str | None = None
-    """None: one prompt per line of standard input."""
-    n: int = 1
-    """Texts per prompt."""
-    search: dict[str, Any] = field(default_factory=dict)
-    """Fields of ``SearchConfig``; temperature, top_k, top_p or seed turn on sampling."""
-    window: int | None = None
-    """Context length in tokens. None: the model's positions, or the length of its training rows."""
-    device: str = "auto"
-    threads: int | None = None
-    checkpoint: str | None = None
-    strict: bool = False
-    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +60,25 @@ class PromptResult:
         return {"prompt": self.prompt, "texts": texts}
 
 
-def search_config(request: GenerateRequest) -> SearchConfig:
-    """Return the settings of the search: greedy unless an option of sampling is given.
+def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
+    """Return the settings of the search for ``n`` texts per prompt: greedy unless an option of sampling is given.
+
+    Args:
+        options: fields of ``SearchConfig``, None where not given; temperature, top_k, top_p or seed turn on sampling.
+        n: texts per prompt.
 
     Raises:
         UsageError: an invalid value, or several texts without sampling, which would be equal.
     """
-    given = {name: value for name, value in request.search.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     greedy = given.get("temperature") == 0
-    if greedy and request.n > 1:
-        what = f"without sampling all {request.n} texts are equal"
+    if greedy and n > 1:
+        what = f"without sampling all {n} texts are equal"
         raise UsageError(what, where="--temperature 0", help="raise it, or leave out --n")
     sampled = {"temperature", "top_k", "top_p", "seed"} & given.keys()
     if greedy:
         given = {name: value for name, value in given.items() if name not in sampled}
-    sampling = bool(sampled or request.n > 1) and not greedy
+    sampling = bool(sampled or n > 1) and not greedy
     origins = {name: f"--{name.replace('_', '-')}" for name in given} | {"max_length": "--max-new-tokens"}
     return validate(SearchConfig, {"beam_size": 1, **given, "sampling": sampling}, origins)
 
@@ -107,7 +87,12 @@ class Generator:
     """Generates texts. Each depends on its prompt, the numbers of its line and text, and the seed alone."""
 
     def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
-        """Take a run, the settings of the search and the context length.
+        """Take a run, the settings of the search and the context length in tokens.
+
+        Args:
+            opened: a run of GPT.
+            config: of ``search_config``.
+            window: None: the model's positions, or the length of its training rows.
 
         Raises:
             UsageError: the window exceeds the positions of the model.
@@ -196,32 +181,6 @@ class Generator:
 
 def _key(line: int, number: int) -> int:
     return line * MAX_TEXTS + number
-
-
-def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Generator:
-    """Open a GPT run; ``warn`` receives warnings.
-
-    Raises:
-        UsageError: an invalid setting.
-        RunError: the run is not of GPT.
-    """
-    config = search_config(request)
-    set_threads(request.threads)
-    opened = load_model(request.run, "clm", device=request.device, checkpoint=request.checkpoint)
-    for warning in opened.warnings:
-        warn(warning)
-    return Generator(opened, config, request.window)
-
-
-def read_prompts(request: GenerateRequest, warn: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield the prompts in groups as they are read; ``warn`` receives warnings on invalid UTF-8."""
-    if request.prompt is not None:
-        yield [request.prompt]
-        return
-    lines = LineReader(STDIN, on_bad="refuse" if request.strict else "replace")
-    yield from line_batches(lines, _READ_AHEAD, flush_interval(STDIN))
-    for message in encoding_warnings(lines.counts, STDIN):
-        warn(message)
 
 
 def one_line(text: str) -> str:

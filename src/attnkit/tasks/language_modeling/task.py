@@ -26,11 +26,11 @@ from attnkit.tasks.language_modeling.data import (
     Encoder,
     PreparedText,
     check_mask_token,
-    iter_documents,
     load_text,
     prepare_text,
 )
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
+from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
@@ -88,14 +88,14 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         data = config.data
         for path in map(Path, data.valid_files or ()):
-            if next(iter_documents(path, data.document_format), None) is None:
+            if next(read_documents(path, data.document_format), None) is None:
                 raise DataError("no document to validate on", where=str(path))
         samples: list[tuple[list[str], float]] = []  # the first documents of each file, their share of its characters
         n_documents = 0
         for name in data.files:
             texts: list[str] = []
             n = n_characters = n_read = 0
-            for text in iter_documents(Path(name), data.document_format):
+            for text in read_documents(Path(name), data.document_format):
                 if n_read < _SAMPLE:
                     texts.append(text)
                     n_read += len(text)

@@ -20,6 +20,7 @@ from attnkit.data.prepared_dir import (
     open_prepared_dir,
     read_lines,
     sample_validation_indices,
+    warn_of_unknown,
     write_index,
     write_lines,
 )
@@ -28,7 +29,7 @@ from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.loading import provided_source_vocabulary, provided_vocabularies
+from attnkit.tasks.translation.loading import provided_vocabularies
 from attnkit.text.check import Pair, PairDrops, check_pair, clean_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines
@@ -38,7 +39,6 @@ from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time
 _LONGEST_VALID = 4096  # tokens
-_MOST_UNKNOWN = 0.01
 
 
 class ParallelData:
@@ -161,7 +161,7 @@ def prepare(
         return
     yield StatusEvent("checking the text")
     yield from _check(data)
-    given, source = provided_vocabularies(config, checkpoint), provided_source_vocabulary(config, checkpoint)
+    given, source = provided_vocabularies(config, checkpoint)
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
@@ -181,9 +181,7 @@ def prepare(
         if not len(pairs):
             raise DataError("no pair of lines is left to train on", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in tokens:
-            if unknown[side] > _MOST_UNKNOWN * tokens[side]:
-                share = f"{unknown[side] / tokens[side]:.1%}"
-                yield WarningEvent(f"{share} of the {side} tokens are unknown to the vocabulary")
+            yield from warn_of_unknown(unknown[side], tokens[side], side)
         # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)

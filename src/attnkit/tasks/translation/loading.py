@@ -37,16 +37,6 @@ class LoadedRun:
     """Problems of newer checkpoints that were skipped."""
 
     @property
-    def max_positions(self) -> int | None:
-        """Most tokens a side may have, its end included; None where the model knows no such limit."""
-        return self.config.model.max_positions
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether the model has attention weights to show."""
-        return self.config.model.has_attention
-
-    @property
     def vocabularies(self) -> tuple[str, str]:
         """Fingerprints that must agree among the runs of an ensemble."""
         return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
@@ -82,27 +72,24 @@ def is_bert(checkpoint: Checkpoint) -> bool:
     return read_tree(checkpoint).get("task") == "mlm"
 
 
-def provided_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
-    """Return vocabularies to use instead of making new ones: those of a checkpoint, or ``vocabulary_files``.
+def provided_vocabularies(
+    config: TranslationConfig, source: Checkpoint | None
+) -> tuple[Vocabularies | None, Tokenizer | None]:
+    """Return vocabularies to use instead of making new ones: of both sides, or of the source alone.
 
-    The one of BERT serves both sides where they are to have one; else it is ``provided_source_vocabulary``.
+    Those of a checkpoint, else of ``vocabulary_files``. BERT's is the source's, unless it is to serve both sides.
 
     Raises:
         RunError: one of them is missing or damaged.
     """
     if source is not None:
-        return read_vocabularies(source) if provided_source_vocabulary(config, source) is None else None
+        if config.joint_vocabulary or read_tree(source).get("task") == config.task:
+            return read_vocabularies(source), None
+        return None, read_tokenizer(source)
     if config.vocabulary_files is None:
-        return None
+        return None, None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
-    return Vocabularies(loaded[0], loaded[-1])
-
-
-def provided_source_vocabulary(config: TranslationConfig, source: Checkpoint | None) -> Tokenizer | None:
-    """Return the source's vocabulary where it alone is given: a BERT's, unless it is to serve both sides."""
-    if source is None or config.joint_vocabulary or read_tree(source).get("task") == config.task:
-        return None
-    return read_tokenizer(source)
+    return Vocabularies(loaded[0], loaded[-1]), None
 
 
 def build_for_checkpoint(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:

@@ -70,16 +70,16 @@ def score_pairs(
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching or Batching()):
             found.update(zip(batch, _score(run, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True))
-        for i in range(len(window)):
-            yield found[i]
+        yield from map(found.__getitem__, range(len(window)))
 
 
 def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
     """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
+    longest = run.config.model.max_positions
     for line, ids in enumerate(rows, first):
-        if run.max_positions is not None and len(ids) >= run.max_positions:
+        if longest is not None and len(ids) >= longest:
             raise DataError(
-                f"this line has {len(ids):,} tokens, more than the {run.max_positions - 1:,} of this model",
+                f"this line has {len(ids):,} tokens, more than the {longest - 1:,} of this model",
                 where=f"{name}:{line}",
                 help="leave the pair out, or train with positions and attention that know no such limit",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +46,25 @@ class LexiconShortlist:
         return np.flatnonzero(allowed).astype(np.int32)
 
 
-@dataclass(frozen=True)
 class UnknownReplacer:
     """Replaces ``<unk>`` by words, in vocabularies of whole words."""
 
-    src: Tokenizer
-    tgt: Tokenizer
-    dictionary: dict[str, str]
+    def __init__(self, path: Path | None, src: Tokenizer, tgt: Tokenizer) -> None:
+        """Read a lexicon of words, if there is one.
+
+        Raises:
+            UsageError: The vocabularies are not of words.
+            RunError: The lexicon is missing, damaged, or of tokens.
+        """
+        for tokenizer in (src, tgt):
+            kind = tokenizer.config.kind
+            if kind != "word":
+                raise UsageError(
+                    f"--replace-unknowns is for vocabularies of words, and this run's is of kind {kind}",
+                    help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
+                )
+        self._src, self._tgt = src, tgt
+        self.dictionary = {} if path is None else load_dictionary(path)
 
     def text(self, ids: Sequence[int], attention: NDArray[np.float32], source: str) -> str:
         """Return a translation's text, each unknown word replaced by the source word with the most attention.
@@ -61,10 +72,10 @@ class UnknownReplacer:
         That word is translated if the dictionary has it. ``attention`` (len(ids), S) is over the source's tokens and
         its end, which is not a word.
         """
-        words = source_words(source, self.src)
+        words = source_words(source, self._src)
         pieces = []
         for id, weights in zip(ids, attention, strict=True):
-            piece = self.tgt.bytes_of(id).decode("utf-8", errors="replace")
+            piece = self._tgt.bytes_of(id).decode("utf-8", errors="replace")
             if id == UNK_ID:
                 ranked = np.argsort(-weights[: len(words)], kind="stable")
                 spelt, normalized = next((words[i] for i in ranked if words[i][0].strip()), (None, ""))
@@ -72,22 +83,6 @@ class UnknownReplacer:
                     piece = " " + (self.dictionary.get(spelt) or self.dictionary.get(normalized) or spelt)
             pieces.append(piece)
         return "".join(pieces).removeprefix(" ")
-
-
-def load_replacer(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> UnknownReplacer:
-    """Return the replacer of unknown words, with a lexicon of words or without.
-
-    Raises:
-        UsageError: The vocabularies are not of words.
-        RunError: The lexicon is missing, damaged, or of tokens.
-    """
-    for tokenizer in (src, tgt):
-        if tokenizer.config.kind != "word":
-            raise UsageError(
-                f"--replace-unknowns is for vocabularies of words, and this run's is of kind {tokenizer.config.kind}",
-                help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
-            )
-    return UnknownReplacer(src, tgt, {} if path is None else load_dictionary(path))
 
 
 def source_words(line: str, tokenizer: Tokenizer) -> list[tuple[str, str]]:

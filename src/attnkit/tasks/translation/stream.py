@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from attnkit.data.loader import Batching
 from attnkit.engine.seq2seq import SearchJob
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.shortlist import LexiconShortlist, load_replacer
+from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.translator import Translation, load_translator
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import LineReader, read_lines
+from attnkit.text.line_stream import read_line_batches
+from attnkit.text.lines import read_lines
 
 
 @dataclass(frozen=True)
@@ -71,31 +70,18 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
         if request.shortlist is not None:
             translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
         if request.unknowns:
-            translator.replacer = load_replacer(request.dictionary, src, tgt)
+            translator.replacer = UnknownReplacer(request.dictionary, src, tgt)
         record = request.attention or config.coverage_penalty != 0 or request.unknowns
         for run in translator.runs:
             for warning in run.warnings:
                 tell(warning)
-            if record and not run.has_attention:
+            if record and not run.config.model.has_attention:
                 raise UsageError("this model has no attention", where=str(run.path), help="leave that option out")
-        lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
-        prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
-        offset = 0
+        windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
+        prefixes = None if request.prefixes is None else read_lines(request.prefixes)
         yield []
-        for window in line_batches(lines, request.batching.window, flush_interval(request.source)):
-            given = list(islice(prefixes, len(window))) if prefixes is not None else None
-            if given is not None and len(given) < len(window):
-                raise DataError(
-                    f"there are only {offset + len(given)} target prefixes for more lines",
-                    where=str(request.prefixes),
-                    help="give one line for each source line; a blank one leaves the translation free",
-                )
-            parts = translator.split(window, given, offset)
-            found = translator.translate_window(window, parts, SearchJob(config, record), request.batching)
+        for found in translator.translate_windows(windows, SearchJob(config, record), request.batching, prefixes):
             yield [line for translation in found for line in render(translation, request)]
-            offset += len(window)
-        for message in encoding_warnings(lines.counts, request.source):
-            tell(message)
         if prefixes is not None and next(prefixes, None) is not None:
             tell(f"{request.prefixes} has more lines than there were to translate; the rest was not used")
     finally:

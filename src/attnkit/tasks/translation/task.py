@@ -26,43 +26,10 @@ from attnkit.tasks.translation.evaluate import TranslationEvaluation
 from attnkit.tasks.translation.loading import (
     build_for_checkpoint,
     is_bert,
-    provided_source_vocabulary,
     provided_vocabularies,
 )
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
-
-
-def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
-    """Estimate a run from its configuration and a sample of its text.
-
-    Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
-    """
-    from attnkit.engine.dry_run import SAMPLE, estimate
-
-    files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
-    samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is not text
-    counts = [count_lines(src) for src, _ in files]
-    checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    if checkpoint is not None and is_bert(checkpoint):
-        from attnkit.tasks.translation.bert_encoder import check_encoder_fits
-
-        check_encoder_fits(checkpoint, config)
-
-    def sample_lines(*sides: int) -> Iterator[str]:
-        return (pair[side] for sample in samples for pair in sample for side in sides)
-
-    given = provided_vocabularies(config, checkpoint)
-    vocabularies = given or train_vocabularies(config, provided_source_vocabulary(config, checkpoint), sample_lines)
-    whole = given is not None or max(counts) <= SAMPLE
-    sides = (vocabularies.src, vocabularies.tgt)
-    tokens = 0.0
-    for sample, lines, weight in zip(samples, counts, config.data.weights or [1.0] * len(files), strict=True):
-        n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
-        tokens += weight * n * lines / len(sample)
-    src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
-    return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
-
 
 __all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "ValidationFinished", "train"]
 
@@ -118,7 +85,32 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         )
 
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
-        return plan(config, init_from)
+        from attnkit.engine.dry_run import SAMPLE, estimate
+
+        files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
+        # Reading refuses what is not text.
+        samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]
+        counts = [count_lines(src) for src, _ in files]
+        checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if checkpoint is not None and is_bert(checkpoint):
+            from attnkit.tasks.translation.bert_encoder import check_encoder_fits
+
+            check_encoder_fits(checkpoint, config)
+
+        def sample_lines(*sides: int) -> Iterator[str]:
+            return (pair[side] for sample in samples for pair in sample for side in sides)
+
+        # Vocabularies made of the samples are the run's where these are all the text.
+        given, source = provided_vocabularies(config, checkpoint)
+        vocabularies = given or train_vocabularies(config, source, sample_lines)
+        whole = given is not None or max(counts) <= SAMPLE
+        sides = (vocabularies.src, vocabularies.tgt)
+        tokens = 0.0
+        for sample, lines, weight in zip(samples, counts, config.data.weights or [1.0] * len(files), strict=True):
+            n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
+            tokens += weight * n * lines / len(sample)
+        src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
+        return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
 
     def dataset(self, data: TranslationData) -> Dataset:
         return data.pairs

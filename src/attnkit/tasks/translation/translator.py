@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from attnkit.config import validate
@@ -25,6 +25,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
+from attnkit.text.line_stream import line_batches
 from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
 
@@ -94,7 +95,7 @@ class Translator:
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
         self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
         self.search: SearchConfig = exclude_padding_ids(runs[0].config.decoding, self.tgt_tokenizer)
-        limits = [run.max_positions for run in runs if run.max_positions is not None]
+        limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
         """Most tokens of a text that the models have positions for; None: any number."""
         self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
@@ -146,18 +147,36 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a ``Translation`` a line, in order, reading ``batching.window`` lines ahead."""
         batching = batching or Batching()
-        rows = iter(lines)
-        starts = iter(prefixes) if prefixes is not None else None
         job = SearchJob(config or self.search, record or self.replacer is not None)
+        windows = line_batches(lines, batching.window, None)
+        return chain.from_iterable(self.translate_windows(windows, job, batching, prefixes))
+
+    def translate_windows(
+        self,
+        windows: Iterable[list[str]],
+        job: SearchJob,
+        batching: Batching,
+        prefixes: Iterable[str] | None = None,
+    ) -> Iterator[Iterator[Translation]]:
+        """Yield the translations of each list of lines; ``prefixes`` has one target prefix per line, blank for none.
+
+        Raises:
+            DataError: there are fewer prefixes than lines, or one that the model has no positions for.
+        """
+        remaining = None if prefixes is None else iter(prefixes)
         offset = 0
-        while window := list(islice(rows, batching.window)):
-            given = list(islice(starts, len(window))) if starts is not None else None
-            if given is not None and len(given) != len(window):
-                raise UsageError("there are fewer target prefixes than source lines", where="--target-prefix")
-            yield from self.translate_window(window, self.split(window, given, offset), job, batching)
+        for window in windows:
+            given = None if remaining is None else list(islice(remaining, len(window)))
+            if given is not None and len(given) < len(window):
+                raise DataError(
+                    f"there are only {offset + len(given)} target prefixes for more lines",
+                    where="--target-prefix",
+                    help="give one line for each source line; a blank one leaves the translation free",
+                )
+            yield self._translate_window(window, self.split(window, given, offset), job, batching)
             offset += len(window)
 
-    def translate_window(
+    def _translate_window(
         self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching
     ) -> Iterator[Translation]:
         """Translate lines that are in memory, given as parts by ``split``."""
