@@ -20,7 +20,7 @@ from attnkit.cli.main import COMMANDS
 from attnkit.models.config import TransformerConfig
 from attnkit.models.translation import build_model
 from attnkit.tasks.translation.loading import load_run
-from attnkit.tasks.translation.task import plan
+from attnkit.tasks.translation.task import TASK
 
 if TYPE_CHECKING:
     from tests.conftest import Workshop
@@ -209,4 +209,4 @@ def test_a_plan_counts_the_parameters_of_the_model_that_is_trained(
 ) -> None:
     config = workshop.configure(kind)
     sizes = (load_run(trained, device="cpu").src_tokenizer.vocab_size,) * 2
-    assert plan(config).n_parameters == sum(p.numel() for p in build_model(config.model, *sizes).parameters())
+    assert TASK.dry_run(config).n_parameters == sum(p.numel() for p in build_model(config.model, *sizes).parameters())

@@ -21,7 +21,7 @@ from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.bert_encoder import config_from_bert, copy_bert_encoder
 from attnkit.tasks.translation.loading import load_run
-from attnkit.tasks.translation.task import plan
+from attnkit.tasks.translation.task import TASK
 
 V = 40
 SMALL: dict[str, Any] = {"d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 32, "max_length": 32}
@@ -96,7 +96,7 @@ def test_a_run_begins_with_the_encoder_and_its_vocabulary(
 ) -> None:
     config = configure(workshop, bert, f"joint_vocabulary={joint}")
     assert (config.model.encoder_layers, config.model.max_length, config.data.max_length) == (1, 24, 23)
-    planned = plan(config, bert)
+    planned = TASK.dry_run(config, bert)
     workshop.train(config, tmp_path / "run", init_from=bert)
     run, giver = load_run(tmp_path / "run", device="cpu"), load_model(bert, "mlm", device="cpu")
     vocabulary = (bert / "tokenizer.json").read_text()
@@ -126,7 +126,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
         config = configure(workshop, bert, change)
         key = change.partition("=")[0]
         for attempt in (lambda c=config: list(train(TrainRequest(c, tmp_path / "run", init_from=bert))),
-                        lambda c=config: plan(c, bert)):  # fmt: skip
+                        lambda c=config: TASK.dry_run(c, bert)):  # fmt: skip
             with pytest.raises(UsageError, match=said) as caught:
                 attempt()
             assert caught.value.where == key and caught.value.exit_code == 2

@@ -13,7 +13,7 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.engine.resolve import ResolvedConfig, resolve
 from attnkit.errors import UsageError
-from attnkit.tasks.translation.task import TrainRequest, plan, train
+from attnkit.tasks.translation.task import TASK, TrainRequest, train
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -74,13 +74,15 @@ def test_two_vocabularies_are_separate_ones_and_the_plan_reads_them(
     assert config.joint_vocabulary is False and config.model.tie_embeddings == "target"
     joint = resolved(files, "joint_vocabulary=false", "vocabulary.kind=char", "vocabulary.byte_fallback=false").config
     width = config.model.d_model  # source table, target table, output bias
-    assert plan(config).n_parameters - plan(joint).n_parameters == (16 - 24) * width, "24 characters a side else"
+    assert TASK.dry_run(config).n_parameters - TASK.dry_run(joint).n_parameters == (16 - 24) * width, (
+        "24 characters a side else"
+    )
 
 
 def test_a_missing_vocabulary_is_told_by_the_dry_run(files: dict[str, list[str]], tmp_path: Path) -> None:
     config = resolve({**files, "vocabulary_files": [str(tmp_path / "none.json")]}, preset_name="tiny").config
     with pytest.raises(Exception, match=r"none\.json"):
-        plan(config)
+        TASK.dry_run(config)
 
 
 def test_the_dry_run_as_json_keeps_types(
