@@ -95,15 +95,11 @@ _MAX_RANGES = 3
 class LogSummary:
     """What lies in a log."""
 
-    size: int
-    """Bytes."""
+    size: int  #: bytes
     n_lines: int
-    n_damaged: int
-    """Damaged lines among the required ones."""
-    damaged: tuple[int, ...]
-    """Numbers of the first few of them."""
-    n_truncated: int
-    """Lines truncated by a power cut, or after the required ones."""
+    n_damaged: int  #: damaged lines among the required ones
+    damaged: tuple[int, ...]  #: numbers of the first few of them
+    n_truncated: int  #: lines truncated by a power cut, or after the required ones
 
 
 def read_log(path: Path, size: int | None) -> LogSummary:

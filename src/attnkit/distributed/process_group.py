@@ -22,8 +22,7 @@ from attnkit.errors import AttnkitError, PeerFailedError, PeerLostError, Stopped
 if TYPE_CHECKING:
     import torch
 
-TIMEOUT = 120.0
-"""Seconds after which a process that does not answer is taken for dead."""
+TIMEOUT = 120.0  #: seconds after which a process that does not answer is taken for dead
 _COLLECTIVE_ERROR = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
 _HEARTBEAT_SECONDS = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
 
@@ -135,14 +134,10 @@ class ProcessGroup:
 
     rank: int = 0
     world: int = 1
-    timeout: float = TIMEOUT
-    """Seconds that other ranks may stay silent; a block of ``synchronized`` has no limit."""
-    stop: Callable[[], bool] | None = None
-    """Whether this process was asked to stop; None to stop by signals only."""
-    failed: bool = field(default=False, init=False)
-    """Whether a block of ``synchronized`` has failed."""
-    _peer_stopping: bool = field(default=False, init=False)
-    """Whether another rank was asked to stop."""
+    timeout: float = TIMEOUT  #: seconds that other ranks may stay silent; a block of ``synchronized`` has no limit
+    stop: Callable[[], bool] | None = None  #: whether this process was asked to stop; None to stop by signals only
+    failed: bool = field(default=False, init=False)  #: whether a block of ``synchronized`` has failed
+    _peer_stopping: bool = field(default=False, init=False)  #: whether another rank was asked to stop
     _signals: DeferredSignals = field(default_factory=DeferredSignals, init=False)
 
     def stop_requested(self) -> bool:

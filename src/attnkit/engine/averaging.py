@@ -24,8 +24,7 @@ class AverageResult:
 
     names: list[str]
     path: Path
-    warnings: tuple[str, ...] = ()
-    """Damage of newer checkpoints that were skipped."""
+    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints that were skipped
 
 
 def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:

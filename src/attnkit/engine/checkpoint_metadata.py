@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from attnkit.data.labels import Labels
 
 MAX_CONFIG_BYTES = 1 << 20
-MAX_STATE_BYTES = 1 << 24
-"""Bytes: room for some 100,000 evaluations."""
+MAX_STATE_BYTES = 1 << 24  #: bytes: room for some 100,000 evaluations
 TEXT_FILES: Mapping[str, int] = {
     "tokenizer.json": MAX_BYTES,
     "tokenizer.target.json": MAX_BYTES,

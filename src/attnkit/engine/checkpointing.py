@@ -26,8 +26,7 @@ from attnkit.errors import AttnkitError, RunError, StoppedError, exit_code
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
 
-_USELESS = (2, 3)
-"""Exit codes of settings and text that cannot be trained on: what was encoded is of no use then."""
+_USELESS = (2, 3)  #: exit codes of settings and text that cannot be trained on: what was encoded is of no use then
 
 
 def stop_error(step: int) -> StoppedError:

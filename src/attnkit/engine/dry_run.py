@@ -14,8 +14,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import RunEstimate
 from attnkit.runtime.devices import choose_device, choose_precision
 
-SAMPLE = 20_000
-"""Lines per file that are encoded to estimate tokens."""
+SAMPLE = 20_000  #: lines per file that are encoded to estimate tokens
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 

@@ -11,8 +11,7 @@ from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.run_config import RunSettings
 
 PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
-Sample = tuple[str, str, str]
-"""Input, reference and prediction."""
+Sample = tuple[str, str, str]  #: input, reference and prediction
 
 
 @dataclass(frozen=True)
@@ -21,15 +20,12 @@ class TrainRequest:
 
     config: RunSettings
     path: Path
-    overwrite: bool = False
-    """Move an old run aside and start over."""
-    init_from: Path | None = None
-    """A run that provides the vocabulary and the initial weights."""
+    overwrite: bool = False  #: move an old run aside and start over
+    init_from: Path | None = None  #: run that provides the vocabulary and the initial weights
     # Ways to stop and to report.
     stop: Callable[[], bool] | None = None
     """Polled once per step, and between the batches of an evaluation: whether to save and end."""
-    report_progress: Callable[[str], None] = lambda text: None
-    """Receives short-lived messages while text is encoded."""
+    report_progress: Callable[[str], None] = lambda text: None  #: receives short-lived messages while text is encoded
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,7 @@ class TrainingStarted:
     counts: Mapping[str, int]
     device: str
     precision: str
-    unit: str = "pairs"
-    """Plural noun of what ``counts`` count."""
+    unit: str = "pairs"  #: plural noun of what ``counts`` count
 
 
 @dataclass(frozen=True)
@@ -50,23 +45,19 @@ class TrainingProgress:
     """Steps of a loop without a development set are done."""
 
     step: int
-    done: float
-    """Share of the run, from 0 to 1."""
+    done: float  #: share of the run, from 0 to 1
     loss: float
     learning_rate: float
-    speed: float
-    """Units per second."""
+    speed: float  #: units per second
     seconds_left: float
-    unit: str
-    """Plural noun of what ``speed`` counts."""
+    unit: str  #: plural noun of what ``speed`` counts
 
 
 @dataclass(frozen=True)
 class ValidationFinished:
     """The development set was scored."""
 
-    record: Any
-    """The ``EvaluationRecord`` of the training loop."""
+    record: Any  #: the ``EvaluationRecord`` of the training loop
     samples: list[Sample]
 
 
@@ -76,12 +67,10 @@ class TrainingFinished:
 
     reason: str
     step: int
-    best: str
-    """The checkpoint that ``translate`` and other commands load."""
+    best: str  #: the checkpoint that ``translate`` and other commands load
     metrics: Mapping[str, float]
     """Its scores on the development set; of a run without one, the figures of its training."""
-    already: bool = False
-    """Whether the run was complete before."""
+    already: bool = False  #: whether the run was complete before
 
 
 Event = Any

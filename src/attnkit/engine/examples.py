@@ -110,15 +110,12 @@ def to_float32(logits: Tensor) -> Tensor:
 class ClassificationEvaluation:
     """Scores of a classifier of texts or documents on the development set."""
 
-    prepared: PreparedExamples[Any, list[str]]
-    """Its rows are ``LabeledRows``."""
+    prepared: PreparedExamples[Any, list[str]]  #: its rows are ``LabeledRows``
     device: torch.device
     n_samples: int
     stop: Stop | None
-    logits: Callable[[Any, Any], Tensor]
-    """(model, batch) -> (B, labels)."""
-    samples: list[Sample] = field(default_factory=list)
-    """(text, gold label, predicted label)."""
+    logits: Callable[[Any, Any], Tensor]  #: (model, batch) -> (B, labels)
+    samples: list[Sample] = field(default_factory=list)  #: (text, gold label, predicted label)
 
     def __call__(self, model: nn.Module) -> dict[str, float] | None:
         """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats per example; None if stopped."""

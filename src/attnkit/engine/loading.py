@@ -22,14 +22,11 @@ class LoadedModel:
     """A model with its weights, in evaluation mode, beside its checkpoint and configuration."""
 
     path: Path
-    checkpoint: Checkpoint
-    """Source of vocabularies and labels, which a task reads itself."""
-    config: Any
-    """The configuration, of the task's own class."""
+    checkpoint: Checkpoint  #: source of vocabularies and labels, which a task reads itself
+    config: Any  #: the configuration, of the task's own class
     model: Any
     device: torch.device
-    warnings: tuple[str, ...] = ()
-    """Damage of newer checkpoints that were skipped."""
+    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints that were skipped
 
 
 def load_model(

@@ -12,14 +12,10 @@ class ModelCardFields:
     """The parts of a model card that depend on the task, in Markdown."""
 
     # Markdown, as sentences of the card.
-    what: str
-    """Kind of model, as "A translation model (rnn)"."""
-    data: Sequence[str]
-    """Training files, one list item each."""
-    scored: str
-    """Description of the metrics, which follows "Of the checkpoint `step-40`"."""
-    use: str
-    """Command that uses the model."""
+    what: str  #: Kind of model, as "A translation model (rnn)"
+    data: Sequence[str]  #: training files, one list item each
+    scored: str  #: description of the metrics, which follows "Of the checkpoint `step-40`"
+    use: str  #: command that uses the model
 
 
 def model_card(

@@ -20,8 +20,7 @@ from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 if TYPE_CHECKING:
     from attnkit.training.fsdp import FsdpParameterStore
 
-_MAX_VARIANTS = 64
-"""Compiled variants per layer: batch contents, mode and precision give at most a dozen."""
+_MAX_VARIANTS = 64  #: compiled variants per layer: batch contents, mode and precision give at most a dozen
 _Result = TypeVar("_Result")
 
 

@@ -23,11 +23,9 @@ from attnkit.text.lines import STDIN, LineReader
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
 """Format of an input file; ``auto`` is the usual one of the task."""
-Warn = Callable[[str], None]
-"""Reports a warning."""
+Warn = Callable[[str], None]  #: reports a warning
 ExampleT = TypeVar("ExampleT")
-READ_AHEAD = 1024
-"""Examples read before they are sorted by length into batches."""
+READ_AHEAD = 1024  #: examples read before they are sorted by length into batches
 
 
 @dataclass(frozen=True)
@@ -35,21 +33,16 @@ class PredictRequest:
     """Options of ``attnkit predict``."""
 
     run: Path
-    files: list[Path]
-    """``-`` for standard input."""
+    files: list[Path]  #: ``-`` for standard input
     format: Format = "auto"
-    gold: bool = False
-    """Score the predictions against gold labels in the files."""
-    all_labels: bool = False
-    """Show the probability of every label, not only of the most probable one."""
+    gold: bool = False  #: score the predictions against gold labels in the files
+    all_labels: bool = False  #: show the probability of every label, not only of the most probable one
     as_json: bool = False
-    strict: bool = False
-    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
+    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
     batch_tokens: int = 16384
     device: str = "auto"
     threads: int | None = None
-    checkpoint: str | None = None
-    """Name of a checkpoint. None: the best."""
+    checkpoint: str | None = None  #: name of a checkpoint; None: the best
     no_answer_threshold: float | None = None
     """Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
     questions; others always answer."""
@@ -59,11 +52,9 @@ class PredictRequest:
 class Totals:
     """Scores against gold labels."""
 
-    plain: dict[str, Any]
-    """The ``--json`` object."""
+    plain: dict[str, Any]  #: the ``--json`` object
     headline: str
-    rows: Sequence[tuple[str, ...]] = ()
-    """Table rows, the header first."""
+    rows: Sequence[tuple[str, ...]] = ()  #: table rows, the header first
     confusion: Confusion | None = None
 
 

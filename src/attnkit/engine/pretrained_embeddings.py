@@ -23,23 +23,18 @@ from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
 """The class that reads word vectors, as ``registry.load_symbol`` takes it."""
-SPREAD_WARNING = 2
-"""Ratio of standard deviations from which ``model.scale_embeddings`` is suggested."""
-COVERAGE_WARNING = 0.5
-"""Share of words with a vector below which the message is a warning."""
+SPREAD_WARNING = 2  #: ratio of standard deviations from which ``model.scale_embeddings`` is suggested
+COVERAGE_WARNING = 0.5  #: share of words with a vector below which the message is a warning
 
 
 @dataclass(frozen=True)
 class EmbeddingSource:
     """Word vectors of the model's width, for one embedding matrix."""
 
-    key: str
-    """Configuration key that names the vectors."""
+    key: str  #: configuration key that names the vectors
     name: str
-    vectors: Any
-    """Of the class at ``VECTORS_PATH``."""
-    scaled: bool = False
-    """Whether to scale the vectors to the standard deviation of the random embeddings."""
+    vectors: Any  #: of the class at ``VECTORS_PATH``
+    scaled: bool = False  #: whether to scale the vectors to the standard deviation of the random embeddings
 
 
 @dataclass(frozen=True)
@@ -47,16 +42,11 @@ class EmbeddingMatch:
     """Vocabulary entries with a vector."""
 
     # Ids and words, then counts for the message.
-    words: Mapping[int, str]
-    """Id -> word whose vector initializes it."""
-    n_words: int
-    """Entries that are words."""
-    n_lowered: int
-    """Entries found only in lower case."""
-    n_composed: int
-    """Entries with a vector composed of n-grams."""
-    n_parts: int
-    """Entries that continue a word, which word vectors do not have."""
+    words: Mapping[int, str]  #: id -> word whose vector initializes it
+    n_words: int  #: entries that are words
+    n_lowered: int  #: entries found only in lower case
+    n_composed: int  #: entries with a vector composed of n-grams
+    n_parts: int  #: entries that continue a word, which word vectors do not have
 
 
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:

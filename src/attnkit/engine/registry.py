@@ -26,55 +26,40 @@ class TaskSpec:
     """A task as it is known without torch."""
 
     # For messages.
-    description: str
-    """Its runs, for messages."""
-    command: str
-    """The command that uses its runs."""
-    unit: str
-    """Its examples, for messages."""
+    description: str  #: its runs, for messages
+    command: str  #: the command that uses its runs
+    unit: str  #: its examples, for messages
     # Code, imported on first use.
-    task_path: str
-    """The ``Task`` object."""
-    config_path: str
-    """The configuration class."""
+    task_path: str  #: the ``Task`` object
+    config_path: str  #: the configuration class
     # Names of functions: presets and defaults belong to the tasks.
-    preset_path: str | None = None
-    """A function (preset, kind of model) -> configuration tree."""
-    default_kind: str | None = None
-    """Kind of model for settings that name none."""
-    default_kind_path: str = ""
-    """A function (settings given) -> kind of model, where no ``default_kind`` serves all."""
+    preset_path: str | None = None  #: function (preset, kind of model) -> configuration tree
+    default_kind: str | None = None  #: Kind of model for settings that name none
+    default_kind_path: str = ""  #: function (settings given) -> kind of model, where no ``default_kind`` serves all
     defaults_path: str | None = None
     """For a task without presets: a function (settings given) -> layers of defaults, the lowest first."""
-    counters_path: str = "engine.checkpoint_metadata:Counters"
-    """The schema of the counters in ``state.json``."""
+    counters_path: str = "engine.checkpoint_metadata:Counters"  #: the schema of the counters in ``state.json``
     # Use.
     predictor_path: str | None = None
     """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
     # Tasks with several models.
     variants: Mapping[str, TaskSpec] = field(default_factory=dict)
     """Kind of model -> the entry in place of this one, for a task whose models differ in data and presets."""
-    default_variant: str | None = None
-    """The kind of model of a new run that is initialized from none."""
+    default_variant: str | None = None  #: kind of model of a new run without initial weights
     # Commands and input.
-    train_command: str = "train"
-    """The command that trains it."""
-    reads_streams: bool = False
-    """Whether input may be something that can be read only once, as standard input."""
+    train_command: str = "train"  #: the command that trains it
+    reads_streams: bool = False  #: whether input may be something that can be read only once, as standard input
     # What must be given, and how a message asks for it.
     required_keys: tuple[str, ...] = ("data.files",)
-    example: str = "--data FILE"
-    """Flags of the ``required_keys``."""
+    example: str = "--data FILE"  #: flags of the ``required_keys``
     input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
     """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
     # Presets.
     preset_thresholds: PresetThresholds = AUTO
     """All presets of the task, each with the number of lines it serves up to."""
     # Initialization from runs of other tasks.
-    init_from_tasks: tuple[str, ...] = ()
-    """Other tasks whose runs ``--init-from`` accepts."""
-    excluded_init_keys: tuple[str, ...] = ()
-    """Model keys that are not inherited from them."""
+    init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
+    excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from them
     adapt_init_path: str | None = None
     """A function (configuration of a run of another task, kind of model) -> what is inherited, where keys differ."""
     preset_for_init_path: str | None = None

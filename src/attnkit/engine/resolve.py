@@ -17,10 +17,8 @@ from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.lines import check_not_streams, count_lines
 
-RESUMED_PREFIX = "-o "
-"""Prefix of the origin of values that a resumed run takes from itself."""
-EMBEDDING_FILES = ("embeddings", "target_embeddings")
-"""Keys of a model that name word vectors."""
+RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run takes from itself
+EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: keys of a model that name word vectors
 EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 """Keys of initial embeddings; the weights contain them, so they are not inherited."""
 

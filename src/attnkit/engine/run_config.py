@@ -29,8 +29,7 @@ ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """Kinds of models of all tasks; each task's configuration accepts some of them."""
 Tree = dict[str, Any]
 
-PresetThresholds = tuple[tuple[float, str], ...]
-"""(number of lines, exclusive; preset), ascending."""
+PresetThresholds = tuple[tuple[float, str], ...]  #: (number of lines, exclusive; preset), ascending
 AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
 """Thresholds of language models and of fine-tuning."""
@@ -92,8 +91,7 @@ def preset(name: str, kind: str) -> Tree:
 
 
 # Recurrent loops and documents of any shape would be compiled again and again.
-COMPILABLE_MODELS = ("transformer", "bert", "gpt")
-"""Kinds of models whose layers can be compiled."""
+COMPILABLE_MODELS = ("transformer", "bert", "gpt")  #: Kinds of models whose layers can be compiled
 
 
 # A protocol: word2vec's configuration has none of the sections that gradient training needs.

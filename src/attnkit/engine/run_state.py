@@ -22,16 +22,11 @@ class RunState:
     """The state of a run: its newest checkpoint and all development scores, kept up to date during training."""
 
     folder: RunFolder
-    config: RunSettings
-    """The requested configuration."""
-    checkpoint: Checkpoint | None = None
-    """The newest checkpoint that verifies; None before the first save."""
-    stored: dict[str, Any] = field(default_factory=dict)
-    """Content of its ``state.json``."""
-    scores: Scores = field(default_factory=dict)
-    """Step -> development scores, for every evaluation so far."""
-    warnings: list[str] = field(default_factory=list)
-    """Damage of newer checkpoints, and other warnings."""
+    config: RunSettings  #: the requested configuration
+    checkpoint: Checkpoint | None = None  #: the newest checkpoint that verifies; None before the first save
+    stored: dict[str, Any] = field(default_factory=dict)  #: content of its ``state.json``
+    scores: Scores = field(default_factory=dict)  #: step -> development scores, for every evaluation so far
+    warnings: list[str] = field(default_factory=list)  #: damage of newer checkpoints, and other warnings
 
     @classmethod
     def load(cls, folder: RunFolder, config: RunSettings) -> RunState:

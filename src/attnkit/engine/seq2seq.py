@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
 Found = list[list[Hypothesis]]
-LoadModel = Callable[[Path], TranslationModel]
-"""Load the model of a run folder on the CPU."""
+LoadModel = Callable[[Path], TranslationModel]  #: load the model of a run folder on the CPU
 _FIRST_JOIN = 0.05  # seconds
 _LAST_JOIN = 5.0  # seconds
 
@@ -46,14 +45,11 @@ _LAST_JOIN = 5.0  # seconds
 class LineSegment:
     """An encoded line, or one segment of a line that is too long for the model."""
 
-    line: int
-    """Line number in the whole input; (``line``, ``number``) keys the random generator of sampling."""
-    number: int
-    """Index of the segment within its line."""
+    line: int  #: line number in the whole input; (``line``, ``number``) keys the random generator of sampling
+    number: int  #: index of the segment within its line
     ids: list[int]
     prefix: list[int]
-    allowed: NDArray[np.int32] | None = None
-    """Target ids allowed besides EOS and the prefix; None allows all."""
+    allowed: NDArray[np.int32] | None = None  #: target ids allowed besides EOS and the prefix; None allows all
 
 
 @dataclass(frozen=True)

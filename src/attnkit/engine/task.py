@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from attnkit.training.losses import LossTerm
 
 # Types that tasks and the engine exchange.
-Stop = Callable[[], bool]
-"""Says whether a stop was asked for."""
+Stop = Callable[[], bool]  #: says whether a stop was asked for
 _T = TypeVar("_T")
 
 
@@ -76,8 +75,7 @@ class Evaluation(Protocol):
         """Return the metrics of the configuration by name; None if a stop was asked for, which changes nothing."""
 
 
-LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]
-"""From a batch of the task's dataset to its loss terms."""
+LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]  #: from a batch of the task's dataset to its loss terms
 # Each task fixes its configuration, its data and its model: mypy then checks every method.
 ConfigT = TypeVar("ConfigT", bound=RunSettings)
 DataT = TypeVar("DataT", bound=Prepared)
@@ -90,21 +88,15 @@ class RunEstimate:
 
     n_examples: int
     n_parameters: int
-    tokens_per_epoch: int
-    """Source and target tokens, estimated from the first lines of each file."""
+    tokens_per_epoch: int  #: source and target tokens, estimated from the first lines of each file
     steps_per_epoch: int
-    memory: int
-    """Estimated peak memory, in bytes."""
+    memory: int  #: estimated peak memory, in bytes
     device: str
     precision: str
-    unit: str = "pairs"
-    """Plural noun of the examples, for messages."""
-    disk: int | None = None
-    """Bytes of the encoded text and the checkpoints."""
-    seconds: float | None = None
-    """Estimated time of the whole training; None if unknown."""
-    note: str = ""
-    """A sentence on what else is known."""
+    unit: str = "pairs"  #: plural noun of the examples, for messages
+    disk: int | None = None  #: bytes of the encoded text and the checkpoints
+    seconds: float | None = None  #: estimated time of the whole training; None if unknown
+    note: str = ""  #: sentence on what else is known
 
 
 class Task(ABC, Generic[ConfigT, DataT, ModelT]):

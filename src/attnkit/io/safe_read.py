@@ -17,8 +17,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from attnkit.errors import system_failure
 
-MAX_JSON_VALUES = 1 << 22
-"""Limit on the values of one JSON text; each takes some 60 bytes in memory."""
+MAX_JSON_VALUES = 1 << 22  #: limit on the values of one JSON text; each takes some 60 bytes in memory
 
 
 @contextlib.contextmanager
@@ -118,8 +117,7 @@ class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_d
     """Hexadecimal digest of the whole file."""
 
 
-Contents: TypeAlias = dict[Below, Entry]
-"""Expected entry per path."""
+Contents: TypeAlias = dict[Below, Entry]  #: expected entry per path
 
 
 def digest(stream: BinaryIO) -> str:

@@ -20,8 +20,7 @@ HAS_PRODUCT = (
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
 """Whether oneDNN's matrix product can be called."""
-HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-"""Whether it takes packed weights."""
+HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  #: whether it takes packed weights
 
 
 def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -66,8 +66,7 @@ def _unchanged(smaps: Iterable[str], name: str) -> list[tuple[int, int]]:
     return found
 
 
-_DROP = 4
-"""MADV_DONTNEED of Linux."""
+_DROP = 4  #: MADV_DONTNEED of Linux
 
 
 try:
