@@ -24,7 +24,6 @@ from attnkit.engine.resolve import init_layer, resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.runtime.signals import Signals
 from attnkit.text import vocabulary
-from attnkit.text import vocabulary_subprocess as apart
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_in_process, train_vocabulary
 
@@ -283,7 +282,7 @@ def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.Monke
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    before = [signal.getsignal(number) for number in apart.STOPS]
+    before = [signal.getsignal(number) for number in vocabulary.STOPS]
     with Signals():
         with pytest.raises(SystemExit, match="143"):
             signal.raise_signal(SIGTERM)
@@ -292,7 +291,7 @@ def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.Monke
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun hands on what the job has got
         signal.raise_signal(SIGTERM)
         assert ended == [130]
-    assert [signal.getsignal(number) for number in apart.STOPS] == before
+    assert [signal.getsignal(number) for number in vocabulary.STOPS] == before
 
 
 @pytest.mark.parametrize(("number", "raised"), [(SIGINT, KeyboardInterrupt), (SIGTERM, SystemExit)])
@@ -319,7 +318,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_held_signals_come_after_the_block() -> None:
     done = False
-    with Signals(), pytest.raises(KeyboardInterrupt), apart.defer_signals():
+    with Signals(), pytest.raises(KeyboardInterrupt), vocabulary.defer_signals():
         os.kill(os.getpid(), SIGINT)
         done = True
     assert done
@@ -327,14 +326,14 @@ def test_held_signals_come_after_the_block() -> None:
 
 def test_no_signal_ends_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even between the command's end and the process's."""
-    before = [signal.getsignal(number) for number in apart.STOPS]
+    before = [signal.getsignal(number) for number in vocabulary.STOPS]
     monkeypatch.setattr(sys, "argv", ["attnkit", "--version"])
     try:
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        for number in apart.STOPS:
+        for number in vocabulary.STOPS:
             signal.raise_signal(number)
     finally:
-        for number, handler in zip(apart.STOPS, before, strict=True):
+        for number, handler in zip(vocabulary.STOPS, before, strict=True):
             signal.signal(number, handler)
     assert ended.value.code == 0

@@ -10,7 +10,6 @@ import pytest
 
 from attnkit.errors import DataError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text import offsets as alignment
 from attnkit.text import tokenizer
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
@@ -81,8 +80,7 @@ def test_pieces_hold_the_text_they_point_to(kind: TrainedKind, lowercase: bool, 
 
 def test_a_long_text_without_spaces_is_cut_as_for_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = vocabulary("bpe")
-    for module in (alignment, tokenizer):
-        monkeypatch.setattr(module, "MAX_CHUNK", 7)
+    monkeypatch.setattr(tokenizer, "MAX_CHUNK", 7)
     text = "abcde.é日ABC" * 3 + " ab"
     (found,) = align(ours, [text])
     assert [found.ids.tolist()] == ours.encode([text])

@@ -27,7 +27,7 @@ from attnkit.errors import SystemFailure
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary_subprocess import defer_signals
+from attnkit.text.vocabulary import defer_signals
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 if TYPE_CHECKING:

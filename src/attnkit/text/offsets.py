@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.protocols import SPECIALS
-from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
+from attnkit.text.tokenizer import Tokenizer
 
 Longs = npt.NDArray[np.int64]
 NONE = -1
@@ -56,7 +56,7 @@ def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
     space = len(tokenizer.word_prefix)
     chunks = [tokenizer.chunks(text) for text in texts]
     unique = list(dict.fromkeys(chain.from_iterable(chunks)))
-    parts = [_parts(tokenizer, tokenizer.word_prefix + chunk) for chunk in unique]
+    parts = [tokenizer.parts(tokenizer.word_prefix + chunk) for chunk in unique]
     plain = list(dict.fromkeys(text for line in parts for text, id in line if id is None))
     located = dict(zip(plain, tokenizer.encode_with_offsets(plain), strict=True))
     tables: dict[str, Longs] = {}  # (n, 3) id, begin and end of the pieces of each chunk, from its first character
@@ -97,21 +97,6 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> li
             ids += pieces
         sentences_as_ids.append(EncodedWords(np.array(ids, np.int64), np.array(firsts, np.int64)))
     return sentences_as_ids
-
-
-def _parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, int | None]]:
-    """Return the parts of a chunk that are encoded independently, symbols with their id."""
-    if tokenizer.config.kind == "word":
-        return [(text, tokenizer.token_id(text[1:]))]
-    pattern = symbol_pattern(tokenizer.config.symbols)
-    parts: list[tuple[str, int | None]] = []
-    for part in [text] if pattern is None else filter(None, pattern.split(text)):
-        symbol = tokenizer.token_id(part)
-        if symbol is not None:
-            parts.append((part, symbol))
-        else:
-            parts += [(part[i : i + MAX_CHUNK], None) for i in range(0, len(part), MAX_CHUNK)]
-    return parts
 
 
 def _close_gaps(rows: list[tuple[int, int, int]], length: int) -> Longs:

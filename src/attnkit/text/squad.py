@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,12 +77,7 @@ def read_squad(path: Path) -> list[Paragraph]:
         raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
     except ValueError as error:
         raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
-    reader = _Reader(path)
-    paragraphs = [
-        reader.paragraph(article, paragraph, f"data[{i}].paragraphs[{j}]")
-        for i, article in enumerate(reader.part(tree, "data", list, "the file"))
-        for j, paragraph in enumerate(reader.part(article, "paragraphs", list, f"data[{i}]"))
-    ]
+    paragraphs = list(_paragraphs(tree, path))
     if not any(paragraph.questions for paragraph in paragraphs):
         raise DataError("no questions in this file", where=str(path), help=_HELP)
     return paragraphs
@@ -126,50 +121,47 @@ def mend_surrogates(text: str) -> str:
 _KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
-class _Reader:
-    """Takes a file's tree apart, checking each part."""
+def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
+    """Take a file's tree apart, checking each part."""
+    ids: set[str] = set()
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.ids: set[str] = set()
+    def fault(what: str, help: str = _HELP) -> DataError:
+        return DataError(what, where=str(path), help=help)
 
-    def fault(self, what: str, help: str = _HELP) -> DataError:
-        return DataError(what, where=str(self.path), help=help)
-
-    def part(self, tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
-        """Return a value of a mapping, which must be of a type."""
+    def part(tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
         value = tree.get(name) if isinstance(tree, dict) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self.fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
+            raise fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
         if isinstance(value, str) and (half := lone_surrogate(value)) is not None:
             what = f"{where}: '{name}' holds {half}, half a character without its other half"
-            raise self.fault(what, help="write the whole character there, or U+FFFD")
+            raise fault(what, help="write the whole character there, or U+FFFD")
         return value
 
-    def paragraph(self, article: Any, tree: Any, where: str) -> Paragraph:
-        context = self.part(tree, "context", str, where)
-        trees = self.part(tree, "qas", list, where)
-        questions = tuple(self.question(one, context, f"{where}.qas[{i}]") for i, one in enumerate(trees))
-        titled = isinstance(article.get("title"), str)
-        title = self.part(article, "title", str, where.partition(".")[0]) if titled else ""
-        return Paragraph(title, context, questions)
-
-    def question(self, tree: Any, context: str, where: str) -> Question:
-        id, question = self.part(tree, "id", str, where), self.part(tree, "question", str, where)
-        if id in self.ids:
-            raise self.fault(f"{where}: another question has the id '{id}' too")
-        self.ids.add(id)
-        impossible = "is_impossible" in tree and self.part(tree, "is_impossible", bool, where)
+    def question(tree: Any, context: str, where: str) -> Question:
+        id, text = part(tree, "id", str, where), part(tree, "question", str, where)
+        if id in ids:
+            raise fault(f"{where}: another question has the id '{id}' too")
+        ids.add(id)
+        impossible = "is_impossible" in tree and part(tree, "is_impossible", bool, where)
         answers = []
-        for i, answer in enumerate(self.part(tree, "answers", list, where) if "answers" in tree else []):
-            place = f"{where}.answers[{i}]"
-            text, begin = self.part(answer, "text", str, place), self.part(answer, "answer_start", int, place)
-            if not text:
-                raise self.fault(f"{place}: the answer is empty")
-            if begin < 0 or context[begin : begin + len(text)] != text:
-                actual = context[max(0, begin) :][: min(60, len(text))]
-                raise self.fault(f"{place}: at character {begin} of the context stands '{actual}', not '{text[:60]}'")
-            answers.append(Answer(text, begin))
+        for i, one in enumerate(part(tree, "answers", list, where) if "answers" in tree else []):
+            here = f"{where}.answers[{i}]"
+            answer = Answer(part(one, "text", str, here), part(one, "answer_start", int, here))
+            if not answer.text:
+                raise fault(f"{here}: the answer is empty")
+            actual = context[max(0, answer.begin) :][: len(answer.text)]
+            if answer.begin < 0 or actual != answer.text:
+                found = f"at character {answer.begin} of the context stands '{actual[:60]}'"
+                raise fault(f"{here}: {found}, not '{answer.text[:60]}'")
+            answers.append(answer)
         if impossible and answers:
-            raise self.fault(f"{where}: 'is_impossible' says unanswerable, and there are {len(answers)}")
-        return Question(id, question, tuple(answers), impossible)
+            raise fault(f"{where}: 'is_impossible' says unanswerable, and there are {len(answers)}")
+        return Question(id, text, tuple(answers), impossible)
+
+    for i, article in enumerate(part(tree, "data", list, "the file")):
+        for j, paragraph in enumerate(part(article, "paragraphs", list, f"data[{i}]")):
+            where = f"data[{i}].paragraphs[{j}]"
+            context, rows = part(paragraph, "context", str, where), part(paragraph, "qas", list, where)
+            questions = tuple(question(row, context, f"{where}.qas[{k}]") for k, row in enumerate(rows))
+            title = part(article, "title", str, f"data[{i}]") if isinstance(article.get("title"), str) else ""
+            yield Paragraph(title, context, questions)

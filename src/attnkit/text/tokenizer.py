@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -191,28 +191,30 @@ class Tokenizer:
         except (ValueError, RecursionError) as error:
             raise RunError(f"{where} is not an attnkit vocabulary, or a damaged one", help=_MAKE) from error
 
-    def _encode_chunks(self, texts: list[str]) -> Iterable[list[int]]:
-        if not self._symbols:
-            return self._run(texts)
-        pattern = self._symbol_pattern
-        parts = [[text] if pattern is None else [part for part in pattern.split(text) if part] for text in texts]
-        plain = list(dict.fromkeys(part for line in parts for part in line if part not in self._symbols))
-        ids = {part: [id] for part, id in self._symbols.items()}
-        ids.update(zip(plain, self._run(plain), strict=True))
-        return [[id for part in line for id in ids[part]] for line in parts]
+    def parts(self, chunk: str) -> list[tuple[str, int | None]]:
+        """Return the parts of a chunk, its prefix included, that are encoded independently; symbols with their id."""
+        if self.config.kind == "word":
+            return [(chunk, self._symbols.get(chunk))]
+        parts: list[tuple[str, int | None]] = []
+        for part in [chunk] if self._symbol_pattern is None else filter(None, self._symbol_pattern.split(chunk)):
+            if part in self._symbols:
+                parts.append((part, self._symbols[part]))
+            else:
+                parts += [(part[i : i + MAX_CHUNK], None) for i in range(0, len(part), MAX_CHUNK)]
+        return parts
 
-    def _run(self, texts: list[str]) -> Iterator[list[int]]:
-        if self.config.kind == "word" or all(len(text) <= MAX_CHUNK for text in texts):
-            return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
-        encode = self._engine.encode
-        return (
-            [
-                id
-                for begin in range(0, len(text), MAX_CHUNK)
-                for id in encode(text[begin : begin + MAX_CHUNK], add_special_tokens=False).ids
-            ]
-            for text in texts
-        )
+    def _encode_chunks(self, chunks: list[str]) -> Iterable[list[int]]:
+        long = self.config.kind != "word" and any(len(chunk) > MAX_CHUNK for chunk in chunks)
+        if not self._symbols and not long:
+            return (encoding.ids for encoding in self._engine.encode_batch_fast(chunks, add_special_tokens=False))
+        parts = [self.parts(chunk) for chunk in chunks]
+        plain = list(dict.fromkeys(part for line in parts for part, id in line if id is None))
+        if long:  # one at a time, to bound memory
+            ids = {part: self._engine.encode(part, add_special_tokens=False).ids for part in plain}
+        else:
+            encodings = self._engine.encode_batch_fast(plain, add_special_tokens=False)
+            ids = {part: encoding.ids for part, encoding in zip(plain, encodings, strict=True)}
+        return [[id for part, symbol in line for id in (ids[part] if symbol is None else [symbol])] for line in parts]
 
 
 def load(path: Path) -> Tokenizer:

@@ -1,27 +1,39 @@
-"""Train a vocabulary from text, the same bytes on any number of cores; statistics of a vocabulary over text."""
+"""Train a vocabulary from text, the same bytes on any number of cores; statistics of a vocabulary over text.
+
+The trainers of ``tokenizers`` ignore signals, so on much text they run in a subprocess, which can be killed. Text and
+vocabulary travel through pipes. The subprocess ends when its parent ends, whatever the cause.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 from tokenizers import trainers
 
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as engine
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
-from attnkit.text.vocabulary_subprocess import train_in_subprocess
 
 BATCH = 4096
 """Lines that are encoded at once."""
@@ -98,24 +110,15 @@ _MAX_WORD_LENGTH = 1000
 _LONG_WORD = re.compile(rf"[^ ]{{{_MAX_WORD_LENGTH}}}(?=[^ ])")
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """The trained entries in the order of their ids, and what their model needs beside them."""
-
-    names: list[str]
-    merges: list[list[str]] = field(default_factory=list)
-    scores: dict[str, float] = field(default_factory=dict)
-
-
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
     """Train one vocabulary on files or on lines; a signal can end it at any time.
 
     Raises ``DataError`` if there is no text, a byte of a file is not UTF-8, or the vocabulary is too large for a file;
     ``UsageError`` if ``config.size`` is too small for the obligatory entries.
     """
-    if config.kind not in _TRAINERS:
+    if config.kind not in get_args(TrainedKind):
         what = f"a vocabulary of kind {config.kind} comes by attnkit import alone"
-        raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(_TRAINERS)}")
+        raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(get_args(TrainedKind))}")
     lines = _lines(text, config)
     head: list[str] = []
     if config.kind in ("bpe", "wordpiece"):  # the trainer is one call that ignores signals
@@ -124,7 +127,7 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
             head.append(line)
             n_characters += len(line)
             if n_characters > AT_ONCE:
-                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config))
+                return Tokenizer.from_json(_train_in_subprocess(chain(head, lines), config))
     return train_in_process(chain(head, lines), config)
 
 
@@ -138,14 +141,22 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     if config.size < len(fixed) + n_bytes:
         raise _too_small(config, len(fixed) + n_bytes, "with byte fallback")
     most = max(n_bytes, config.size - config.size % config.multiple_of - len(fixed))
-    entries = _TRAINERS[config.kind](chain([first], lines), config, most)
-    if len(entries.names) > most:
-        raise _too_small(config, len(fixed) + len(entries.names), "for this text without byte fallback")
-    names = fixed + entries.names
-    names += [f"<unused{i}>" for i in range(-len(names) % config.multiple_of)]
-    model = engine.model_of(config, {name: id for id, name in enumerate(names)}, entries.merges)
+    merges: list[list[str]] = []
+    scores: dict[str, float] = {}
     if config.kind == "unigram":
-        model["vocab"] = [(name, entries.scores.get(name, 0.0)) for name in names]
+        scores = _train_unigram(chain([first], lines), config, most)
+        entries = list(scores)
+    elif config.kind in ("bpe", "wordpiece"):
+        entries, merges = _train_subwords(chain([first], lines), config, most)
+    else:
+        entries = _frequent_texts(chain([first], lines), config, most)
+    if len(entries) > most:
+        raise _too_small(config, len(fixed) + len(entries), "for this text without byte fallback")
+    names = fixed + entries
+    names += [f"<unused{i}>" for i in range(-len(names) % config.multiple_of)]
+    model = engine.model_of(config, {name: id for id, name in enumerate(names)}, merges)
+    if config.kind == "unigram":
+        model["vocab"] = [(name, scores.get(name, 0.0)) for name in names]
     try:
         return Tokenizer(config, engine.pipeline(config, model))
     except ValueError as error:
@@ -173,84 +184,72 @@ def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError
     )
 
 
-def _train_bpe(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
-    alphabet = CHARACTERS if config.byte_fallback else []
-    trainer = trainers.BpeTrainer(
-        vocab_size=most, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
-    )
-    model = _train(lines, config, trainer)
-    return _Entries(sorted(model["vocab"], key=model["vocab"].__getitem__), merges=model["merges"])
-
-
-def _train_wordpiece(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
-    """Train on all 512 byte entries, given first: the trainer would number them in the order of a hash map."""
+def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -> tuple[list[str], list[list[str]]]:
+    """Return the entries and merges of ``bpe`` or ``wordpiece``, which has all 512 byte entries before others."""
+    # The trainer would number the byte entries of WordPiece in the order of a hash map: they are given.
     base = [*CHARACTERS, *(CONTINUED + character for character in CHARACTERS)]
     seen = {" "}
 
     def noted() -> Iterator[str]:
         for line in lines:
-            seen.update(line)
-            yield line
+            if config.kind == "wordpiece":
+                seen.update(line)
+            yield " " + line
 
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=most + len(base),
-        min_frequency=config.min_frequency,
-        special_tokens=base,
-        continuing_subword_prefix=CONTINUED,
-        show_progress=False,
-    )
-    model = _train(noted(), config, trainer)
+    trainer: Any
+    if config.kind == "bpe":
+        alphabet = CHARACTERS if config.byte_fallback else []
+        trainer = trainers.BpeTrainer(
+            vocab_size=most, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
+        )
+    else:
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=most + len(base),
+            min_frequency=config.min_frequency,
+            special_tokens=base,
+            continuing_subword_prefix=CONTINUED,
+            show_progress=False,
+        )
+    trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
+    trained.train_from_iterator(noted(), trainer)
+    model = json.loads(trained.to_str())["model"]
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    if config.kind == "bpe":
+        return pieces, model["merges"]
+    pieces = [piece for piece in pieces if len(piece.removeprefix(CONTINUED)) > 1]
     if not config.byte_fallback:
         bytes_seen = {CHARACTERS[byte] for byte in "".join(seen).encode()}
         base = [entry for entry in base if entry[-1] in bytes_seen]
-    pieces = sorted(model["vocab"].keys() - set(base), key=model["vocab"].__getitem__)
-    pieces = [piece for piece in pieces if len(piece.removeprefix(CONTINUED)) > 1]
-    return _Entries(base + pieces[: max(0, most - len(base))])
+    return base + pieces[: max(0, most - len(base))], []
 
 
-def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
+def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) -> dict[str, float]:
     from attnkit.text.unigram import train_unigram
 
     counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
     seen = set(range(256)) if config.byte_fallback else {byte for word in counts for byte in word}
-    scores = {
+    return {
         "".join(CHARACTERS[byte] for byte in piece.text): piece.score
         for piece in train_unigram(counts, most + 256 - len(seen), config.min_frequency)
         if len(piece.text) > 1 or piece.text[0] in seen
     }
-    return _Entries(list(scores), scores=scores)
 
 
-def _train_word(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
-    symbols = {" " + symbol for symbol in config.symbols}
-    frequent = _most_common(_count_words(lines, config), config.min_frequency)
-    return _Entries([word for word in frequent if word not in symbols][:most])
-
-
-def _train_char(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
-    normalizer = engine.build(engine.pipeline(config, engine.NO_WORDS)).normalizer
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(line if normalizer is None else normalizer.normalize_str(line))
-    base = [f"<0x{byte:02X}>" for byte in range(256)] if config.byte_fallback else []
-    return _Entries(base + _most_common(counts, config.min_frequency)[: max(0, most - len(base))])
-
-
-_TRAINERS: dict[str, Callable[[Iterator[str], VocabularyConfig, int], _Entries]] = {
-    "bpe": _train_bpe,
-    "unigram": _train_unigram,
-    "wordpiece": _train_wordpiece,
-    "word": _train_word,
-    "char": _train_char,
-}
-
-
-def _train(lines: Iterable[str], config: VocabularyConfig, trainer: Any) -> engine.Tree:
-    """Run a trainer of ``tokenizers`` over lines and return its model."""
-    trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
-    trained.train_from_iterator((" " + line for line in lines), trainer)
-    model: engine.Tree = json.loads(trained.to_str())["model"]
-    return model
+def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -> list[str]:
+    """Return the entries of ``word`` or ``char``: the most frequent first, ties in code point order."""
+    base: list[str] = []
+    if config.kind == "word":
+        counts = _count_words(lines, config)
+        for symbol in config.symbols:
+            counts.pop(" " + symbol, None)
+    else:
+        normalizer = engine.build(engine.pipeline(config, engine.NO_WORDS)).normalizer
+        counts = Counter()
+        for line in lines:
+            counts.update(line if normalizer is None else normalizer.normalize_str(line))
+        base = [f"<0x{byte:02X}>" for byte in range(256)] if config.byte_fallback else []
+    frequent = [text for text, n in counts.items() if n >= config.min_frequency]
+    return base + sorted(frequent, key=lambda text: (-counts[text], text))[: max(0, most - len(base))]
 
 
 def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
@@ -269,7 +268,111 @@ def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]
     return counts
 
 
-def _most_common(counts: Counter[str], min_frequency: int) -> list[str]:
-    """Return the texts of sufficient frequency, the most frequent first, ties in code point order."""
-    frequent = ((text, n) for text, n in counts.items() if n >= min_frequency)
-    return [text for text, _ in sorted(frequent, key=lambda item: (-item[1], item[0]))]
+STOPS = (signal.SIGTERM, signal.SIGINT)
+# UTF-8 has neither byte, so any line may come before them.
+_LINE_END, _TEXT_END = b"\xff", b"\xfe"
+_CHUNK = 1000  # lines sent at a time
+_BLOCK = 1 << 20
+_ERRORS: dict[str, type[AttnkitError]] = {e.__name__: e for e in (DataError, RunError, SystemFailure, UsageError)}
+# Drop the working folder, which python puts first in sys.path: a json.py there would shadow the standard one.
+_PROGRAM = """
+import sys
+parent, *sys.path = sys.argv[1:]
+from attnkit.text.vocabulary import serve
+serve(int(parent))
+"""
+
+
+def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
+    """Train a vocabulary in a subprocess and return its JSON form; raise the error of the subprocess.
+
+    An exception kills the subprocess. If a signal ends the subprocess, that is a ``SystemFailure``.
+    """
+    command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with defer_signals():
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # the subprocess failed; its answer says why
+            process.stdin.write(config.model_dump_json().encode() + b"\n")
+            rows = iter(lines)
+            while chunk := list(islice(rows, _CHUNK)):
+                process.stdin.write(b"".join(line.encode("utf-8", "surrogatepass") + _LINE_END for line in chunk))
+            process.stdin.write(_TEXT_END)
+            process.stdin.flush()
+        answer = process.stdout.read()
+        code = process.wait()
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise SystemFailure(
+            f"the process that makes the vocabulary was ended by {name}",
+            help="if that was for want of memory, make it of fewer lines (attnkit vocab) and train with --vocab",
+        )
+    if code:
+        raise RuntimeError("the process that makes the vocabulary has failed")
+    result = json.loads(answer)
+    if "error" in result:
+        raise _ERRORS[result["error"]](result["what"], where=result["where"], help=result["help"])
+    return str(result["vocabulary"])
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Delay SIGTERM and SIGINT to the end of the block; processes started in it inherit the blocked mask."""
+    noted: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOPS} if here else {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for stop, handler in previous.items():
+            signal.signal(stop, handler)
+        for number in noted:
+            signal.raise_signal(number)
+
+
+def _receive(stream: BufferedReader) -> Iterator[str]:
+    """Yield lines as they arrive; exit if the sender closes the pipe early."""
+
+    def end_with_sender() -> None:
+        os.read(0, 1)  # returns when the parent closes the pipe
+        os._exit(1)
+
+    rest = b""
+    while block := stream.read1(_BLOCK):
+        *lines, rest = (rest + block).split(_LINE_END)
+        for line in lines:
+            yield line.decode("utf-8", "surrogatepass")
+        if rest == _TEXT_END:
+            threading.Thread(target=end_with_sender, daemon=True).start()
+            return
+    os._exit(1)
+
+
+def serve(parent: int) -> None:
+    """Run the subprocess: read settings and text from stdin, write the vocabulary to stdout."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # on Linux the kernel kills it with its parent
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # the parent ended before prctl
+        os._exit(1)
+    source = cast(BufferedReader, sys.stdin.buffer)
+    config = VocabularyConfig.model_validate_json(source.readline())
+    answer: dict[str, str | None]
+    try:
+        answer = {"vocabulary": train_in_process(_receive(source), config).to_json()}
+    except tuple(_ERRORS.values()) as error:
+        answer = {"error": type(error).__name__, "what": error.what, "where": error.where, "help": error.help}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+    sys.stdout.buffer.flush()
+    os._exit(0)  # a normal exit would wait for the thread that reads the pipe

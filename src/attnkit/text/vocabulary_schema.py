@@ -8,7 +8,6 @@ that never end, padding of any length and trees so deep that freeing them aborts
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -145,72 +144,66 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
     model = tree.get("model") if isinstance(tree, dict) else None
     if not isinstance(model, dict):
         raise ValueError("it has no model")
-    vocab = model.get("vocab")
+    vocab: Any = model.get("vocab")
     if config.kind == "unigram":
-        if not isinstance(vocab, list) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in vocab):
-            raise ValueError("its entries are not a list of names and scores")
-        for name, score in vocab:
-            finite = isinstance(score, float) and math.isfinite(score) and abs(score) <= 1e6
-            if not isinstance(name, str) or not finite:
-                raise ValueError("an entry has no name or no finite score")
+        rows = isinstance(vocab, list) and all(isinstance(row, list | tuple) and len(row) == 2 for row in vocab)
+        _require(rows, "its entries are not a list of names and scores")
+        scored = all(isinstance(n, str) and isinstance(s, float) and abs(s) <= 1e6 for n, s in vocab)  # NaN is not
+        _require(scored, "an entry has no name or no finite score")
         names = [name for name, _ in vocab]
     else:
-        if not isinstance(vocab, dict) or not all(type(id) is int for id in vocab.values()):
-            raise ValueError("its entries have no numbers")
-        if sorted(vocab.values()) != list(range(len(vocab))):
-            raise ValueError("the ids of the vocabulary have holes")
+        numbered = isinstance(vocab, dict) and all(type(id) is int for id in vocab.values())
+        _require(numbered, "its entries have no numbers")
         names = sorted(vocab, key=vocab.__getitem__)
+        _require([vocab[name] for name in names] == list(range(len(vocab))), "the ids of the vocabulary have holes")
     _check_entries(config, names)
+    merges: Any = model.get("merges")
     if config.kind in ("bpe", "gpt2"):
-        _check_merges(model.get("merges"), set(names))
-    elif config.kind == "char" and model.get("merges") != []:
-        raise ValueError("single characters have no merges")
+        listed = isinstance(merges, list) and len(merges) <= MAX_ENTRIES
+        _require(listed, "its merges are not a list, or too long a list")
+        known = set(names)
+        for merge in merges:
+            pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
+            _require(pair, "a merge is not a pair of entries")
+            _require({*merge, "".join(merge)} <= known, "a merge speaks of an entry that is not there")
+    elif config.kind == "char":
+        _require(merges == [], "single characters have no merges")
+
     expected = pipeline(config, model_of(config, {}, []))
-    if _form(tree, model) != _form(expected, expected["model"]):
-        raise ValueError("its tokenizer is not what its configuration says")
+    # compared as text, without entries and merges: 1, 1.0 and true are equal, their texts are not
+    forms = []
+    for one in (tree, expected):
+        rest = {key: None if key in ("vocab", "merges") else value for key, value in one["model"].items()}
+        forms.append(json.dumps({**one, "model": rest}, sort_keys=True))
+    _require(forms[0] == forms[1], "its tokenizer is not what its configuration says")
     return names
 
 
-def _form(tree: dict[str, Any], model: dict[str, Any]) -> str:
-    """Return a tokenizer without its entries and merges, as text: 1, 1.0 and true are equal, their texts are not."""
-    blank = {key: None if key in ("vocab", "merges") else value for key, value in model.items()}
-    return json.dumps({**tree, "model": blank}, sort_keys=True)
+def _require(condition: bool, fault: str) -> None:
+    if not condition:
+        raise ValueError(fault)
 
 
 def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
-    if len(names) > MAX_ENTRIES:
-        raise ValueError(f"it has {len(names):,} entries, more than {MAX_ENTRIES:,}")
-    fixed = (*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols))))
-    if tuple(names[: len(fixed)]) != fixed:
-        raise ValueError("the vocabulary does not start with the special entries and the symbols")
-    rest = names[len(fixed) :]
-    if not all(rest) or len(set(names)) != len(names):
-        raise ValueError("an entry is empty or stands twice")
-    if config.kind == "char" and not all(map(_SINGLE.fullmatch, rest)):
-        raise ValueError("an entry is not a single character")
-    if config.kind == "bert" and max(map(len, rest), default=0) > MAX_TOKEN_BYTES:
-        raise ValueError(f"an entry has more than {MAX_TOKEN_BYTES} characters")
-    if config.kind in ("char", "word", "bert"):
+    kind, n_fixed = config.kind, len(SPECIALS) + len(config.symbols)
+    _require(len(names) <= MAX_ENTRIES, f"it has {len(names):,} entries, more than {MAX_ENTRIES:,}")
+    fixed, rest = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))], names[n_fixed:]
+    starts = list(names[:n_fixed]) == fixed
+    _require(starts, "the vocabulary does not start with the special entries and the symbols")
+    _require(all(rest) and len(set(names)) == len(names), "an entry is empty or stands twice")
+    if kind == "char":
+        _require(all(map(_SINGLE.fullmatch, rest)), "an entry is not a single character")
+    bare = [name.removeprefix(CONTINUED) for name in rest] if kind == "wordpiece" else rest
+    if kind in ("char", "word", "bert"):
         "".join(rest).encode()  # a lone surrogate is a ValueError
-        return
-    bare = [name.removeprefix(CONTINUED) for name in rest] if config.kind == "wordpiece" else rest
-    if not all(bare) or not set("".join(bare)) <= BYTE_OF.keys():
-        raise ValueError("an entry is not written in the byte alphabet")
-    if config.kind not in ("bpe", "gpt2") and max(map(len, bare), default=0) > MAX_TOKEN_BYTES:
-        raise ValueError(f"an entry has more than {MAX_TOKEN_BYTES} characters")
-    if config.kind == "unigram" and n_nodes(rest) > MAX_NODES:
-        raise ValueError("its entries are too many and too long")
-
-
-def _check_merges(merges: Any, names: set[str]) -> None:
-    if not isinstance(merges, list) or len(merges) > MAX_ENTRIES:
-        raise ValueError("its merges are not a list, or too long a list")
-    for merge in merges:
-        if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
-            raise ValueError("a merge is not a pair of entries")
-        left, right = merge
-        if left not in names or right not in names or left + right not in names:
-            raise ValueError("a merge speaks of an entry that is not there")
+    else:
+        written = all(bare) and set("".join(bare)) <= BYTE_OF.keys()
+        _require(written, "an entry is not written in the byte alphabet")
+    if kind in ("bert", "wordpiece", "unigram"):
+        short = max(map(len, bare), default=0) <= MAX_TOKEN_BYTES
+        _require(short, f"an entry has more than {MAX_TOKEN_BYTES} characters")
+    if kind == "unigram":
+        _require(n_nodes(rest) <= MAX_NODES, "its entries are too many and too long")
 
 
 def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:

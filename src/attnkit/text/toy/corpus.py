@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -207,100 +208,56 @@ def _comprehension(rng: random.Random) -> Pair:
 
 def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make reports of four sentences and their headlines; no report occurs twice."""
-    kinds = (_closure, _match, _accident, _opening, _election)
+    kinds = [partial(_report, template=template) for template in _TABLES["reports"].values()]
     return _distinct_pairs(random.Random(f"summary {seed}"), kinds, n_train, n_valid, n_test)
 
 
-def _choices(rng: random.Random, names: str) -> list[str]:
-    """Draw one word of each of the lists named."""
-    return [rng.choice(_HEADLINES[name]) for name in names.split()]
+def _report(rng: random.Random, template: list[str]) -> Pair:
+    """Fill a template: names of the words to draw, facts with their alternatives, and the headline."""
 
+    class Words(dict[str, str | list[str]]):
+        def __missing__(self, name: str) -> str:  # a word that is drawn where the text needs it
+            return rng.choice(_HEADLINES[name])
 
-def _report(rng: random.Random, facts: list[str]) -> str:
-    """Join the facts, in order, with an irrelevant sentence among them."""
-    facts.insert(rng.randint(1, len(facts)), rng.choice(_HEADLINES["opinions"]))
-    return " ".join(facts)
-
-
-def _closure(rng: random.Random) -> Pair:
-    what, place, cause = _choices(rng, "services places causes")
-    day, until = rng.sample(_HEADLINES["days"], 2)
-    facts = [
-        rng.choice((f"The {what} in {place} was closed on {day}.", f"On {day} the {what} in {place} had to close.")),
-        rng.choice((f"The reason was {cause}.", f"Officials said {cause} was to blame.")),
-        f"It is expected to open again on {until}.",
-    ]
-    return _report(rng, facts), f"{place} {what} closed until {until} after {cause}"
-
-
-def _match(rng: random.Random) -> Pair:
-    places, teams = (rng.sample(_HEADLINES[name], 2) for name in ("places", "teams"))
-    home, away = map(" ".join, zip(places, teams, strict=True))
-    losing, margin, day = rng.randint(0, 4), rng.randint(1, 4), rng.choice(_HEADLINES["days"])
-    winner, loser = rng.sample((home, away), 2)
-    score = f"{losing + margin}-{losing}"
-    facts = [
-        f"{home} met {away} on {day}.",
-        rng.choice((f"After ninety minutes {winner} had won by {score}.", f"The match ended {score} for {winner}.")),
-        f"The captain of {loser} was disappointed.",
-    ]
-    return _report(rng, facts), f"{winner} beat {loser} {score}"
-
-
-def _accident(rng: random.Random) -> Pair:
-    n, day, place, what = _choices(rng, "counts days places vehicles")
-    cause = rng.choice(_HEADLINES["causes"][:5])
-    facts = [
-        f"A {what} left its route near {place} on {day}.",
-        rng.choice((f"In all {n} people were hurt.", f"The crash left {n} people hurt.")),
-        f"Police believe that {cause} was the cause.",
-    ]
-    return _report(rng, facts), f"{n.capitalize()} hurt in {place} {what} crash"
-
-
-def _opening(rng: random.Random) -> Pair:
-    what, place, n = _choices(rng, "services places counts")
-    opening = rng.choice((f"The people of {place} have a new {what}.", f"A new {what} was opened in {place}."))
-    cost = f"It cost {rng.choice(_HEADLINES['counts'])} million pounds."
-    facts = [opening, f"It took {n} years to build.", rng.choice((cost, "Hundreds came to see it on the first day."))]
-    return _report(rng, facts), f"New {what} opens in {place} after {n} years"
-
-
-def _election(rng: random.Random) -> Pair:
-    winner, loser = rng.sample(_HEADLINES["candidates"], 2)
-    place, share = rng.choice(_HEADLINES["places"]), rng.randint(51, 79)
-    facts = [
-        f"Voters in {place} chose a mayor on {rng.choice(_HEADLINES['days'])}.",
-        f"{winner} received {share} percent of the votes.",
-        rng.choice((f"{loser} came second.", f"{loser}, who came second, did not comment.")),
-    ]
-    return _report(rng, facts), f"{winner} elected mayor of {place} with {share} percent"
+    names, *facts, headline = template
+    words = Words()
+    for entry in names.split():
+        name, _, n = entry.partition("*")
+        if name == "score":
+            losing, margin = rng.randint(0, 4), rng.randint(1, 4)
+            words[name] = f"{losing + margin}-{losing}"
+        else:
+            drawn = rng.sample(_HEADLINES[name], int(n)) if n else [rng.choice(_HEADLINES[name])]
+            filled = [word.format_map(words) for word in drawn]
+            words[name] = filled if n else filled[0]
+    sentences = []
+    for fact in facts:
+        alternatives = [text.format_map(words) for text in fact.split(" | ")]
+        sentences.append(rng.choice(alternatives) if len(alternatives) > 1 else alternatives[0])
+    # an irrelevant sentence among the facts, which stay in order
+    sentences.insert(rng.randint(1, len(sentences)), rng.choice(_HEADLINES["opinion"]))
+    headline = headline.format_map(words)
+    return " ".join(sentences), headline[0].upper() + headline[1:]
 
 
 def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make train, valid and test reviews with their labels, "bad" or "good"; no review is in two parts."""
     rng = random.Random(f"reviews {seed}")
-    seen: set[str] = set()
-    parts: Parts = {}
-    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
-        parts[name] = []
-        while len(parts[name]) < size:
-            review = _review(rng)
-            if review[0] not in seen:
-                parts[name].append(review)
-        seen.update(text for text, _ in parts[name])
-    return {name: parts[name] for name in ("train", "valid", "test")}
-
-
-def _review(rng: random.Random) -> Pair:
     labels = ("bad", "good")
-    label = rng.choice(labels)
-    opinions = [rng.choice(_REVIEWS[rng.choice(labels)]) for _ in range(rng.randint(1, 3))]
-    others = [rng.choice(_REVIEWS["others"]).format(opinion) for opinion in opinions]
-    filler = [
-        text.format(**{name: rng.choice(_REVIEWS[name]) for name in ("day", "place", "kin", "thing")})
-        for text in rng.sample(_REVIEWS["filler"], rng.randint(2, 4))
-    ]
-    sentences = [rng.choice(_REVIEWS["own"]).format(rng.choice(_REVIEWS[label])), *others, *filler]
-    rng.shuffle(sentences)
-    return " ".join(sentences), label
+    seen: set[str] = set()
+    parts: Parts = {"train": [], "valid": [], "test": []}
+    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
+        while len(parts[name]) < size:
+            label = rng.choice(labels)
+            opinions = [rng.choice(_REVIEWS[rng.choice(labels)]) for _ in range(rng.randint(1, 3))]
+            others = [rng.choice(_REVIEWS["others"]).format(opinion) for opinion in opinions]
+            filler = [
+                text.format(**{name: rng.choice(_REVIEWS[name]) for name in ("day", "place", "kin", "thing")})
+                for text in rng.sample(_REVIEWS["filler"], rng.randint(2, 4))
+            ]
+            sentences = [rng.choice(_REVIEWS["own"]).format(rng.choice(_REVIEWS[label])), *others, *filler]
+            rng.shuffle(sentences)
+            if (review := " ".join(sentences)) not in seen:
+                parts[name].append((review, label))
+        seen.update(text for text, _ in parts[name])
+    return parts

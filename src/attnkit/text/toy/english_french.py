@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
@@ -81,19 +81,6 @@ class Sampler:
         self.rng = rng
         self._you = self._subject = _VOUS
         self._verb = verbs_of("does")[0]
-        self._builders: dict[str, Callable[[Words, Phrase | None], Phrase]] = {
-            "noun": lambda words, _: self.describe(self.pick(_nouns(words)), words),
-            "name": lambda *_: self._name(),
-            "you": lambda *_: self._you,
-            "pronoun": lambda words, _: self._pronoun(words),
-            "couple": lambda *_: _listed([self._name(), self.describe(self.pick(nouns_of(_KIN)))]),
-            "object": self._object,
-            "adjective": self._adjective,
-            "peer": self._peer,
-            "profession": self._profession,
-            "verb": self._bare_verb,
-            "vocative": self._vocative,
-        }
 
     def sentence(self) -> Sentence:
         """Draw a sentence of 3 to 20 tokens on either side."""
@@ -117,9 +104,36 @@ class Sampler:
     def expand(
         self, symbol: str, words: Words = frozenset(), of: Phrase | None = None, thing: Phrase | None = None
     ) -> Phrase:
-        """Draw a phrase for a symbol: a builder of this class, a clause, or one of the alternatives of a rule."""
-        if symbol in self._builders:
-            return self._builders[symbol](words, of)
+        """Draw a phrase for a symbol: one that the lexicon makes, a clause, or one of the alternatives of a rule."""
+        match symbol:
+            case "noun":
+                return self.describe(self.pick(_nouns(words)), words)
+            case "name":
+                text, gender = self.pick(WORDS["names"]).split()
+                return Phrase(text, text, feminine=gender == "f", kinds=frozenset(["person"]))
+            case "you":
+                return self._you
+            case "couple":
+                return _listed([self.expand("name"), self.describe(self.pick(nouns_of(_KIN)))])
+            case "pronoun":
+                return self._pronoun(words)
+            case "object":
+                return self._object(words)
+            case "verb":  # a command to the one addressed, or to us ("we"); or the "infinitive"
+                verbs = verbs_of("gives" if "gives" in words else "does")
+                verb = self._verb = self.pick(
+                    [v for v in verbs if not v.flags - {"take", "same"} and not v.preposition]
+                )
+                command = conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
+                return Phrase(verb.en, verb.fr if "infinitive" in words else command, (f"verb:{verb.en}",))
+            case "vocative":  # decides between tu and vous, and what agrees with them
+                en, _, right = self.pick(WORDS["vocatives"]).partition(" = ")
+                features = {word for word in right.split() if word in ("tu", "vous", "feminine", "plural")}
+                self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
+                return Phrase(en, " ".join(word for word in right.split() if word not in features))
+            case "adjective" | "peer" | "profession":
+                assert of is not None
+                return self._attribute(symbol, words, of)
         if symbol in GRAMMAR["clauses"]:
             return self._clause(symbol, words, of, thing)
         sides = self.pick(*alternatives(symbol))
@@ -240,7 +254,7 @@ class Sampler:
             chosen.append(self.pick(colors))
         phrase = noun_phrase(noun, determiner, plural=plural, adjectives=chosen, you=self._you.person)
         if determiner == "the" and "thing" in noun.kinds and "the" not in words and self.chance(0.15):
-            owner, bare = self._name(), phrase.form("bare").en
+            owner, bare = self.expand("name"), phrase.form("bare").en
             phrase = replace(phrase, en=f"{owner.en} 's {bare}", fr=f"{phrase.fr} de {owner.fr}")
         return phrase
 
@@ -258,10 +272,6 @@ class Sampler:
             weights |= dict.fromkeys(NUMBERS, 0.25)
         return self.pick(tuple(weights), tuple(weights.values()))
 
-    def _name(self) -> Phrase:
-        text, gender = self.pick(WORDS["names"]).split()
-        return Phrase(text, text, feminine=gender == "f", kinds=frozenset(["person"]))
-
     def _pronoun(self, words: Words) -> Phrase:
         """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
         # Without a noun before it, "they" is "ils": one English sentence has one translation.
@@ -272,14 +282,14 @@ class Sampler:
             options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
         return self.pick(options)
 
-    def _object(self, words: Words, of: Phrase | None) -> Phrase:
+    def _object(self, words: Words) -> Phrase:
         """Draw what the verb is done to: a noun, a pronoun for a person, a list, or a kind of thing ("I like cats")."""
         verb, nouns = self._verb, _nouns(self._verb.objects)
         if "person" in verb.objects and words.isdisjoint(("thing", "take", "definite")):
             if self.chance(0.35):
                 return self._pronoun(frozenset(["other"])).form("indirect" if verb.preposition else "object")
             if self.chance(0.25):
-                return self._name()
+                return self.expand("name")
         noun = self.pick(nouns)
         if "generic" in verb.flags:
             if self.chance(0.5):
@@ -290,44 +300,25 @@ class Sampler:
             return _listed([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
         return self.describe(noun, frozenset(["definite"] if (words | verb.flags) & {"thing", "definite"} else []))
 
-    def _adjective(self, words: Words, of: Phrase | None) -> Phrase:
-        """Draw an adjective for the noun ``of``; "graded": one that can be compared."""
-        assert of is not None
-        adjective = self.pick([a for a in adjectives_for(of.kinds) if a.comparative or "graded" not in words])
-        fr = adjective.agree(feminine=of.feminine, plural=of.plural)
-        content = (f"adjective:{adjective.en}",)
-        return Phrase(adjective.en, fr, content, forms={"comparative": Phrase(adjective.comparative, fr, content)})
-
-    def _peer(self, words: Words, of: Phrase | None) -> Phrase:
-        """Draw what ``of`` can be compared with: another of its class."""
-        assert of is not None
+    def _attribute(self, symbol: str, words: Words, of: Phrase) -> Phrase:
+        """Draw an adjective for ``of`` ("graded": one that can be compared), a profession, or what ``of`` is like."""
+        if symbol == "adjective":
+            adjective = self.pick([a for a in adjectives_for(of.kinds) if a.comparative or "graded" not in words])
+            fr = adjective.agree(feminine=of.feminine, plural=of.plural)
+            content = (f"adjective:{adjective.en}",)
+            return Phrase(adjective.en, fr, content, forms={"comparative": Phrase(adjective.comparative, fr, content)})
+        if symbol == "profession":
+            en, masculine, feminine = self.pick(WORDS["professions"]).split()
+            fr, content = feminine if of.feminine else masculine, (f"noun:{en}",)
+            return (
+                Phrase(english_plural(en), french_plural(fr), content) if of.plural else Phrase(f"a {en}", fr, content)
+            )
         if "person" in of.kinds:
             return self.expand("host")
         own = {content.removeprefix("noun:") for content in of.content}
         group = next(noun.kind for noun in nouns_of(of.kinds) if noun.en in own)
         others = [noun for noun in NOUNS if noun.kind == group and noun.en not in own]
         return self.describe(self.pick(others), frozenset(["definite"]))
-
-    def _profession(self, words: Words, of: Phrase | None) -> Phrase:
-        assert of is not None
-        en, masculine, feminine = self.pick(WORDS["professions"]).split()
-        fr = feminine if of.feminine else masculine
-        content = (f"noun:{en}",)
-        return Phrase(english_plural(en), french_plural(fr), content) if of.plural else Phrase(f"a {en}", fr, content)
-
-    def _bare_verb(self, words: Words, of: Phrase | None) -> Phrase:
-        """Draw a verb for a command to the one addressed, or to us ("we"); or "infinitive"."""
-        verbs = verbs_of("gives" if "gives" in words else "does")
-        verb = self._verb = self.pick([v for v in verbs if not v.flags - {"take", "same"} and not v.preposition])
-        command = conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
-        return Phrase(verb.en, verb.fr if "infinitive" in words else command, (f"verb:{verb.en}",))
-
-    def _vocative(self, words: Words, of: Phrase | None) -> Phrase:
-        """Draw whom the sentence addresses, which decides between tu and vous and what agrees with them."""
-        en, _, right = self.pick(WORDS["vocatives"]).partition(" = ")
-        features = {word for word in right.split() if word in ("tu", "vous", "feminine", "plural")}
-        self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
-        return Phrase(en, " ".join(word for word in right.split() if word not in features))
 
 
 def you_as(pronoun: Phrase, feminine: bool, plural: bool) -> Phrase:
