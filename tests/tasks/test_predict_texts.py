@@ -19,7 +19,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 from attnkit.data.text_classification import join
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.finetuning.text_classification import TextEncoder
-from attnkit.text import line_stream as stream
+from attnkit.text import lines as stream
 from attnkit.text import long_lines as beginning
 from attnkit.text.tokenizer import Tokenizer
 

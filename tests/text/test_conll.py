@@ -12,12 +12,13 @@ from attnkit.protocols import entities
 from attnkit.text import conll
 from attnkit.text.conll import (
     Scheme,
-    TagErrors,
+    TagSummary,
     convert,
     label_scheme,
     read_blocks,
     read_sentences,
     summarize_tags,
+    tag_warnings,
 )
 
 FILE = """-DOCSTART- -X- O
@@ -110,7 +111,7 @@ def test_a_file_without_blank_lines_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_schemes_are_changed_as_by_hand(tmp_path: Path, source: Scheme, target: Scheme) -> None:
     assert convert(SAME[source].split(), target) == SAME[target].split()
     path = write(tmp_path, "".join(f"w {tag}\n" for tag in SAME[source].split()))
-    assert bool(summarize_tags([path]).errors[target].n) == (source != target)
+    assert bool(summarize_tags([path]).n_errors[target]) == (source != target)
 
 
 def test_neighbours_of_two_types_need_no_border_in_iob1() -> None:
@@ -170,16 +171,20 @@ def test_labels_tell_their_scheme(labels: str, scheme: str) -> None:
 
 def test_tags_that_break_their_scheme_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a B-PER\nb O\n\nc O\nd I-PER\n\nI-LOC I-LOC\nI-LOC I-LOC\n\n0 S-LOC\n")
-    errors = summarize_tags([path]).errors
-    assert {scheme: found.n for scheme, found in errors.items()} == {"bio": 3, "iob1": 2, "bioes": 4, "bilou": 5}
-    assert errors["bio"].message("bio") == (
+    errors = summarize_tags([path])
+    assert errors.n_errors == {"bio": 3, "iob1": 2, "bioes": 4, "bilou": 5}
+    assert tag_warnings("bio", errors) == [
         f"3 tags do not follow BIO and are read as conlleval does, the first: {path}:5: 'I-PER' as 'B-PER'"
-    )
-    one = TagErrors()
-    one.add("a:1", "E-x", "B-x")
-    assert one.message("bio") == "1 tag does not follow BIO and is read as conlleval does: a:1: 'E-x' as 'B-x'"
-    both = TagErrors() | one | errors["bio"]
-    assert (both.n, both.first) == (4, "a:1: 'E-x' as 'B-x'")
+    ]
+    other = tmp_path / "other"
+    other.write_text("a E-x\n")
+    one, none = summarize_tags([other]), TagSummary()
+    told = f"{other}:1: 'E-x' as 'B-x'"
+    assert tag_warnings("bio", none, one) == [f"1 tag does not follow BIO and is read as conlleval does: {told}"]
+    assert tag_warnings("bio", none, one, errors) == [
+        f"4 tags do not follow BIO and are read as conlleval does, the first: {told}"
+    ]
+    assert tag_warnings("bio", none) == []
 
 
 def test_tags_that_name_no_entities_stay_and_are_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
 from attnkit.tasks.language_modeling.loading import holds_language
 from attnkit.tasks.word2vec.vector_files import write_vectors
-from attnkit.text.line_stream import read_line_batches
+from attnkit.text.lines import read_line_batches
 
 _WINDOW = 4096
 BINARY = {".npy": write_npy, ".safetensors": write_matrix}

@@ -67,8 +67,7 @@ def command(
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.generate import Generator, one_line, search_config
-    from attnkit.text.line_stream import read_line_batches
-    from attnkit.text.lines import STDIN
+    from attnkit.text.lines import STDIN, read_line_batches
 
     search = {
         "max_length": max_new_tokens,

@@ -27,7 +27,7 @@ from attnkit.data.prepared_dir import (
 from attnkit.data.store import store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.text.line_stream import line_batches
+from attnkit.text.lines import line_batches
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 

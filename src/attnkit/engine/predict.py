@@ -18,8 +18,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
-from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.lines import STDIN, LineReader, encoding_warnings, flush_interval, line_batches
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
 """Format of an input file; ``auto`` is the usual one of the task."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 from unicodedata import east_asian_width
 
 import numpy as np
@@ -22,28 +22,54 @@ from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_e
 from attnkit.text.tokenizer import Tokenizer
 
 Side = Literal["source", "target", "pair"]
-SAMPLE = 52
-"""Width of a sample in columns."""
+Pair = tuple[str, str]
+Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]  #: reasons to leave a pair out of training
+SAMPLE = 52  #: width of a sample in columns
 _SIDES: tuple[Side, Side] = ("source", "target")
 _PAIR: tuple[Side, ...] = ("pair",)
+_FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
+    "mismatch": ("lines without a partner", _PAIR),
+    "empty": ("no lines", _SIDES),
+    "nothing_left": ("pairs, none usable for training", _PAIR),
+    "undecodable": ("lines with bytes that are not UTF-8", _SIDES),
+    "blank": ("pairs of blank lines", _PAIR),
+    "blank_source": ("pairs with a blank source", _PAIR),
+    "blank_target": ("pairs with a blank target", _PAIR),
+    "odd_ratio": ("pairs with a length ratio off by a factor of more than {times:g}", _PAIR),
+    "long": ("lines of more than {limit}", _SIDES),
+    "duplicate": ("pairs that repeat an earlier pair", _PAIR),
+    "source_overlap": ("lines that also occur in the training source", ("source",)),
+    "pair_overlap": ("pairs that also occur in the training corpus", _PAIR),
+    "separator": ("lines that other tools would split (U+2028, U+0085, VT, FF...)", _SIDES),
+    "carriage_return": (r"lines that end in \r\n; the \r is dropped", _SIDES),
+    "inner_return": (r"lines with a \r inside", _SIDES),
+    "byte_order_mark": ("byte-order mark at the start; it is dropped", _SIDES),
+    "inner_mark": ("lines with a U+FEFF inside", _SIDES),
+    "replacement": ("lines with U+FFFD, the replacement for damaged characters", _SIDES),
+    "control": ("lines with control characters", _SIDES),
+}
+"""Everything a check looks for, in the order of a report: its description and where it can be."""
+_FATAL = ("mismatch", "empty", "nothing_left", "undecodable")
+_ODD = {
+    "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
+    "inner_return": re.compile("\r"),
+    "inner_mark": re.compile("\ufeff"),
+    "replacement": re.compile("\ufffd"),
+    "control": re.compile("[\0-\x08\x0e-\x1b\x1f\x7f]"),
+}
 
 
 @dataclass
 class Finding:
     """One kind of problem, counted."""
 
-    name: str
-    """Identifier in JSON, such as ``blank``."""
-    text: str
-    """Description, such as "pairs of blank lines"."""
+    name: str  #: identifier in JSON, such as ``blank``
+    text: str  #: description, such as "pairs of blank lines"
     side: Side
-    fatal: bool = False
-    """Whether the files cannot be trained on."""
-    dropped: bool = False
-    """Whether training leaves these pairs out."""
+    fatal: bool = False  #: whether the files cannot be trained on
+    dropped: bool = False  #: whether training leaves these pairs out
     count: int = 0
-    first_line: int | None = None
-    """Counted from 1; None if the finding concerns no single line."""
+    first_line: int | None = None  #: counted from 1; None if the finding concerns no single line
     sample: str | None = None
 
     def add(self, line: int | None, text: str | tuple[str, str], at: int = 0, count: int = 1) -> None:
@@ -62,61 +88,19 @@ class CheckReport:
 
     src: str
     tgt: str
-    n_src: int = 0
-    """Number of source lines."""
+    n_src: int = 0  #: number of source lines
     n_tgt: int = 0
-    n_src_words: int = 0
-    """Number of source words, separated by white space."""
+    n_src_words: int = 0  #: number of source words, separated by white space
     n_tgt_words: int = 0
-    usual_ratio: float = 1.0
-    """Median of source over target characters (16 added to each) in the first lines."""
-    src_unknown_rate: float | None = None
-    """Share of unknown source tokens, if a vocabulary is given."""
+    usual_ratio: float = 1.0  #: median of source over target characters (16 added to each) in the first lines
+    src_unknown_rate: float | None = None  #: share of unknown source tokens, if a vocabulary is given
     tgt_unknown_rate: float | None = None
-    findings: list[Finding] = field(default_factory=list)
-    """Findings with a count, the most serious first."""
+    findings: list[Finding] = field(default_factory=list)  #: findings with a count, the most serious first
 
     @property
     def trainable(self) -> bool:
         """Whether nothing fatal was found."""
         return not any(finding.fatal for finding in self.findings)
-
-
-def known_findings(config: CheckConfig, has_vocabulary: bool) -> dict[tuple[str, Side], Finding]:
-    """Return everything a check looks for by name and side, in the order of a report, with counts of 0."""
-    limit = f"{config.max_length:,} tokens" if has_vocabulary else f"{config.max_characters:,} characters"
-    times = f"{config.max_ratio or 0:g}"
-    fatal = [
-        ("mismatch", "lines without a partner", _PAIR),
-        ("empty", "no lines", _SIDES),
-        ("nothing_left", "pairs, none usable for training", _PAIR),
-        ("undecodable", "lines with bytes that are not UTF-8", _SIDES),
-    ]
-    dropped = [
-        ("blank", "pairs of blank lines", _PAIR),
-        ("blank_source", "pairs with a blank source", _PAIR),
-        ("blank_target", "pairs with a blank target", _PAIR),
-        ("odd_ratio", f"pairs with a length ratio off by a factor of more than {times}", _PAIR),
-    ]
-    odd = [
-        ("long", f"lines of more than {limit}", _SIDES),
-        ("duplicate", "pairs that repeat an earlier pair", _PAIR),
-        ("source_overlap", "lines that also occur in the training source", ("source",)),
-        ("pair_overlap", "pairs that also occur in the training corpus", _PAIR),
-        ("separator", "lines that other tools would split (U+2028, U+0085, VT, FF...)", _SIDES),
-        ("carriage_return", r"lines that end in \r\n; the \r is dropped", _SIDES),
-        ("inner_return", r"lines with a \r inside", _SIDES),
-        ("byte_order_mark", "byte-order mark at the start; it is dropped", _SIDES),
-        ("inner_mark", "lines with a U+FEFF inside", _SIDES),
-        ("replacement", "lines with U+FFFD, the replacement for damaged characters", _SIDES),
-        ("control", "lines with control characters", _SIDES),
-    ]
-    return {
-        (name, side): Finding(name, text, side, fatal=kind is fatal, dropped=kind is dropped)
-        for kind in (fatal, dropped, odd)
-        for name, text, sides in kind
-        for side in sides
-    }
 
 
 def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
@@ -137,8 +121,7 @@ def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
 
 
 _BATCH = 1 << 16  # items hashed at once
-Positions = NDArray[np.int64]
-"""Ascending indices of items, from 0."""
+Positions = NDArray[np.int64]  #: ascending indices of items, from 0
 
 
 class DuplicateFinder:
@@ -169,66 +152,46 @@ class DuplicateFinder:
         return np.flatnonzero(in_others[inverse])
 
 
-Pair = tuple[str, str]
-Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]
-
-N_SAMPLED = 10_000
-"""Number of pairs at the beginning from which the usual length ratio is taken."""
-PADDING = 16
-"""Characters added to both lengths, so that short lines are not judged by chance."""
+BATCH = 4096  #: pairs encoded at once
+N_SAMPLED = 10_000  #: number of pairs at the beginning from which the usual length ratio is taken
+PADDING = 16  #: characters added to both lengths, so that short lines are not judged by chance
 
 
-@dataclass(frozen=True)
 class LengthRatioFilter:
-    """Judges pairs by the length ratio usual in their corpus: 1 for related languages, 10 for summaries."""
+    """Pairs of lines, each with the reason why training leaves it out, None if it does not; iterate once."""
 
-    usual_ratio: float
-    """Source over target characters, ``PADDING`` added to each."""
-    max_ratio: float | None
-    """Maximum deviation from the usual ratio, as a factor; None: no limit."""
+    def __init__(self, pairs: Iterable[Pair], max_ratio: float | None) -> None:
+        """Take the usual ratio of source over target characters, ``PADDING`` added to each, from the first pairs.
 
-    def fault(self, src: str, tgt: str) -> Fault | None:
-        """Return why a pair is left out of training, None if it is not."""
-        if not src or src.isspace():
-            return "blank" if not tgt or tgt.isspace() else "blank_source"
-        if not tgt or tgt.isspace():
-            return "blank_target"
-        if self.max_ratio is None:
-            return None
-        ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / self.usual_ratio
-        return None if 1 / self.max_ratio <= ratio <= self.max_ratio else "odd_ratio"
+        ``max_ratio`` is the maximum deviation from the usual ratio, as a factor; None: no limit.
+        """
+        remaining = iter(pairs)
+        first = list(islice(remaining, N_SAMPLED))
+        ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in first if src.strip() and tgt.strip()]
+        self.usual_ratio = median(ratios) if ratios else 1.0
+        self._pairs, self._max_ratio = chain(first, remaining), max_ratio
 
-
-def fit_length_filter(pairs: Iterable[Pair], max_ratio: float | None) -> tuple[Iterator[Pair], LengthRatioFilter]:
-    """Return the same pairs, and a filter fitted to the first of them."""
-    remaining = iter(pairs)
-    first = list(islice(remaining, N_SAMPLED))
-    ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in first if src.strip() and tgt.strip()]
-    return chain(first, remaining), LengthRatioFilter(median(ratios) if ratios else 1.0, max_ratio)
-
-
-BATCH = 4096
-"""Pairs encoded at once."""
-
-_ODD = {
-    "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
-    "inner_return": re.compile("\r"),
-    "inner_mark": re.compile("\ufeff"),
-    "replacement": re.compile("\ufffd"),
-    "control": re.compile("[\0-\x08\x0e-\x1b\x1f\x7f]"),
-}
+    def __iter__(self) -> Iterator[tuple[Pair, Fault | None]]:
+        for src, tgt in self._pairs:
+            fault: Fault | None = None
+            if not src or src.isspace():
+                fault = "blank" if not tgt or tgt.isspace() else "blank_source"
+            elif not tgt or tgt.isspace():
+                fault = "blank_target"
+            elif self._max_ratio is not None:
+                ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / self.usual_ratio
+                fault = None if 1 / self._max_ratio <= ratio <= self._max_ratio else "odd_ratio"
+            yield (src, tgt), fault
 
 
 @dataclass
 class PairDrops:
     """Numbers of pairs left out of training, by reason."""
 
-    blank: int = 0
-    """Both lines are blank."""
+    blank: int = 0  #: both lines are blank
     blank_source: int = 0
     blank_target: int = 0
-    odd_ratio: int = 0
-    """The length ratio, in characters, deviates too far from the usual one."""
+    odd_ratio: int = 0  #: the length ratio, in characters, deviates too far from the usual one
 
 
 def clean_pairs(
@@ -238,9 +201,8 @@ def clean_pairs(
 
     Lengths in tokens are not checked. Duplicates are kept. Raises ``DataError`` as ``read_parallel`` does.
     """
-    pairs, pair_filter = fit_length_filter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
-    for line, pair in enumerate(pairs):
-        fault = pair_filter.fault(*pair)
+    pairs = LengthRatioFilter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
+    for line, (pair, fault) in enumerate(pairs):
         if fault is None:
             yield line, pair
         else:
@@ -265,10 +227,14 @@ def check_pair(
             problems of that corpus are ignored.
         vocabularies: Tokenizers of source and target, to count tokens and unknown tokens.
     """
-    check_not_streams([src_path, tgt_path, *filter(None, others or ())])
-    for path in filter(None, others or ()):
+    other_paths = [path for path in others or () if path is not None]
+    check_not_streams([src_path, tgt_path, *other_paths])
+    for path in other_paths:
         open_binary(path).close()  # report a missing file before the reading, not after
-    return _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies).run(others)
+    inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies)
+    inspection.read(DuplicateFinder(), DuplicateFinder() if others else None, other_paths)
+    inspection.report.findings = [finding for finding in inspection.findings.values() if finding.count]
+    return inspection.report
 
 
 class _Inspection:
@@ -277,17 +243,20 @@ class _Inspection:
     def __init__(
         self, paths: tuple[Path, Path], config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
     ) -> None:
-        self._paths = paths
-        self._config = config
-        self._vocabularies = vocabularies
-        self._report = CheckReport(str(paths[0]), str(paths[1]))
-        self._findings = known_findings(config, vocabularies is not None)
+        self.report = CheckReport(str(paths[0]), str(paths[1]))
+        self._paths, self._config, self._vocabularies = paths, config, vocabularies
+        limit = f"{config.max_length:,} tokens" if vocabularies else f"{config.max_characters:,} characters"
+        times, dropped = config.max_ratio or 0, get_args(Fault)
+        self.findings = {
+            (name, side): Finding(name, text.format(limit=limit, times=times), side, name in _FATAL, name in dropped)
+            for name, (text, sides) in _FINDINGS.items()
+            for side in sides
+        }
 
-    def run(self, others: tuple[Path, Path | None] | None) -> CheckReport:
-        """Return the report, with overlaps if there is another corpus."""
-        report, findings = self._report, self._findings
-        pairs, sources = DuplicateFinder(), DuplicateFinder() if others else None
-        n_kept = self._read(pairs, sources)
+    def read(self, pairs: DuplicateFinder, sources: DuplicateFinder | None, others: Sequence[Path]) -> None:
+        """Note all that is found in the pairs, and what they share with another corpus."""
+        report, findings = self.report, self.findings
+        n_kept = self._read_pairs(pairs, sources)
         n_src, n_tgt = report.n_src, report.n_tgt
         for side, n_lines in zip(_SIDES, (n_src, n_tgt), strict=True):
             if not n_lines:
@@ -298,46 +267,42 @@ class _Inspection:
             findings["nothing_left", "pair"].add(None, "", count=min(n_src, n_tgt))
         if len(repeated := pairs.repeats()):
             self._note_pairs("duplicate", len(repeated), int(repeated[0]) + 1)
-        if others is not None and sources is not None:
+        if sources is not None:
             shared = sources.overlap(read_lines(others[0], on_bad="replace"))
             if len(shared):
                 line = int(shared[0]) + 1
                 findings["source_overlap", "source"].add(line, self._pair_at(line)[0], count=len(shared))
-            if others[1] is not None:
-                lines = (read_lines(path, on_bad="replace") for path in (others[0], others[1]))
-                if len(shared := pairs.overlap(zip(*lines, strict=False))):
-                    self._note_pairs("pair_overlap", len(shared), int(shared[0]) + 1)
-        report.findings = [finding for finding in findings.values() if finding.count]
-        return report
+        if len(others) == 2:
+            lines = (read_lines(path, on_bad="replace") for path in others)
+            if len(shared := pairs.overlap(zip(*lines, strict=False))):
+                self._note_pairs("pair_overlap", len(shared), int(shared[0]) + 1)
 
-    def _read(self, seen_pairs: DuplicateFinder, seen_sources: DuplicateFinder | None) -> int:
+    def _read_pairs(self, seen_pairs: DuplicateFinder, seen_sources: DuplicateFinder | None) -> int:
         """Look at every line and every pair; return how many pairs can be trained on."""
         readers = [LineReader(path, on_bad="replace") for path in self._paths]
         src, tgt = (self._inspect_lines(reader, side) for reader, side in zip(readers, _SIDES, strict=True))
-        pairs, pair_filter = fit_length_filter(to_the_end(src, tgt), self._config.max_ratio)
-        n_read = n_kept = 0
-        n_tokens, n_unknown = [0, 0], [0, 0]
-        while batch := list(islice(pairs, BATCH)):
-            for number, pair in enumerate(batch, n_read + 1):
-                fault = pair_filter.fault(*pair)
+        pairs = LengthRatioFilter(to_the_end(src, tgt), self._config.max_ratio)
+        judged = enumerate(pairs, 1)
+        n_kept, n_tokens, n_unknown = 0, [0, 0], [0, 0]
+        while batch := list(islice(judged, BATCH)):
+            for number, (pair, fault) in batch:
                 if fault is None:
                     n_kept += 1
                 else:
-                    self._findings[fault, "pair"].add(number, pair)
+                    self.findings[fault, "pair"].add(number, pair)
                 # a blank pair is no repetition of another: its number represents it
                 seen_pairs.add(number if fault == "blank" else pair)
                 if seen_sources is not None:
                     seen_sources.add(number if fault in ("blank", "blank_source") else pair[0])
             for side, tokenizer in enumerate(self._vocabularies or ()):
-                lines = [pair[side] for pair in batch]
-                for number, (line, ids) in enumerate(zip(lines, tokenizer.encode(lines), strict=True), n_read + 1):
+                lines = [pair[side] for _, (pair, _) in batch]
+                for number, (line, ids) in enumerate(zip(lines, tokenizer.encode(lines), strict=True), batch[0][0]):
                     n_tokens[side] += len(ids)
                     n_unknown[side] += ids.count(UNK_ID)
                     if len(ids) > self._config.max_length:
-                        self._findings["long", _SIDES[side]].add(number, line)
-            n_read += len(batch)
-        report = self._report
-        report.usual_ratio = pair_filter.usual_ratio
+                        self.findings["long", _SIDES[side]].add(number, line)
+        report = self.report
+        report.usual_ratio = pairs.usual_ratio
         report.n_src, report.n_tgt = (reader.counts.n_lines for reader in readers)
         if self._vocabularies is not None:
             rates = [unknown / max(1, total) for unknown, total in zip(n_unknown, n_tokens, strict=True)]
@@ -346,7 +311,7 @@ class _Inspection:
 
     def _inspect_lines(self, reader: LineReader, side: Side) -> Iterator[str]:
         """Yield the lines of a file and note the problems of each."""
-        counts, findings = reader.counts, self._findings
+        counts, findings = reader.counts, self.findings
         n_bad = n_returns = n_words = 0
         most = self._config.max_characters if self._vocabularies is None else None
         for line in reader:
@@ -368,10 +333,10 @@ class _Inspection:
             findings["undecodable", side].sample = counts.guess
         if counts.byte_order_mark:
             findings["byte_order_mark", side].add(1, "")
-        setattr(self._report, "n_src_words" if side == "source" else "n_tgt_words", n_words)
+        setattr(self.report, "n_src_words" if side == "source" else "n_tgt_words", n_words)
 
     def _note_pairs(self, name: str, count: int, line: int) -> None:
-        self._findings[name, "pair"].add(line, self._pair_at(line), count=count)
+        self.findings[name, "pair"].add(line, self._pair_at(line), count=count)
 
     def _pair_at(self, number: int) -> Pair:
         """Read line ``number`` of both files again."""

@@ -8,12 +8,9 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from attnkit.protocols import SPECIALS
 
-TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]
-"""Kinds that ``attnkit vocab`` trains."""
-ImportedKind = Literal["bert", "gpt2"]
-"""Kinds that ``attnkit import`` converts."""
-MAX_ENTRIES = 1 << 20
-"""Maximum size of a vocabulary: ten times the largest in use; embeddings of width 512 would take 2 GB."""
+TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]  #: kinds that ``attnkit vocab`` trains
+ImportedKind = Literal["bert", "gpt2"]  #: kinds that ``attnkit import`` converts
+MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 would take 2 GB
 
 
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

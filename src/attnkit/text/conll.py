@@ -19,26 +19,21 @@ from attnkit.protocols import OUTSIDE, Entity, entities, names_entity, split_tag
 from attnkit.text.documents import label_fault
 from attnkit.text.lines import read_lines
 
-Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]
-"""``plain`` tags, such as parts of speech, name no entities."""
+Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]  #: ``plain`` tags, such as parts of speech, name no entities
 DOCUMENT = "-DOCSTART-"
 LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
 """Tag letters of each scheme with entities; among schemes that fit equally well the first one is chosen."""
-MAX_WORDS = 1 << 16
-"""Maximum length of a sentence: a file with more has no blank lines, or is another kind of file."""
+MAX_WORDS = 1 << 16  #: maximum length of a sentence: a file with more has no blank lines, or is another kind of file
 
 
 @dataclass(frozen=True)
 class Block:
     """Neighbouring lines of a file: a sentence, or the lines between two, which have no words."""
 
-    lines: tuple[str, ...]
-    """The lines of the file."""
+    lines: tuple[str, ...]  #: the lines of the file
     words: tuple[str, ...]
-    tags: tuple[str, ...]
-    """One per word; empty if the file was read without tags."""
-    line: int
-    """Number of the first line, counted from 1."""
+    tags: tuple[str, ...]  #: one per word; empty if the file was read without tags
+    line: int  #: number of the first line, counted from 1
 
 
 def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
@@ -95,37 +90,14 @@ def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
 
 
 @dataclass
-class TagErrors:
-    """Tags that do not follow a scheme, though it is clear which entities they name."""
-
-    n: int = 0
-    first: str = ""
-    """Place of the first one, the tag, and the tag it is read as."""
-
-    def add(self, where: str, tag: str, right: str) -> None:
-        """Count one."""
-        self.n += 1
-        self.first = self.first or f"{where}: '{tag}' as '{right}'"
-
-    def __or__(self, other: TagErrors) -> TagErrors:
-        return TagErrors(self.n + other.n, self.first or other.first)
-
-    def message(self, scheme: Scheme) -> str:
-        """Return the warning about at least one error."""
-        what = "1 tag does not follow" if self.n == 1 else f"{self.n:,} tags do not follow"
-        read = "is read as conlleval does" if self.n == 1 else "are read as conlleval does, the first"
-        return f"{what} {scheme.upper()} and {read}: {self.first}"
-
-
-@dataclass
 class TagSummary:
     """The tags of sentences, and how well each scheme fits them."""
 
     n_sentences: int = 0
-    tags: dict[str, str] = field(default_factory=dict)
-    """Every tag with the place of its first occurrence."""
-    errors: dict[Scheme, TagErrors] = field(default_factory=lambda: {scheme: TagErrors() for scheme in LETTERS})
-    """The errors if the tags were of that scheme."""
+    tags: dict[str, str] = field(default_factory=dict)  #: every tag with the place of its first occurrence
+    n_errors: Counter[Scheme] = field(default_factory=Counter)
+    """Number of tags that do not follow a scheme, though it is clear which entities they name."""
+    first_errors: dict[Scheme, str] = field(default_factory=dict)  #: place, tag, and the tag it is read as
 
     def add(self, path: Path, block: Block) -> None:
         """Count a sentence. Raises ``DataError`` for a tag with white space in it."""
@@ -136,16 +108,15 @@ class TagSummary:
                 if holds_space(tag):
                     help = "take it out: the tags of a sentence are written with spaces between"
                     raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
-        if all(tag == OUTSIDE for tag in block.tags):
-            return
-        for scheme, errors in self.errors.items():
+        for scheme in LETTERS if set(block.tags) - {OUTSIDE} else ():
             for offset, (tag, right) in enumerate(zip(block.tags, convert(block.tags, scheme), strict=True)):
                 if tag != right:
-                    errors.add(f"{path}:{block.line + offset}", tag, right)
+                    self.n_errors[scheme] += 1
+                    self.first_errors.setdefault(scheme, f"{path}:{block.line + offset}: '{tag}' as '{right}'")
 
     def scheme(self) -> Scheme:
         """Return the scheme with the fewest errors; ``plain`` if fewer than half of the tags name entities."""
-        return "plain" if _is_plain(self.tags) else min(LETTERS, key=lambda scheme: self.errors[scheme].n)
+        return "plain" if _is_plain(self.tags) else min(LETTERS, key=self.n_errors.__getitem__)
 
     def invalid_tags(self) -> list[str]:
         """Return the tags but ``O`` that name no entity, in the order of their first occurrence."""
@@ -157,6 +128,17 @@ class TagSummary:
             what = f"the tag '{tag}' names no entity, as most tags do"
             help = "write O, or B, I, E, S, L or U, a hyphen and a type, as in B-PER"
             raise DataError(what, where=self.tags[tag], help=help)
+
+
+def tag_warnings(scheme: Scheme, *summaries: TagSummary) -> list[str]:
+    """Return a warning if tags do not follow the scheme."""
+    wrong = [summary for summary in summaries if summary.n_errors[scheme]]
+    if not wrong:
+        return []
+    n = sum(summary.n_errors[scheme] for summary in wrong)
+    what = "1 tag does not follow" if n == 1 else f"{n:,} tags do not follow"
+    read = "is read as conlleval does" if n == 1 else "are read as conlleval does, the first"
+    return [f"{what} {scheme.upper()} and {read}: {wrong[0].first_errors[scheme]}"]
 
 
 def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = None, n_sampled: int = 0) -> TagSummary:

@@ -16,11 +16,9 @@ from attnkit.errors import DataError
 from attnkit.text.lines import is_stream, read_lines
 
 DocumentFormat = Literal["lines", "blocks"]
-MAX_DOCUMENT_LENGTH = 1 << 20
-"""Maximum characters of a block; a longer one is split, so that no file has to be held as a whole."""
+MAX_DOCUMENT_LENGTH = 1 << 20  #: maximum characters of a block; a longer one is split, to bound memory
 _N_SAMPLED = 10_000  # lines
-_MAX_LINES_PER_BLANK = 200
-"""Blank lines rarer than one in so many separate nothing: they were left in by accident."""
+_MAX_LINES_PER_BLANK = 200  #: blank lines rarer than one in so many separate nothing: they were left in by accident
 
 
 def detect_document_format(path: Path) -> DocumentFormat:
@@ -63,8 +61,7 @@ def join_blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 SEPARATOR = "|||"
-MAX_LABEL_LENGTH = 200
-"""Characters of a label."""
+MAX_LABEL_LENGTH = 200  #: characters of a label
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
@@ -135,10 +132,8 @@ _IDS = (
     *("#", "number", "", "unnamed: 0"),  # the last two are pandas' index
 )
 _ID_ENDINGS = ("_id", "-id", " id", "_idx", "_index")
-KINDS = "single texts", "pairs of texts"
-"""Names of the contents of a table, without and with pairs."""
-_N_EXAMPLES = 1000
-"""Lines searched for the words of a header that makes no sense: it may be an example itself."""
+KINDS = "single texts", "pairs of texts"  #: names of the contents of a table, without and with pairs
+_N_EXAMPLES = 1000  #: lines searched for the words of a header that makes no sense: it may be an example itself
 _N_SHOWN = 6  # columns
 
 
@@ -147,12 +142,9 @@ class LabeledText:
     """A line of a table."""
 
     text: str
-    text2: str | None
-    """None in a table of single texts."""
-    label: str | None
-    """None if no labels are read."""
-    line: int
-    """Its number in the file, counted from 1."""
+    text2: str | None  #: None in a table of single texts
+    label: str | None  #: None if no labels are read
+    line: int  #: its number in the file, counted from 1
 
 
 @dataclass(frozen=True)
@@ -162,8 +154,7 @@ class Columns:
     text: int
     text2: int | None
     label: int | None
-    names: tuple[str, ...]
-    """The header, as in the file."""
+    names: tuple[str, ...]  #: the header, as in the file
 
     @property
     def texts(self) -> tuple[str, ...]:

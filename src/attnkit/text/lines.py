@@ -1,4 +1,7 @@
-"""Text files as lines: plain or compressed, split at newlines and nowhere else, every oddity counted."""
+"""Text files as lines: plain or compressed, split at newlines and nowhere else, every oddity counted.
+
+Lines of pipes and keyboards come in batches as they arrive.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import errno
 import gzip
 import lzma
 import os
+import queue
 import stat
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,20 +22,19 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
 
 STDIN = Path("-")
 BOM = "\ufeff"
-MAX_BYTES = 1 << 26
-"""Maximum length of a line: more is not text by lines, and may never end."""
+MAX_BYTES = 1 << 26  #: maximum length of a line: more is not text by lines, and may never end
+MAX_CHARACTERS = 1 << 22  #: maximum number of characters of the lines in a batch, one line more aside
+_FLUSH_SECONDS = 0.02
 
 _OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_MAX_FIRST_LINES = 10
-"""Lines at the start of a file that are searched for signs of UTF-16: one alone may be too short to tell."""
-_MIN_UTF16_LETTERS = 16
-"""Letters between NULs that make it certain."""
+_MAX_FIRST_LINES = 10  #: first lines that are searched for signs of UTF-16: one alone may be too short to tell
+_MIN_UTF16_LETTERS = 16  #: letters between NULs that make it certain
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
@@ -45,22 +49,19 @@ _MAGIC = {
     b"\xfe\xff": _UTF_16,
 }
 
+Item = TypeVar("Item")
+
 
 @dataclass
 class LineCounts:
     """What has been read of one file so far."""
 
     n_lines: int = 0
-    n_carriage_returns: int = 0
-    r"""Lines that ended in ``\r\n``; the ``\r`` was dropped."""
-    n_bad: int = 0
-    """Lines with bytes that are not UTF-8."""
-    first_bad: int | None = None
-    """Number of the first such line, counted from 1."""
-    guess: str | None = None
-    """Guess of the file's format if its first line is not UTF-8."""
-    byte_order_mark: bool = False
-    """The file started with U+FEFF, which was dropped."""
+    n_carriage_returns: int = 0  #: lines that ended in ``\r\n``; the ``\r`` was dropped
+    n_bad: int = 0  #: lines with bytes that are not UTF-8
+    first_bad: int | None = None  #: number of the first such line, counted from 1
+    guess: str | None = None  #: guess of the file's format if its first line is not UTF-8
+    byte_order_mark: bool = False  #: the file started with U+FEFF, which was dropped
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -275,3 +276,116 @@ def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
             return raw, 1.0
     end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
     return raw[:end], min(1.0, position / size) if size else 1.0
+
+
+def flush_interval(source: Path) -> float | None:
+    """Return after how many seconds without a further line the lines so far are translated; None: never.
+
+    Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
+    """
+    return _FLUSH_SECONDS if is_stream(source) else None
+
+
+def read_line_batches(source: Path, most: int, strict: bool, warn: Callable[[str], None]) -> Iterator[list[str]]:
+    """Yield the lines of a file or of standard input in lists of at most ``most``, soon after the last of them came.
+
+    Args:
+        source: ``-`` is standard input.
+        most: maximum number of lines of a list.
+        strict: refuse bytes that are not UTF-8 instead of replacing them by U+FFFD.
+        warn: receives the warnings about replaced and dropped bytes, after the last list.
+    """
+    lines = LineReader(source, on_bad="refuse" if strict else "replace")
+    yield from line_batches(lines, most, flush_interval(source))
+    for message in encoding_warnings(lines.counts, source):
+        warn(message)
+
+
+def line_batches(
+    items: Iterable[Item],
+    most: int,
+    patience: float | None = _FLUSH_SECONDS,
+    size: Callable[[Item], int] | None = None,
+) -> Iterator[list[Item]]:
+    """Group lines, or other items, into lists of at most ``most``, ended early by ``MAX_CHARACTERS`` characters.
+
+    With ``patience``, a list also ends when nothing comes for that many seconds. An error in reading is raised after
+    the items before it.
+
+    Args:
+        size: the number of characters of an item; by default the length of a line, and 0 for other items.
+    """
+    measure = size or (lambda item: len(item) if isinstance(item, str) else 0)
+    arrivals = ((item,) for item in items) if patience is None else _read_ahead(items, 2 * most, patience, measure)
+    window: list[Item] = []
+    n_characters = 0
+    try:
+        for arrival in arrivals:
+            window.extend(arrival)
+            n_characters += sum(map(measure, arrival))
+            if window and (len(window) == most or n_characters >= MAX_CHARACTERS or not arrival):
+                yield window
+                window, n_characters = [], 0
+    except Exception:
+        if window:
+            yield window
+        raise
+    if window:
+        yield window
+
+
+def _read_ahead(
+    items: Iterable[Item], most: int, patience: float, measure: Callable[[Item], int]
+) -> Iterator[tuple[Item, ...]]:
+    """Yield each item in a tuple, and an empty one when no further item comes for ``patience`` seconds.
+
+    A thread reads, since a blocked read cannot be given a time limit. It is ahead by at most ``most`` items, and not by
+    many more than ``MAX_CHARACTERS`` characters.
+    """
+    waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=most)
+    taken = threading.Condition()
+    n_characters = 0
+
+    def read() -> None:
+        nonlocal n_characters
+        try:
+            for item in items:
+                with taken:
+                    while n_characters >= MAX_CHARACTERS:
+                        taken.wait()
+                    n_characters += measure(item)
+                waiting.put((item,))
+            waiting.put(None)
+        except BaseException as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True, name="attnkit reader").start()
+    timeout = None  # nothing to flush yet
+    while True:
+        try:
+            arrival = waiting.get(timeout=timeout)
+        except queue.Empty:
+            timeout = None
+            yield ()
+            continue
+        if isinstance(arrival, BaseException):
+            raise arrival
+        if arrival is None:
+            return
+        with taken:
+            n_characters -= measure(arrival[0])
+            taken.notify()
+        timeout = patience
+        yield arrival
+
+
+def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
+    """Return the warnings about bytes that were replaced or dropped."""
+    name = "standard input" if str(source) == "-" else str(source)
+    warnings = []
+    if counts.n_bad:
+        where = f"{name}:{counts.first_bad}"
+        warnings.append(f"{counts.n_bad} lines are not UTF-8, the first at {where}; bad bytes became U+FFFD")
+    if counts.n_carriage_returns:
+        warnings.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
+    return warnings

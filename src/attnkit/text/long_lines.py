@@ -12,8 +12,7 @@ from attnkit.errors import DataError
 from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, guess, opened, undecodable
 from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
 
-PART = 1 << 18
-"""Length in bytes from which on a line is cut."""
+PART = 1 << 18  #: length in bytes from which on a line is cut
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,8 @@ class LineChunk:
     """A line, or a part of a long one: all but the first start with the spaces before a word."""
 
     text: str
-    begins: bool
-    """Whether this is the first part of its line."""
-    ends: bool
-    """Whether this is the last part."""
+    begins: bool  #: whether this is the first part of its line
+    ends: bool  #: whether this is the last part
 
 
 def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
@@ -75,13 +72,10 @@ def _last_gap(raw: bytes, n_searched: int) -> int:
     return 0
 
 
-_PER_ID = 16
-"""Characters per id that are encoded at first: enough for most texts."""
-_FURTHER = 8
-"""Factor by which a beginning is lengthened that gave too few ids."""
+_PER_ID = 16  #: characters per id that are encoded at first: enough for most texts
+_FURTHER = 8  #: factor by which a beginning is lengthened that gave too few ids
 _BORDERS = {"word": re.compile(" "), "gpt2": re.compile(r"(?<=\S) ")}
-_BORDER = re.compile(r"(?<=[^ ]) ")
-"""Start of a chunk in vocabularies of other kinds: before a run of spaces."""
+_BORDER = re.compile(r"(?<=[^ ]) ")  #: start of a chunk in vocabularies of other kinds
 
 
 def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[list[int]]:

@@ -16,8 +16,7 @@ from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
 Longs = npt.NDArray[np.int64]
-NONE = -1
-"""First piece of a word without pieces."""
+NONE = -1  #: index of the first piece of a word without pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +46,7 @@ class EncodedWords:
     """The words of a sentence as pieces."""
 
     ids: Longs
-    firsts: Longs
-    """(n_words,) index of each word's first piece; ``NONE`` for a word without pieces."""
+    firsts: Longs  #: (n_words,) index of each word's first piece; ``NONE`` for a word without pieces
 
 
 def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
@@ -115,8 +113,7 @@ Kinds = npt.NDArray[np.uint8]
 _APART, _LETTERS, _MARKS, _OPEN = 0, 1, 2, 3
 _STOPS = (".", "!", "?", "…", "。", "！", "？")
 _CLOSING = "\"'”’»)]"
-_INSIDE = "'’"
-"""Apostrophes inside words, as in don't."""
+_INSIDE = "'’"  #: apostrophes inside words, as in don't
 
 
 @dataclass(frozen=True)
@@ -126,10 +123,8 @@ class WordBoundaries:
     A ``last`` of 3 fits every ``first`` but 0: a space alone belongs to the word that it precedes.
     """
 
-    first: Kinds
-    """(V,)"""
-    last: Kinds
-    """(V,)"""
+    first: Kinds  #: (V,)
+    last: Kinds  #: (V,)
 
     def word_starts(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Return where in rows of ids (B, T) a word begins; padding and special ids are words of their own."""

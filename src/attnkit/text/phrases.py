@@ -17,8 +17,7 @@ from attnkit.errors import RunError
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text.config import PhrasesConfig
 
-FILE = "phrases.tsv"
-"""Name of the file of phrases beside an encoded text."""
+FILE = "phrases.tsv"  #: name of the file of phrases beside an encoded text
 MAX_BYTES = 1 << 30
 _HEAD = "# attnkit phrases 1 "
 _MAKE = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
@@ -46,11 +45,9 @@ def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words
 class Phrase:
     """Words joined into one."""
 
-    parts: tuple[str, ...]
-    """Two words, or phrases of an earlier pass, with the connectors between them."""
+    parts: tuple[str, ...]  #: two words, or phrases of an earlier pass, with the connectors between them
     score: float
-    count: int
-    """Number of occurrences side by side."""
+    count: int  #: number of occurrences side by side
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ class Phrases:
     """The phrases of a text, to be joined there or in others."""
 
     config: PhrasesConfig
-    lower: bool
-    """Whether the text was lower-cased."""
+    lower: bool  #: whether the text was lower-cased
     passes: tuple[tuple[Phrase, ...], ...]
 
     def __len__(self) -> int:

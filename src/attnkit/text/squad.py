@@ -16,8 +16,7 @@ from attnkit.errors import DataError
 from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
-MAX_BYTES = 1 << 28
-"""Maximum size of a file, unpacked; the largest of SQuAD has 42 MB."""
+MAX_BYTES = 1 << 28  #: maximum size of a file, unpacked; the largest of SQuAD has 42 MB
 _HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Checked = TypeVar("Checked")
@@ -37,10 +36,8 @@ class Question:
 
     id: str
     text: str
-    answers: tuple[Answer, ...]
-    """The answers of annotators; none for unanswerable and unlabeled questions."""
-    impossible: bool
-    """Whether the paragraph has no answer."""
+    answers: tuple[Answer, ...]  #: the answers of annotators; none for unanswerable and unlabeled questions
+    impossible: bool  #: whether the paragraph has no answer
 
     @property
     def labeled(self) -> bool:

@@ -21,16 +21,13 @@ from attnkit.text.vocabulary_schema import BERT_CONTINUED, CONTINUED, UNUSED, bu
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1
-MAX_CACHED = 2_000_000
-"""Characters of chunks in the cache before it is cleared (some 80 MB)."""
-MAX_CHUNK = 1 << 16
-"""Characters without a space that are encoded at once: beyond, memory would run out before the text does."""
+MAX_CACHED = 2_000_000  #: characters of chunks in the cache before it is cleared (some 80 MB)
+MAX_CHUNK = 1 << 16  #: characters without a space that are encoded at once, to bound memory
 
 _MAKE = "attnkit vocab FILE... -o vocab.json makes one"
 _SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
 _SPACED = re.compile(r" +[^ ]*")
-_BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")
-"""Starts of words in GPT-2's vocabulary."""
+_BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: starts of words in the vocabulary of GPT-2
 
 
 class Tokenizer:

@@ -56,8 +56,7 @@ class Header(BaseModel, frozen=True, extra="forbid", strict=True):
 class Entries:
     """Translations with their probabilities, ordered by source, then by falling probability."""
 
-    sources: NDArray[np.int64]
-    """Number of the source word, -1 for NULL."""
+    sources: NDArray[np.int64]  #: number of the source word, -1 for NULL
     targets: NDArray[np.int64]
     probs: NDArray[np.float64]
 
@@ -102,8 +101,7 @@ def load_dictionary(path: Path) -> dict[str, str]:
 class TokenLexicon:
     """The translations of each source token, as target tokens."""
 
-    starts: NDArray[np.int64]
-    """(n_src + 2,): offsets of the targets per source; row 0 is for NULL, row id + 1 for a token."""
+    starts: NDArray[np.int64]  #: (n_src + 2,) offsets of the targets of each source: NULL in row 0, id in row id + 1
     targets: NDArray[np.int64]
     frequent: NDArray[np.int64]
 
@@ -144,8 +142,7 @@ def _damaged(path: Path, number: int, why: str) -> RunError:
     return RunError(f"the lexicon is damaged: {why}", where=f"{path}:{number}", help=_MAKE)
 
 
-_Row = tuple[int, str, str, float]
-"""Line number in the file, source, target, probability."""
+_Row = tuple[int, str, str, float]  #: line number in the file, source, target, probability
 
 
 @contextmanager

@@ -18,18 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_PIECE_LENGTH = 24
-MAX_WORD_LENGTH = 48
-"""Bytes; longer words are cut. Short enough that probabilities do not underflow."""
-MAX_WORDS = 150_000
-"""The most frequent distinct words are used: bounds memory to some 500 MB."""
+MAX_WORD_LENGTH = 48  #: bytes; longer words are cut. Short enough that probabilities do not underflow
+MAX_WORDS = 150_000  #: the most frequent distinct words are used: bounds memory to some 500 MB
 SEEDS_PER_PIECE = 16
 MIN_SEEDS = 50_000
-SHRINK = 0.75
-"""Fraction of the pieces, single bytes aside, kept per round."""
-FLOOR = 1e-6
-"""Minimum probability of a single byte."""
-MIN_COUNT = 0.05
-"""Minimum expected count of a piece; exp(digamma(0.05)) is 2e-9, never 0."""
+SHRINK = 0.75  #: fraction of the pieces, single bytes aside, kept per round
+FLOOR = 1e-6  #: minimum probability of a single byte
+MIN_COUNT = 0.05  #: minimum expected count of a piece; exp(digamma(0.05)) is 2e-9, never 0
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -72,10 +67,8 @@ class _Corpus:
     """Distinct words joined into one array of bytes."""
 
     text: NDArray[np.uint8]
-    word: Ints
-    """Index of the word of each byte."""
-    start: Ints
-    """Offset of each word in ``text``, and the end of the last."""
+    word: Ints  #: index of the word of each byte
+    start: Ints  #: offset of each word in ``text``, and the end of the last
     count: Floats
 
     @staticmethod
@@ -104,12 +97,9 @@ class _Seeds:
 
     length: Ints
     frequency: Floats
-    occurrence: Ints
-    """Offset of one occurrence of each substring (0 for an absent byte)."""
-    at: Ints
-    """Offset of each occurrence, ascending."""
-    piece: Ints
-    """Index of the substring of each occurrence."""
+    occurrence: Ints  #: offset of one occurrence of each substring (0 for an absent byte)
+    at: Ints  #: offset of each occurrence, ascending
+    piece: Ints  #: index of the substring of each occurrence
 
 
 def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
@@ -161,8 +151,7 @@ class _Lattice:
     first: Ints
     last: Ints
     forward: Ints
-    backward: Ints | None
-    """Edges, each array sorted for one direction of the dynamic program."""
+    backward: Ints | None  #: the same edges, sorted for the other direction of the dynamic program
 
     def keep(self, alive: NDArray[np.bool_]) -> _Lattice:
         """Return the lattice without the edges of dead pieces."""

@@ -35,8 +35,7 @@ from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
 
-BATCH = 4096
-"""Lines that are encoded at once."""
+BATCH = 4096  #: lines that are encoded at once
 
 
 @dataclass
@@ -44,19 +43,14 @@ class Statistics:
     """Counts of files encoded with a vocabulary."""
 
     n_lines: int = 0
-    n_words: int = 0
-    """Number of words, separated by white space."""
-    n_characters: int = 0
-    """Number of characters after normalization, with a space before each line."""
-    n_covered: int = 0
-    """Characters that are part of one token; the others are written byte by byte or unknown."""
+    n_words: int = 0  #: number of words, separated by white space
+    n_characters: int = 0  #: number of characters after normalization, with a space before each line
+    n_covered: int = 0  #: characters that are part of one token; the others are written byte by byte or unknown
     n_tokens: int = 0
     n_unknown: int = 0
-    longest: int = 0
-    """Number of tokens of the longest line."""
+    longest: int = 0  #: number of tokens of the longest line
     longest_path: str | None = None
-    longest_line: int | None = None
-    """Number of the longest line in its file, counted from 1."""
+    longest_line: int | None = None  #: number of the longest line in its file, counted from 1
 
     @property
     def coverage(self) -> float:
@@ -102,10 +96,8 @@ def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
     return stats
 
 
-MAX_DISTINCT = 1_000_000
-"""Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
-AT_ONCE = 250_000
-"""Characters of text on which the trainers of ``tokenizers`` take well under a second, random letters included."""
+MAX_DISTINCT = 1_000_000  #: distinct chunks that are counted before those seen once are forgotten, to bound memory
+AT_ONCE = 250_000  #: characters on which the trainers of ``tokenizers`` take well under a second
 _MAX_WORD_LENGTH = 1000
 _LONG_WORD = re.compile(rf"[^ ]{{{_MAX_WORD_LENGTH}}}(?=[^ ])")
 

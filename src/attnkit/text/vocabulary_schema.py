@@ -17,8 +17,7 @@ from tokenizers import Tokenizer as Engine
 from attnkit.protocols import SPECIALS
 from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
 
-CONTINUED = "‿"
-"""Prefix of WordPiece entries inside a word; outside the byte alphabet, so it is unambiguous."""
+CONTINUED = "‿"  #: prefix of WordPiece entries inside a word; outside the byte alphabet, so it is unambiguous
 BERT_CONTINUED = "##"
 """Continuation prefix in the vocabularies of BERT."""
 
@@ -29,8 +28,7 @@ CHARACTERS = [chr(byte if byte in _PRINTABLE else next(_MOVED)) for byte in rang
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and ``tokenizers``' ByteLevel.
 """
-BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
-"""The byte of each character."""
+BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}  #: the byte of each character
 
 Tree = dict[str, Any]
 
@@ -38,19 +36,13 @@ Tree = dict[str, Any]
 # A vocabulary file holds its tokenizer, which must be equal to this one: a change here takes a new ``VERSION`` of the
 # file, and keeps what the old one meant.
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-MAX_WORD_LENGTH = 48
-"""Characters: WordPiece takes time quadratic in the length of a word and gives up on long ones."""
-MAX_BERT_WORD_LENGTH = 100
-"""Characters; longer words are unknown to BERT."""
+MAX_WORD_LENGTH = 48  #: characters: WordPiece takes time quadratic in the length of a word and gives up on long ones
+MAX_BERT_WORD_LENGTH = 100  #: characters; longer words are unknown to BERT
 UNKNOWN = SPECIALS[3]
-NO_WORDS: Tree = {"type": "WordLevel", "unk_token": UNKNOWN, "vocab": {}}
-"""A model of whole words without any."""
-MAX_BYTES = 1 << 25
-"""Maximum size of a vocabulary file; 250,000 entries with their merges take 10 MB."""
-MAX_TOKEN_BYTES = 4 * MAX_WORD_LENGTH
-"""Maximum length of an entry in kinds that look entries up letter by letter."""
-MAX_NODES = 2_000_000
-"""Maximum nodes of the library's trie of a unigram vocabulary: 360 bytes each, 720 MB in all."""
+NO_WORDS: Tree = {"type": "WordLevel", "unk_token": UNKNOWN, "vocab": {}}  #: a model of whole words without any
+MAX_BYTES = 1 << 25  #: maximum size of a vocabulary file; 250,000 entries with their merges take 10 MB
+MAX_TOKEN_BYTES = 4 * MAX_WORD_LENGTH  #: maximum length of an entry in kinds that look entries up letter by letter
+MAX_NODES = 2_000_000  #: maximum nodes of the library's trie of a unigram vocabulary: 360 bytes each, 720 MB in all
 UNUSED = re.compile("<unused[0-9]+>")
 
 _SINGLE = re.compile("(?s:.)|<0x[0-9A-F]{2}>|<unused[0-9]+>")

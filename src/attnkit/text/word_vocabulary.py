@@ -11,20 +11,16 @@ from numpy.typing import NDArray
 
 from attnkit.errors import RunError
 
-FILE = "words.tsv"
-"""Name of the list in checkpoints."""
-MAX_WORDS = 1 << 28
-"""Maximum number of words; each takes some 100 bytes in memory."""
+FILE = "words.tsv"  #: name of the list in checkpoints
+MAX_WORDS = 1 << 28  #: maximum number of words; each takes some 100 bytes in memory
 
 
 @dataclass(frozen=True, eq=False)
 class WordVocabulary:
     """Words in the order of their ids: by falling count, among equals as they first occur."""
 
-    words: list[str]
-    """Distinct words, not empty, without tabs and line feeds."""
-    counts: NDArray[np.int64]
-    """(V,) how often each word occurs in the text."""
+    words: list[str]  #: distinct words, not empty, without tabs and line feeds
+    counts: NDArray[np.int64]  #: (V,) how often each word occurs in the text
 
     def __len__(self) -> int:
         return len(self.words)
@@ -92,10 +88,8 @@ def _damaged(where: str, line: int, what: str) -> RunError:
     return RunError(f"the list of words is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
 
 
-FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
-"""Constants of the hash FNV-1a with 32 bits."""
-BLOCK = 1 << 16
-"""Words processed at a time, to bound memory."""
+FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)  #: constants of the hash FNV-1a with 32 bits
+BLOCK = 1 << 16  #: words processed at a time, to bound memory
 
 Longs = NDArray[np.int64]
 Rows = NDArray[np.int32]
@@ -106,10 +100,8 @@ Floats = NDArray[np.float32]
 class Subwords:
     """The n-grams of words, ``<`` and ``>`` around them, and the hash buckets of these n-grams."""
 
-    min_n: int = 3
-    """Length of the shortest n-grams in characters."""
-    max_n: int = 6
-    """Length of the longest n-grams in characters; 0: no n-grams."""
+    min_n: int = 3  #: length of the shortest n-grams in characters
+    max_n: int = 6  #: length of the longest n-grams in characters; 0: no n-grams
     n_buckets: int = 2_000_000
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.finetuning.text_classification import TextEncoder, n_characters
 from attnkit.text.documents import KINDS, LabeledTable, LabeledText
-from attnkit.text.line_stream import flush_interval, line_batches
+from attnkit.text.lines import flush_interval, line_batches
 
 
 class TextClassifier:

@@ -32,8 +32,7 @@ from attnkit.metrics.spans import span_scores
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning.token_classification import for_each_word, word_rows
 from attnkit.text.conll import Block, convert, label_scheme, read_blocks, write_tags
-from attnkit.text.line_stream import flush_interval, line_batches
-from attnkit.text.lines import STDIN
+from attnkit.text.lines import STDIN, flush_interval, line_batches
 
 Probabilities = npt.NDArray[np.float32]
 Words = Sequence[str]

@@ -42,7 +42,7 @@ from attnkit.models.linear import without_dropout
 from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
 from attnkit.tasks.finetuning.config import TokenClassificationConfig
 from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
-from attnkit.text.conll import LETTERS, Scheme, convert, label_scheme, read_sentences, summarize_tags
+from attnkit.text.conll import LETTERS, Scheme, convert, label_scheme, read_sentences, summarize_tags, tag_warnings
 from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import Tokenizer
 
@@ -106,8 +106,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
         else:
             seen.check_tags()
             seen_valid.check_tags()
-            errors = seen.errors[scheme] | seen_valid.errors[scheme]
-            self._tag_warnings = [errors.message(scheme)] if errors.n else []
+            self._tag_warnings = tag_warnings(scheme, seen, seen_valid)
         self._scheme: Scheme = "bio" if scheme == "iob1" else scheme
         self.labels: Labels = Labels(labels=_complete(set(seen.tags), self._scheme, where))
         if known is not None:

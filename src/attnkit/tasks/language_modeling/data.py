@@ -32,7 +32,7 @@ from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
 from attnkit.text.documents import read_documents
-from attnkit.text.line_stream import line_batches
+from attnkit.text.lines import line_batches
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer

@@ -17,7 +17,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
-from attnkit.text.line_stream import flush_interval, line_batches
+from attnkit.text.lines import flush_interval, line_batches
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.translator import Translation, load_translator
-from attnkit.text.line_stream import read_line_batches
-from attnkit.text.lines import read_lines
+from attnkit.text.lines import read_line_batches, read_lines
 
 
 @dataclass(frozen=True)

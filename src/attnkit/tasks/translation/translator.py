@@ -25,7 +25,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.text.line_stream import line_batches
+from attnkit.text.lines import line_batches
 from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
 

@@ -18,8 +18,8 @@ from attnkit.text.toy.lexicon import (
     Verb,
     agree,
     conjugate,
+    inflect,
     starts_with_vowel,
-    third_person,
 )
 
 
@@ -188,7 +188,7 @@ class Clause:
         main = {"base": verb.en, "ing": verb.ing}.get(tense.en, f"{tense.en} {verb.en}")
         if auxiliary not in ("do", "does", "did") or question or self.middle == "not":
             return auxiliary, main
-        return "", {"did": verb.past, "does": third_person(main), "do": main}[auxiliary]
+        return "", {"did": verb.past, "does": inflect(main, "s"), "do": main}[auxiliary]
 
     def french_verb(self) -> list[str]:
         """Return the words from "ne" to the end of the verb: ``["ne", "la", "ai", "pas", "vue", ""]``."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import starmap
+from typing import NamedTuple
 
 # --- English
 
@@ -26,24 +27,18 @@ def english_plural(singular: str) -> str:
     return singular + "s"
 
 
-def third_person(verb: str) -> str:
-    """Return the form after he, she or it: ``look at`` → ``looks at``, ``have`` → ``has``."""
+def inflect(verb: str, ending: str) -> str:
+    """Return a regular form of a verb with ``s``, ``ed`` or ``ing``: ``look at`` → ``looks at``, ``fly`` → ``flies``."""
     head, space, rest = verb.partition(" ")
-    return {"have": "has", "go": "goes", "do": "does"}.get(head, english_plural(head)) + space + rest
-
-
-def regular_past(verb: str) -> str:
-    """Return the regular past: ``like`` → ``liked``, ``study`` → ``studied``, ``look at`` → ``looked at``."""
-    head, space, rest = verb.partition(" ")
-    if head.endswith("y") and head[-2] not in "aeiou":
-        return head[:-1] + "ied" + space + rest
-    return head + ("d" if head.endswith("e") else "ed") + space + rest
-
-
-def regular_ing(verb: str) -> str:
-    """Return the regular -ing form: ``take`` → ``taking``, ``see`` → ``seeing``, ``look at`` → ``looking at``."""
-    head, space, rest = verb.partition(" ")
-    return (head[:-1] if head.endswith("e") and not head.endswith("ee") else head) + "ing" + space + rest
+    if ending == "s":
+        head = {"have": "has", "go": "goes", "do": "does"}.get(head, english_plural(head))
+    elif ending == "ing":
+        head = (head[:-1] if head.endswith("e") and not head.endswith("ee") else head) + "ing"
+    elif head.endswith("y") and head[-2] not in "aeiou":
+        head = head[:-1] + "ied"
+    else:
+        head += "d" if head.endswith("e") else "ed"
+    return head + space + rest
 
 
 def contract_english(words: str) -> str:
@@ -152,34 +147,27 @@ _IRREGULAR = dict(entry.split(" = ") for entry in WORDS["irregular"])
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun in both languages, with empty plurals if it is not counted.
-
-    ``kinds`` are its class ``kind``, what else it can be, and its English name.
-    """
+    """A noun in both languages, with empty plurals if it is not counted."""
 
     en: str
     en_plural: str
     fr: str
     fr_plural: str
     feminine: bool
-    kind: str
-    kinds: frozenset[str]
+    kind: str  #: its class
+    kinds: frozenset[str]  #: its class, what else it can be, and its English name
 
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective in both languages.
-
-    ``comparative`` is empty where comparing makes no sense; ``before`` says that French puts the adjective before the
-    noun, and ``liaison`` is the masculine form before a vowel, if it has its own (``vieil homme``).
-    """
+    """An adjective in both languages."""
 
     en: str
-    comparative: str
+    comparative: str  #: empty where comparing makes no sense
     masculine: str
     feminine: str
-    liaison: str
-    before: bool
+    liaison: str  #: the masculine form before a vowel, if it has its own (``vieil homme``)
+    before: bool  #: whether French puts the adjective before the noun
     kinds: frozenset[str]
 
     def agree(self, *, feminine: bool, plural: bool) -> str:
@@ -190,16 +178,13 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """One sense of an English verb and its French, with the kinds of its subjects and objects and adverbials that fit.
-
-    ``fr`` may have a complement (``avoir besoin``); ``preposition`` is the French one before an object (``jouer de``).
-    """
+    """One sense of an English verb and its French; the kinds of subjects and objects and the adverbials that fit."""
 
     en: str
     past: str
     ing: str
-    fr: str
-    preposition: str
+    fr: str  #: perhaps with a complement (``avoir besoin``)
+    preposition: str  #: the French one before an object (``jouer de``)
     reflexive: bool
     group: str
     subjects: frozenset[str]
@@ -208,23 +193,18 @@ class Verb:
     flags: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Tense:
-    """How a tense is made: the English auxiliary by person, the form of the verb (or what comes before it), the French.
+class Tense(NamedTuple):
+    """How a tense is made and how often it is drawn."""
 
-    ``weight`` and ``stative_weight`` say how often it is drawn, ``times`` which adverbials of time fit it.
-    """
-
-    auxiliaries: tuple[str, ...]
-    en: str
+    auxiliaries: tuple[str, ...]  #: English, by person
+    en: str  #: form of the verb, or what comes before it
     fr: str
     weight: float
     stative_weight: float
-    times: str
+    times: str  #: adverbials of time that fit
 
 
-@dataclass(frozen=True)
-class Determiner:
+class Determiner(NamedTuple):
     """English singular and plural and French masculine, feminine and plural, empty if not used; what it fits."""
 
     en: tuple[str, str]
@@ -295,8 +275,8 @@ def _verb(header: str, left: str, right: str) -> Verb:
     right, _, flags = right.partition(" !")
     fr, _, preposition = right.partition(" + ")
     en, *forms = left.split("/")
-    past = forms[0] if forms else regular_past(en)
-    ing = forms[1] if len(forms) > 1 else regular_ing(en)
+    past = forms[0] if forms else inflect(en, "ed")
+    ing = forms[1] if len(forms) > 1 else inflect(en, "ing")
     plain = fr.removeprefix("se ")
     return Verb(en, past, ing, plain, preposition, plain != fr, group, frozenset(subjects), frozenset(objects),
                 tuple(adverbials.split()), frozenset(flags.split()))  # fmt: skip
@@ -366,7 +346,7 @@ def dictionary() -> dict[str, str]:
         # Participles for the past, the French third person for the rest.
         present, participle = (rest, rest) if "agrees" in verb.flags else (forms.present[2], forms.participle)
         base, past, ing = (form.split()[0] for form in (verb.en, verb.past, verb.ing))
-        entries = {base: present, third_person(base): present, ing: present, past: participle} | entries
+        entries = {base: present, inflect(base, "s"): present, ing: present, past: participle} | entries
     for adjective in ADJECTIVES:
         entries.setdefault(adjective.en.lower(), adjective.masculine)
         if adjective.comparative and " " not in adjective.comparative:
