@@ -28,7 +28,7 @@ def english_plural(singular: str) -> str:
 
 
 def inflect(verb: str, ending: str) -> str:
-    """Return a regular form of a verb with ``s``, ``ed`` or ``ing``: ``look at`` → ``looks at``, ``fly`` → ``flies``."""
+    """Return a regular form of a verb, with ``s``, ``ed`` or ``ing``: ``fly`` → ``flies``, ``see`` → ``seeing``."""
     head, space, rest = verb.partition(" ")
     if ending == "s":
         head = {"have": "has", "go": "goes", "do": "does"}.get(head, english_plural(head))
