@@ -30,6 +30,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ class Experiment:
             found = paired_bootstrap(
                 sacrebleu.metrics.BLEU(), self.output(PLAIN), self.output(MIXED), [self.references()]
             )
-            rows[MIXED]["against the Transformer"] = dict(found.as_json())
+            rows[MIXED]["against the Transformer"] = asdict(found)
 
 
 def table(rows: dict[str, dict[str, Any]], order: list[str]) -> str:

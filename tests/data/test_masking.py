@@ -103,9 +103,10 @@ def test_words_are_chosen_and_treated_as_one(units: str) -> None:
 def test_spans_have_geometric_lengths() -> None:
     ids = np.full((300, 400), 9)
     ids[:, 0] = 1
-    everywhere = np.ones(ids.shape, bool)
     masking = Masking(MaskingConfig(mask_unit="spans"), WORDS, 3, 0)
-    sizes = masking._units(ids > 4, everywhere, np.arange(300)).sizes
+    tokens = np.flatnonzero(ids > 4)
+    opens = masking._spans(tokens, np.ones(len(tokens), bool), np.arange(300), 400)
+    sizes = np.diff(np.flatnonzero(opens), append=len(tokens))
     assert sizes.max() == 10
     whole = sizes[sizes < 10]
     for length in range(1, 6):  # P(n) = .2 * .8^(n - 1), cut at ten

@@ -115,7 +115,7 @@ def test_stores_of_another_corpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"pairs.json does not fit"):
         Pairs.open(tmp_path / "pairs")
     (tmp_path / "pairs" / "pairs.json").write_text('{"format": 1}')
-    with pytest.raises(RunError, match=r"pairs.json does not fit"):
+    with pytest.raises(RunError, match=r"pairs.json does not describe"):
         Pairs.open(tmp_path / "pairs")
 
 

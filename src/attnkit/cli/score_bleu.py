@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import Enum
 from json import dumps
 from pathlib import Path
@@ -96,7 +97,7 @@ def command(
     if against:
         baseline, n_samples, seed = versions.pop(), samples or 1000, 12345 if seed is None else seed
         found = [paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
-        lines, data = [], [one.as_json() for one in found]
+        lines, data = [], [asdict(one) for one in found]
         for one in found:
             # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
             verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
@@ -108,5 +109,5 @@ def command(
         data = [dict(zip((type(one).__name__.lower() for one in chosen), row, strict=True)) for row in rows]
     else:
         corpus = [score_corpus(one, hyps, versions) for one in chosen]
-        lines, data = [score.text for score in corpus], [score.as_json() for score in corpus]
+        lines, data = [score.text for score in corpus], [asdict(score) for score in corpus]
     console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))

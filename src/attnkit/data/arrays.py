@@ -28,8 +28,10 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
     Raises:
         DataError: it is none, holds something else, or is shorter or longer than its header says.
     """
+    check_not_streams([path])
     try:
-        with np.errstate(over="ignore"):  # of sizes that a hostile header claims
+        # Opening says why a file cannot be read; a hostile header may claim sizes that overflow.
+        with open_binary(path), np.errstate(over="ignore"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except _MALFORMED as error:
         raise DataError(f"not a readable .npy file: {str(error)[:200]}", where=str(path), help=_AGAIN) from error
@@ -62,7 +64,7 @@ def write_npy(stream: BinaryIO, blocks: Iterable[npt.NDArray[Any]]) -> None:
 
 def count_rows(path: Path) -> int:
     """Return how many rows a ``.npy`` file has. Errors as ``read_vectors``."""
-    return len(_map(path))
+    return len(map_npy(path))
 
 
 def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
@@ -98,7 +100,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
 
 
 def _npy_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
-    array = _map(path)
+    array = map_npy(path)
     size = max(1, _BLOCK // array.shape[1])
     for start in range(0, len(array), size):
         block = array[start : start + size]
@@ -138,10 +140,3 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _map(path: Path) -> npt.NDArray[Any]:
-    """Map a ``.npy`` file of rows of numbers."""
-    check_not_streams([path])
-    with open_binary(path):  # says why a file cannot be opened
-        return map_npy(path)

@@ -70,11 +70,11 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
 def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Cooccurrences | None:
     """Map a folder of counts; None if it is missing, incomplete, damaged, or of another text or window."""
     try:
-        known = _CountsIndex.model_validate_json(json.dumps(read_index(folder / "index.json")))
+        known = read_index(folder / "index.json", _CountsIndex)
         if (known.window, known.text) != wanted:
             return None
         found = Cooccurrences(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
-    except (OSError, RunError, ValueError, RecursionError):
+    except (OSError, RunError, ValueError):
         return None
     digests = {f"{name}.bin": hashlib.sha256() for name in _PARTS}
     for begin in range(0, len(found.counts), _STRETCH):

@@ -150,16 +150,14 @@ class VectorDataset:
     @classmethod
     def open(cls, folder: Path, noise: NoiseConfig) -> VectorDataset:
         """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
-        path = folder / "index.json"
-        raw = read_index(path)
+        index = read_index(folder / "index.json", _Index)
         try:
-            index = _Index.model_validate_json(json.dumps(raw))
             with open_regular_file(folder / "vectors.bin") as stream:
                 shape = (index.rows, index.width)
                 if stream.seek(0, 2) != 4 * index.rows * index.width:
                     raise ValueError("vectors.bin has another size")
                 vectors = np.memmap(stream, "<f4", "r", 0, shape).view(np.ndarray)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             raise RunError("the stored vectors are damaged", where=str(folder)) from error
         return cls(vectors, index.sha256, noise)
 

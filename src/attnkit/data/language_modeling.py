@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnkit.data.config import MaskingConfig
+from attnkit.data.loader import TensorBatch
 from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.packed_batches import PackedBatch, PackedCorpora, PackedDataset
 from attnkit.data.permutation import Bools, Ids
@@ -23,7 +23,7 @@ from attnkit.text.offsets import WordBoundaries
 
 
 @dataclass(frozen=True)
-class LanguageModelBatch:
+class LanguageModelBatch(TensorBatch):
     """A batch of rows."""
 
     ids: Tensor
@@ -45,12 +45,6 @@ class LanguageModelBatch:
     bounds: Tensor | None = None
     """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if all rows
     are whole."""
-
-    def to(self, device: torch.device | str) -> LanguageModelBatch:
-        """Return the batch on another device."""
-        parts = vars(self).items()
-        moved: Any = {name: part.to(device, non_blocking=True) for name, part in parts if isinstance(part, Tensor)}
-        return replace(self, **moved)
 
 
 @dataclass(frozen=True)
@@ -87,11 +81,6 @@ class MlmDataset(PackedDataset):
         super().__init__(corpora, ends=2)
         self.masking = masking
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash that changes with any id, and with any border of documents and corpora."""
-        return self.corpora.fingerprint
-
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
         """Return the rows at ``indices`` as this epoch masks their tokens, whole rows first."""
         return self.masking.batch(self.collate(indices), seed, epoch)
@@ -114,11 +103,7 @@ class ClmDataset(PackedDataset):
 
     def __init__(self, corpora: PackedCorpora) -> None:
         super().__init__(corpora, ends=0)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash that changes with any id, and with any border of documents and corpora."""
-        return hashlib.sha256(b"next:" + self.corpora.fingerprint.encode()).hexdigest()
+        self.fingerprint = hashlib.sha256(b"next:" + corpora.fingerprint.encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> LanguageModelBatch:
         """Return the rows at ``indices``, whole rows first; they are the same in every epoch."""

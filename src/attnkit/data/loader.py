@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from attnkit.training.records import StepBatches
 
 Sampler = Callable[[int, int], Words | None]
 """(seed, epoch) -> the indices of an epoch, repeats allowed; None: every example once."""
+Batch = TypeVar("Batch", bound="TensorBatch")
 
 
 class Dataset(Protocol):
@@ -29,6 +30,21 @@ class Dataset(Protocol):
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return the count that each loss term is divided by, over these examples."""
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """Base of batches: fields are tensors, but for what a task needs besides."""
+
+    def to(self: Batch, device: Any) -> Batch:
+        """Return the batch on another device."""
+        tensors = {name: part for name, part in vars(self).items() if hasattr(part, "to")}
+        return replace(self, **{name: part.to(device, non_blocking=True) for name, part in tensors.items()})
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """Arguments of a classifier: all tensors but the labels, which are the last."""
+        return tuple(vars(self).values())[:-1]
 
 
 @dataclass(frozen=True)
@@ -77,10 +93,17 @@ class BatchLoader:
         batch = plan.batch(position.index)  # (n,) indices
         n_inputs, n_targets = (lengths[batch].astype(np.int64) for lengths in self.dataset.lengths)
         costs = n_inputs + n_targets
-        mine, n_padding = self._slices(batch, costs)
+        parts = split(batch, costs, self.world * self.accumulate)
+        # Rank r takes neighbours, of which some may be empty.
+        starts = range(0, len(parts), self.accumulate)
+        slices = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
+        n_padding = max(map(len, slices)) - len(slices[self.rank]) if self.equalize_ranks else 0
+        mine = slices[self.rank] + [batch[:1]] * n_padding
         done = position.index + 1
         step = StepBatches(
-            micro_batches=tuple(self.dataset.batch(indices, self.seed, epoch) for indices in mine),
+            micro_batches=tuple(
+                self.dataset.batch(indices, self.seed, epoch) for indices in mine + [batch[:1]] * n_padding
+            ),
             n_padding_batches=n_padding,
             counts=self.dataset.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),
@@ -102,15 +125,6 @@ class BatchLoader:
                 raise DataError(what, where="data", help="add training data, or raise --weight")
             self._planned = (epoch, plan)
         return self._planned[1]
-
-    def _slices(self, batch: Ids, costs: Ids) -> tuple[list[Ids], int]:
-        """Return this rank's slices of a global batch, none empty, and how many of them are padding."""
-        parts = split(batch, costs, self.world * self.accumulate)
-        # Rank r takes neighbours, of which some may be empty.
-        starts = range(0, len(parts), self.accumulate)
-        slices = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
-        n_padding = max(map(len, slices)) - len(slices[self.rank]) if self.equalize_ranks else 0
-        return slices[self.rank] + [batch[:1]] * n_padding, n_padding
 
 
 @dataclass(frozen=True)

@@ -34,20 +34,6 @@ class MaskedBatch:
     """(N,) what stood there."""
 
 
-@dataclass(frozen=True)
-class _MaskUnits:
-    """The units of a batch, row by row, each row's in its order."""
-
-    first: Ids
-    """(U,) the place of each unit's first token in the flattened rows."""
-    of_token: Ids
-    """(E,) the unit of each token that may be chosen."""
-    tokens: Ids
-    """(E,) the places of these tokens, ascending."""
-    sizes: Ids
-    """(U,) tokens of each unit."""
-
-
 class Masking:
     """The masking of one epoch."""
 
@@ -94,26 +80,35 @@ class Masking:
         return MaskedBatch(masked.reshape(ids.shape), chosen, targets)
 
     def _choose(self, free: Bools, begins: Bools | None, rows: Ids) -> tuple[Ids, Ids]:
-        """Return (N,) the chosen tokens' places in the flattened rows, ascending, and those of their units' starts."""
-        units = self._units(free, begins, rows)
-        kept = self._take(units, free, rows)[units.of_token]
-        return units.tokens[kept], units.first[units.of_token[kept]]
+        """Return (N,) the chosen tokens' places in the flattened rows, ascending, and those of their units' starts.
 
-    def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _MaskUnits:
-        """Cut the tokens that may be chosen into units."""
-        tokens = np.flatnonzero(free)
-        config = self.config
-        if config.mask_unit == "tokens":
-            return _MaskUnits(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
-        assert begins is not None
-        length = free.shape[1]
-        # A word continues where the token before it may be chosen too and no word begins.
-        opens = np.ones(len(tokens), np.bool_)
-        opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
-        if config.mask_unit == "spans":
-            opens = self._spans(tokens, opens, rows, length)
-        of_token = np.cumsum(opens) - 1
-        return _MaskUnits(tokens[opens], of_token, tokens, np.bincount(of_token, minlength=int(opens.sum())))
+        A row's units are chosen in a random order until the row has its share. The unit that the share ends in is
+        chosen with the probability that makes the expected number of tokens the share exactly. So a short row may have
+        none.
+        """
+        config, length = self.config, free.shape[1]
+        tokens = np.flatnonzero(free)  # (E,)
+        opens = np.ones(len(tokens), np.bool_)  # (E,) True at the first token of each unit
+        if config.mask_unit != "tokens":
+            assert begins is not None
+            # A word continues where the token before it may be chosen too and no word begins.
+            opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
+            if config.mask_unit == "spans":
+                opens = self._spans(tokens, opens, rows, length)
+        unit = np.cumsum(opens) - 1  # (E,) the unit of each token
+        firsts = tokens[opens]  # (U,) the place of each unit's first token
+        owner = firsts // length
+        order = np.lexsort((self._coins("order", firsts, rows, length), owner))
+        sizes, owners = np.bincount(unit, minlength=len(firsts))[order], owner[order]
+        behind = np.cumsum(sizes) - sizes
+        row_starts = np.searchsorted(owners, np.arange(len(rows)))
+        before = behind - behind[row_starts[owners]] if len(owners) else behind
+        wanted = config.mask_prob * free.sum(1)
+        dither = self._dither(rows)
+        taken = np.zeros(len(order), np.bool_)
+        taken[order] = before + sizes * dither[owners] <= wanted[owners]
+        kept = taken[unit]
+        return tokens[kept], firsts[unit[kept]]
 
     def _spans(self, tokens: Ids, opens: Bools, rows: Ids, length: int) -> Bools:
         """Return which tokens begin a span, of those that begin a word.
@@ -132,25 +127,6 @@ class Masking:
         found = np.zeros(len(tokens), np.bool_)
         found[firsts[starts]] = True
         return found
-
-    def _take(self, units: _MaskUnits, free: Bools, rows: Ids) -> Bools:
-        """Return (U,) which units are chosen: in a random order of each row's, until the row has its share.
-
-        The unit that the share ends in is chosen with the probability that makes the expected number of tokens the
-        share exactly. So a short row may have none.
-        """
-        length = free.shape[1]
-        owner = units.first // length
-        order = np.lexsort((self._coins("order", units.first, rows, length), owner))
-        sizes, owners = units.sizes[order], owner[order]
-        behind = np.cumsum(sizes) - sizes
-        first = np.searchsorted(owners, np.arange(len(rows)))
-        before = behind - behind[first[owners]] if len(owners) else behind
-        wanted = self.config.mask_prob * free.sum(1)
-        dither = self._dither(rows)
-        taken = np.zeros(len(order), np.bool_)
-        taken[order] = before + sizes * dither[owners] <= wanted[owners]
-        return taken
 
     def _dither(self, rows: Ids) -> Floats:
         """Return (B,) numbers in (0, 1]."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from attnkit.data.language_modeling import LanguageModelBatch, MlmMasking
 from attnkit.data.packed_batches import CorpusMixture, PackedBatch, PackedCorpora
-from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes, Words
+from attnkit.data.packing import Packing, join_packings
+from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes
 from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
@@ -29,28 +30,19 @@ _TRIES = 8
 """Draws of another document before a row keeps its own, as where there is but one."""
 
 
-@dataclass(frozen=True)
-class SegmentSpans:
-    """Documents cut into pieces of near-equal lengths, piece after piece; those of one token are left out."""
+def segment_spans(lengths: Sizes, most: int) -> Packing:
+    """Cut documents into pieces of near-equal lengths of at most ``most`` tokens, one per row.
 
-    documents: Words
-    offsets: Ids
-    lengths: Sizes
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-
-def segment_spans(lengths: Sizes, most: int, first: int = 0) -> SegmentSpans:
-    """Cut documents of some lengths, numbered from ``first``, into pieces of at most ``most`` tokens."""
+    Documents of one token are left out.
+    """
     kept = np.flatnonzero(lengths >= _LEAST)
     sizes = lengths[kept].astype(np.int64)
     n_pieces = -(-sizes // most)
     owner = np.repeat(np.arange(len(kept)), n_pieces)
     within = ranges(np.zeros_like(n_pieces), n_pieces)  # number of each piece in its document
-    borders = [within * sizes[owner] // n_pieces[owner], (within + 1) * sizes[owner] // n_pieces[owner]]
-    documents = (kept[owner] + first).astype(np.uint32)
-    return SegmentSpans(documents, borders[0], (borders[1] - borders[0]).astype(np.int32))
+    begins, ends = (number * sizes[owner] // n_pieces[owner] for number in (within, within + 1))
+    documents = kept[owner].astype(np.uint32)
+    return Packing(np.arange(len(owner) + 1), documents, begins, (ends - begins).astype(np.int32))
 
 
 class NspDataset:
@@ -60,10 +52,10 @@ class NspDataset:
         """Take documents, how their tokens are masked, and which ids end a sentence (V,)."""
         self.corpora, self.store, self.masking, self.sentence_ends = corpora, corpora.store, masking, sentence_ends
         lengths = self.store.lengths
-        cut = [segment_spans(lengths[span], corpora.row_length - ENDS, span.start) for span in corpora.spans]
-        self.pieces = SegmentSpans(
-            *(np.concatenate([getattr(one, name) for one in cut]) for name in ("documents", "offsets", "lengths"))
-        )
+        cut = [segment_spans(lengths[span], corpora.row_length - ENDS) for span in corpora.spans]
+        self.pieces = join_packings(cut, [span.start for span in corpora.spans])
+        self.fingerprint = hashlib.sha256(b"pairs:" + corpora.fingerprint.encode()).hexdigest()
+        """Hash that changes with any id, and with any border of documents and corpora."""
         self._document_lengths = lengths
         self._first = np.cumsum([0, *map(len, cut)])
         n_tokens = [int(one.lengths.sum()) for one in cut]
@@ -71,11 +63,6 @@ class NspDataset:
 
     def __len__(self) -> int:
         return len(self.mixture)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash that changes with any id, and with any border of documents and corpora."""
-        return hashlib.sha256(b"pairs:" + self.corpora.fingerprint.encode()).hexdigest()
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:

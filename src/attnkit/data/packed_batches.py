@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.data.packing import Packing, pack
+from attnkit.data.packing import join_packings, pack
 from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes, Words, subset
 from attnkit.data.store import Store, ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
@@ -145,10 +145,12 @@ class PackedDataset:
     def __init__(self, corpora: PackedCorpora, ends: int) -> None:
         """Pack corpora; ``ends`` symbols are added to each piece: two, for [CLS] and [SEP], or none."""
         self.corpora, self.store, self._ends = corpora, corpora.store, ends
+        self.fingerprint = corpora.fingerprint
+        """Hash that changes with any id, and with any border of documents and corpora."""
         lengths = self.store.lengths
         packed = [pack(lengths[span], corpora.row_length, ends) for span in corpora.spans]
         sizes = [int(lengths[span].sum(dtype=np.int64)) for span in corpora.spans]
-        self.packing = _joined(packed, [span.start for span in corpora.spans])
+        self.packing = join_packings(packed, [span.start for span in corpora.spans])
         self.mixture = CorpusMixture([len(one) for one in packed], corpora.weights(sizes))
 
     def __len__(self) -> int:
@@ -205,17 +207,3 @@ class PackedDataset:
         shape = len(order), length  # (B, T)
         arrays = ids.reshape(shape), free.reshape(shape), pieces.reshape(shape), passages.reshape(shape)
         return PackedBatch(*arrays, numbers[order], int(whole.sum()))
-
-
-def _joined(packed: list[Packing], first_documents: list[int]) -> Packing:
-    if len(packed) == 1:
-        return packed[0]
-    n_pieces = np.cumsum([0, *(len(one.lengths) for one in packed)])
-    starts = [one.row_starts[:-1] + n for one, n in zip(packed, n_pieces, strict=False)]
-    documents = [one.documents + np.uint32(n) for one, n in zip(packed, first_documents, strict=True)]
-    return Packing(
-        row_starts=np.concatenate([*starts, n_pieces[-1:]]),
-        documents=np.concatenate(documents),
-        offsets=np.concatenate([one.offsets for one in packed]),
-        lengths=np.concatenate([one.lengths for one in packed]),
-    )

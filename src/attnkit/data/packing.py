@@ -116,30 +116,44 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     full = np.repeat(np.arange(len(lengths), dtype=np.uint32), n_full)
     within = np.arange(len(full)) - np.repeat(np.cumsum(n_full, dtype=np.int64) - n_full, n_full)
     short = np.flatnonzero(rest).astype(np.uint32)
-    rows = _rows(rest[short] + np.int32(more), room)
-    sizes = np.bincount(rows)
+    sizes = rest[short] + np.int32(more)
+    rows = _best_fit(sizes, room)
+    least = -(-int(sizes.sum(dtype=np.int64)) // room)
+    if len(sizes) and rows.max() + 1 > least * (1 + _WASTE) + 1:
+        others = pack_with_lookahead(sizes, room)
+        rows = others if others.max() < rows.max() else rows
+        del others
+    del sizes
+    n_pieces = np.bincount(rows)
     order = np.argsort(rows, kind="stable")
-    alone = sizes[rows[order]] == 1  # rows of one piece come first, full or not
+    alone = n_pieces[rows[order]] == 1  # rows of one piece come first, full or not
     del rows
     kept = short[np.concatenate([order[alone], order[~alone]])]
     del order, short
     n_alone = len(full) + int(alone.sum())
     return Packing(
-        row_starts=np.concatenate([np.arange(n_alone + 1), n_alone + np.cumsum(sizes[sizes > 1])]).astype(np.int64),
+        row_starts=np.concatenate(
+            [np.arange(n_alone + 1), n_alone + np.cumsum(n_pieces[n_pieces > 1])], dtype=np.int64
+        ),
         documents=np.concatenate([full, kept]),
         offsets=np.concatenate([within * most, n_full[kept] * np.int64(most)]),
         lengths=np.concatenate([np.full(len(full), most, np.int32), rest[kept]]),
     )
 
 
-def _rows(sizes: Sizes, room: int) -> Sizes:
-    """Return the row of each piece."""
-    rows = _best_fit(sizes, room)
-    least = -(-int(sizes.sum(dtype=np.int64)) // room)
-    if len(sizes) and rows.max() + 1 > least * (1 + _WASTE) + 1:
-        others = pack_with_lookahead(sizes, room)
-        rows = others if others.max() < rows.max() else rows
-    return rows
+def join_packings(packed: list[Packing], first_documents: list[int]) -> Packing:
+    """Lay packings end to end, their documents numbered from ``first_documents``."""
+    if len(packed) == 1:
+        return packed[0]
+    n_pieces = np.cumsum([0, *(len(one.lengths) for one in packed)])
+    starts = [one.row_starts[:-1] + n for one, n in zip(packed, n_pieces, strict=False)]
+    documents = [one.documents + np.uint32(n) for one, n in zip(packed, first_documents, strict=True)]
+    return Packing(
+        row_starts=np.concatenate([*starts, n_pieces[-1:]]),
+        documents=np.concatenate(documents),
+        offsets=np.concatenate([one.offsets for one in packed]),
+        lengths=np.concatenate([one.lengths for one in packed]),
+    )
 
 
 def _best_fit(sizes: Sizes, room: int) -> Sizes:

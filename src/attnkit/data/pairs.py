@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnkit.data.batch_plan import draw
 from attnkit.data.config import DataConfig
-from attnkit.data.loader import Sampler
+from attnkit.data.loader import Sampler, TensorBatch
 from attnkit.data.permutation import Bools, Ids, Sizes
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
@@ -31,7 +31,7 @@ Ragged = tuple[Ids, Ids]
 
 
 @dataclass(frozen=True)
-class PairBatch:
+class PairBatch(TensorBatch):
     """A padded batch of pairs. ``B`` pairs, ``S`` and ``T`` the greatest lengths with the end symbol, ``N`` targets."""
 
     src: Tensor
@@ -44,14 +44,6 @@ class PairBatch:
     """(N,) int64, flat indices into B * T of the places that have a target."""
     targets: Tensor
     """(N,) int64, ids and the end symbol, in the order of ``positions``."""
-
-    def to(self, device: torch.device | str) -> PairBatch:
-        """Return the batch on another device."""
-        mask = None if self.src_mask is None else self.src_mask.to(device, non_blocking=True)
-        src, tgt_in, positions, targets = (
-            tensor.to(device, non_blocking=True) for tensor in (self.src, self.tgt_in, self.positions, self.targets)
-        )
-        return PairBatch(src, mask, tgt_in, positions, targets)
 
 
 @dataclass(frozen=True)
@@ -90,16 +82,12 @@ class Pairs:
     def open(cls, folder: Path) -> Pairs:
         """Open what ``write_pairs`` wrote. Raises ``RunError`` naming the file that is wrong."""
         path = folder / "pairs.json"
-        index = read_index(path)
+        index = read_index(path, _Index)
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
-        try:
-            known = _Index.model_validate_json(json.dumps(index))
-            if not len(src) == len(tgt) == sum(known.corpora):
-                raise ValueError
-        except (ValueError, RecursionError) as error:
+        if not len(src) == len(tgt) == sum(index.corpora):
             what = "the encoded text is damaged: pairs.json does not fit the two stores"
-            raise RunError(what, where=str(path)) from error
-        return cls(src, tgt, known.corpora, known.dropped)
+            raise RunError(what, where=str(path))
+        return cls(src, tgt, index.corpora, index.dropped)
 
     def __len__(self) -> int:
         return len(self.src)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from attnkit.data.config import WindowSizes
+from attnkit.data.loader import TensorBatch
 from attnkit.data.store import Store, ranges
-from attnkit.data.text_classification import TensorBatch
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]

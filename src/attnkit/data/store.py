@@ -14,7 +14,7 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,10 @@ _CHUNK = 1 << 20  # rows
 _MAX_INDEX_BYTES = 1 << 20  # bytes
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+Index = TypeVar("Index", bound=BaseModel)
+
+
+class StoreIndex(BaseModel, extra="forbid", strict=True):
     """What ``index.json`` says."""
 
     format: Literal[1]
@@ -45,29 +48,25 @@ class _Index(BaseModel, extra="forbid", strict=True):
 class Store:
     """Rows of ids in a folder written by ``write_store``, memory-mapped: only pages that are read take memory."""
 
-    def __init__(self, folder: Path, ids: npt.NDArray[Any], offsets: Ids, index: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, ids: npt.NDArray[Any], offsets: Ids, index: StoreIndex) -> None:
         self._folder = folder
         self.ids = ids
         """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
         self.offsets = offsets
         """(n + 1,) the start of each row in ``ids``, and the end, a view of the file."""
-        self.vocab_size: int = index["vocab_size"]
-        self.fingerprint: str = index["fingerprint"]
+        self.vocab_size: int = index.vocab_size
+        self.fingerprint: str = index.fingerprint
         """Hash that changes with any id or row border. Taken while writing; opening does not read the ids."""
 
     @classmethod
     def open(cls, folder: Path) -> Store:
         """Map a store, checking the sizes of its files. Raises ``RunError`` naming the file that is wrong."""
-        index = read_index(folder / "index.json")
-        try:
-            known = _Index.model_validate_json(json.dumps(index))
-            if known.fingerprint != _fingerprint(index) or known.dtype != _dtype(known.vocab_size):
-                raise ValueError
-        except (ValueError, RecursionError) as error:
-            raise _damaged(folder / "index.json", "does not describe a store") from error
-        ids = _map(folder / "ids.bin", np.dtype(known.dtype), known.ids)
-        offsets = _map(folder / "offsets.bin", np.dtype("<i8"), known.lines + 1)
-        if offsets[0] != 0 or offsets[-1] != known.ids:
+        index = read_index(folder / "index.json", StoreIndex)
+        if index.fingerprint != _fingerprint(index.model_dump()) or index.dtype != _dtype(index.vocab_size):
+            raise _damaged(folder / "index.json", "does not describe this folder")
+        ids = _map(folder / "ids.bin", np.dtype(index.dtype), index.ids)
+        offsets = _map(folder / "offsets.bin", np.dtype("<i8"), index.lines + 1)
+        if offsets[0] != 0 or offsets[-1] != index.ids:
             raise _damaged(folder / "offsets.bin", "does not fit ids.bin")
         return cls(folder, ids, offsets, index)
 
@@ -204,7 +203,7 @@ def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_
     return Store.open(folder)
 
 
-def read_index(path: Path) -> dict[str, Any]:
+def read_index(path: Path, schema: type[Index]) -> Index:
     """Return the JSON index of an encoded folder. Raises ``RunError`` if it is missing, damaged or another format's."""
     try:
         index = parse_json(read_regular_file(path, _MAX_INDEX_BYTES))
@@ -213,7 +212,10 @@ def read_index(path: Path) -> dict[str, Any]:
         raise _damaged(path, "cannot be read") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise _damaged(path, f"is not of format {FORMAT}")
-    return index
+    try:
+        return schema.model_validate_json(json.dumps(index))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "does not describe this folder") from error
 
 
 def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:

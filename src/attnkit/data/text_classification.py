@@ -11,36 +11,21 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from attnkit.data.loader import TensorBatch
 from attnkit.data.store import Store
 from attnkit.errors import RunError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]
-BatchT = TypeVar("BatchT", bound="TensorBatch")
-
-
-@dataclass(frozen=True)
-class TensorBatch:
-    """Base of batches: all fields are tensors."""
-
-    def to(self: BatchT, device: torch.device | str) -> BatchT:
-        """Return the batch on another device."""
-        return replace(self, **{name: part.to(device, non_blocking=True) for name, part in vars(self).items()})
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Arguments of a classifier: all tensors but the labels, which are the last."""
-        return tuple(vars(self).values())[:-1]
 
 
 class LabeledRows(ABC):

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from attnkit.data.loader import TensorBatch
 from attnkit.data.question_answering import Longs, Texts, cut_windows
-from attnkit.data.text_classification import TensorBatch
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnkit.text.offsets import NONE, EncodedWords
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -61,10 +61,6 @@ class MetricScore:
     score: float
     signature: str
     text: str
-
-    def as_json(self) -> Mapping[str, str | float]:
-        """Return name, score, signature and line, ready for ``json.dumps``."""
-        return {"name": self.name, "score": self.score, "signature": self.signature, "text": self.text}
 
 
 def build_metric(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ class Comparison:
     system: float
     system_interval: float
     p_value: float
-
-    def as_json(self) -> Mapping[str, str | float]:
-        """Return all fields, ready for ``json.dumps``."""
-        return asdict(self)
 
 
 def paired_bootstrap(
@@ -49,9 +44,17 @@ def paired_bootstrap(
 
     if not baseline or any(len(lines) != len(baseline) for lines in (system, *refs)):
         raise ValueError("both systems and every reference need the same number of lines, at least one")
-    with _seeded(seed):
-        named = [("baseline", baseline), ("system", system)]
+    named = [("baseline", baseline), ("system", system)]
+    # sacreBLEU takes its seed from the environment alone, which is put back afterwards.
+    old = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
         signatures, scores = PairedTest(named, {type(metric).__name__: metric}, refs, "bs", n_samples)()
+    finally:
+        if old is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = old
     (name,) = signatures
     first, second = (result for result in scores[name] if isinstance(result, Result))
     intervals = [float(result.ci or 0.0) for result in (first, second)]
@@ -59,17 +62,3 @@ def paired_bootstrap(
     return Comparison(
         name, f"{name}|{signatures[name]}", first.score, intervals[0], second.score, intervals[1], p_value
     )
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Give sacreBLEU its seed the only way it takes one: through the environment, put back afterwards."""
-    old = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if old is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = old
