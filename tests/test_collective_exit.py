@@ -69,7 +69,7 @@ def test_ranks_leave_a_block_together(tmp_path: Path) -> None:
         for rank in ranks:
             rank.kill()
     seen = [[tuple(pair) for pair in json.loads((tmp_path / str(rank)).read_text())] for rank in range(2)]
-    assert seen[0].pop() == ("another process of this run has ended or cannot be reached", 5)
+    assert seen[0].pop() == ("another process of this run ended or is unreachable", 5)
     for number, (happens, expected) in enumerate(CASES):
         assert (seen[0][number], seen[1][number]) == expected, happens
 

@@ -1,4 +1,4 @@
-"""The one error family: what went wrong, where, and the next step. Knows nothing of terminals."""
+"""Exceptions for user-facing errors: what went wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELP = {
 
 
 class AttnkitError(Exception):
-    """A failure that a user can understand and mend.
+    """An error that a user can understand and fix.
 
     Shown as at most three lines: ``error: what``, the place, ``help: next step``.
     """
@@ -66,7 +66,7 @@ class SystemFailure(AttnkitError):
 
 
 class PeerLostError(SystemFailure):
-    """Another process of the run is gone or silent. What became of it is not known, so the same again may do."""
+    """Another process of the run ended or stopped responding; the same command may succeed."""
 
 
 class DivergedError(AttnkitError):
@@ -82,7 +82,7 @@ class StoppedError(AttnkitError):
 
 
 class PeerFailedError(AttnkitError):
-    """A failure reported by another process or an earlier attempt: this one ends with its exit code, in silence."""
+    """A failure already reported by another process; this process exits silently with its exit code."""
 
     silent = True
 
@@ -92,7 +92,7 @@ class PeerFailedError(AttnkitError):
 
 
 class BrokenOutputError(AttnkitError):
-    """Nobody reads standard output any more, as after ``| head``: no failure, and nobody is left to tell."""
+    """Standard output was closed, e.g. by ``| head``; not a failure."""
 
     exit_code = 0
     silent = True
@@ -105,7 +105,7 @@ def system_failure(action: str, path: Path | str, error: OSError) -> SystemFailu
 
 
 def exit_code(error: BaseException | None) -> int:
-    """Return the code that a process ends with which nobody saves from ``error``; 0 for none."""
+    """Return the exit code of a process ended by ``error``; 0 if None."""
     if error is None:
         return 0
     if isinstance(error, AttnkitError):

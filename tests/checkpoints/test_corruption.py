@@ -250,7 +250,7 @@ def test_a_log_that_cannot_be_read_is_damaged_unless_this_process_is_why(
 ) -> None:
     path = run.timings_path
     path.mkdir()
-    with pytest.raises(ValueError, match="cannot be read: it is not a plain file"):
+    with pytest.raises(ValueError, match="cannot be read: not a regular file"):
         read_log(path, None)
     path.rmdir()
     path.symlink_to(run.path / "lock")

@@ -57,7 +57,7 @@ def test_links_and_pipes_are_no_files(folder: Path) -> None:
     assert [said.split(":")[0] for said in find_mismatches(folder, contents)] == ["valid.src.txt cannot be read"]
     path.unlink()
     os.mkfifo(path)
-    assert list(find_mismatches(folder, contents)) == ["valid.src.txt cannot be read: it is not a plain file"]
+    assert list(find_mismatches(folder, contents)) == ["valid.src.txt cannot be read: not a regular file"]
 
 
 def test_a_linked_folder_is_told_and_nothing_behind_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_metrics_are_cut_to_what_the_checkpoint_knew(tmp_path: Path) -> None:
     assert run.truncate_metrics(known) == []
     assert run.metrics_path.read_bytes() == before
     assert read_records(run.metrics_path) == ([{"step": 1}], [])
-    assert run.truncate_metrics(known + 7) == [f"{run.metrics_path} has lost 7 bytes that its checkpoint knew of"]
+    assert run.truncate_metrics(known + 7) == [f"{run.metrics_path} is 7 bytes shorter than its checkpoint recorded"]
     assert run.metrics_path.read_bytes() == before
 
 

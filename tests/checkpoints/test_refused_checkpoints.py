@@ -50,14 +50,14 @@ def test_every_bit_of_the_manifest_counts(run: RunFolder) -> None:
         for bit in range(8):
             changed = bytearray(raw)
             changed[place] ^= 1 << bit
-            with pytest.raises(ValueError, match=r"^it(s| has| does| was)"):
+            with pytest.raises(ValueError, match=r"^(it(s| has| does| was)|manifest\.json|the manifest)"):
                 checkpoint.parse(bytes(changed))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_bytes_are_no_manifest(raw: bytes) -> None:
-    with pytest.raises(ValueError, match="form of a manifest"):
+    with pytest.raises(ValueError, match="not a valid manifest"):
         checkpoint.parse(raw)
 
 
@@ -92,7 +92,7 @@ def test_links_pipes_and_devices_are_not_followed(run: RunFolder, tmp_path: Path
     assert "state.json of checkpoint step-20" in run.newest()[1][0]
     path.unlink()
     os.mkfifo(path)
-    assert "it is not a plain file" in run.newest()[1][0]
+    assert "not a regular file" in run.newest()[1][0]
     path.unlink()
     path.symlink_to("/dev/zero")
     assert "state.json of checkpoint step-20" in run.newest()[1][0]
@@ -106,7 +106,7 @@ def test_when_none_verifies_the_run_is_refused_and_never_begun_anew(run: RunFold
     assert caught.value.exit_code == 4
     shutil.rmtree(run.checkpoints_path)
     (run.path / "best").write_text("step-20\n")
-    with pytest.raises(RunError, match="has lost its checkpoints"):
+    with pytest.raises(RunError, match=r"the checkpoints of .* are missing"):
         run.newest()
 
 
@@ -118,7 +118,7 @@ def test_a_status_tells_of_checkpoints_that_are_lost(run: RunFolder, state: Stat
     if not lost:
         assert run.newest() == (None, [])
         return
-    with pytest.raises(RunError, match="has lost its checkpoints"):
+    with pytest.raises(RunError, match=r"the checkpoints of .* are missing"):
         run.newest()
 
 

@@ -71,10 +71,10 @@ def test_wrong_names_are_told_what_there_is(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", 1, 2)
     with pytest.raises(RunError, match="has no checkpoint step-3") as caught:
         run.checkpoint("step-3")
-    assert caught.value.help == "it has step-1, step-2"
+    assert caught.value.help == "available: step-1, step-2"
     with pytest.raises(RunError, match="has no checkpoint step-3"):
         run.set_best("step-3")
-    with pytest.raises(RunError, match="names no best checkpoint yet"):
+    with pytest.raises(RunError, match="has no best checkpoint yet"):
         run.checkpoint("best")
     for name in ("../step-1", "step-01", "newest", "step-1 ", "step-٣"):
         with pytest.raises(UsageError, match="is not a checkpoint"):
@@ -127,8 +127,8 @@ def test_other_things_are_refused_in_plain_words(tmp_path: Path) -> None:
     (folder / "cat.jpg").touch()
     for path, reading, writing in (
         (tmp_path / "nowhere", "no run folder", None),
-        (folder / "cat.jpg", "is not a run folder but a file", "is not a folder"),
-        (folder, "is not a run folder", "holds other files and no run"),
+        (folder / "cat.jpg", "is a file, not a run folder", "is not a folder"),
+        (folder, "is not a run folder", "contains other files and is not a run folder"),
     ):
         with pytest.raises(RunError, match=reading) as caught:
             RunFolder(path).checkpoint()
@@ -137,7 +137,7 @@ def test_other_things_are_refused_in_plain_words(tmp_path: Path) -> None:
             with pytest.raises(RunError, match=writing):
                 RunFolder(path).lock()
     run = run_with(tmp_path / "run", 5)
-    with pytest.raises(RunError, match="is one checkpoint of a run") as caught:
+    with pytest.raises(RunError, match="is a checkpoint, not a run folder") as caught:
         RunFolder(run.checkpoints_path / "step-5").checkpoint()
     assert caught.value.help == f"name {run.path} and add --checkpoint step-5"
     with pytest.raises(RunError, match="has no checkpoint yet"):

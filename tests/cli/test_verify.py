@@ -63,9 +63,12 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "the copy of the configuration": ("config.yaml", "config.yaml: "),
     "the status": ("status.json", "status.json: cannot be read"),
     "the name of the best": ("best", "best: the file naming the best checkpoint is damaged"),
-    "encoded text": ("data/train/src/ids.bin", "data: train/src/ids.bin is not as it was written"),
-    "text to validate on": ("data/valid.src.txt", "data: valid.src.txt is not as it was written"),
-    "the vocabulary of the encoded text": ("data/tokenizer.json", "data: tokenizer.json is not as it was written"),
+    "encoded text": ("data/train/src/ids.bin", "data: train/src/ids.bin is damaged: its checksum does not match"),
+    "text to validate on": ("data/valid.src.txt", "data: valid.src.txt is damaged: its checksum does not match"),
+    "the vocabulary of the encoded text": (
+        "data/tokenizer.json",
+        "data: tokenizer.json is damaged: its checksum does not match",
+    ),
     "the index of the encoded text": ("data/prepared.json", "data: the prepared text is damaged"),
 }
 
@@ -210,10 +213,10 @@ def test_what_is_no_run_is_refused_before_anything_is_looked_at(call: Call, run:
     (tmp_path / "text").write_text("text")
     for path, said in (
         (tmp_path / "missing", "no run folder"),
-        (tmp_path / "text", "is not a run folder but a file"),
+        (tmp_path / "text", "is a file, not a run folder"),
         (tmp_path / "empty", "is not a run folder"),
         (tmp_path / "other", "is not a run folder"),
-        (run / "checkpoints/step-12", "is one checkpoint of a run"),
+        (run / "checkpoints/step-12", "is a checkpoint, not a run folder"),
     ):
         code, out, err = call("verify", run, path)
         assert (code, out) == (4, "")
@@ -232,7 +235,7 @@ def test_opening_the_encoded_text_checks_what_is_read_whole(run: Path) -> None:
     path = run / "data/valid.tgt.txt"
     open_prepared(path.parent)
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    with pytest.raises(RunError, match=r"valid\.tgt\.txt is not as it was written"):
+    with pytest.raises(RunError, match=r"valid\.tgt\.txt is damaged: its checksum does not match"):
         open_prepared(path.parent)
 
 

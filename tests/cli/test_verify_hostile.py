@@ -107,7 +107,7 @@ def test_a_log_that_is_no_file_is_a_row_and_a_torn_line_of_the_clock_a_note(call
         log.unlink()
         log.mkdir()
     code, out, err = call("verify", run)
-    assert (code, err, out.count("cannot be read: it is not a plain file")) == (4, "", 2)
+    assert (code, err, out.count("cannot be read: not a regular file")) == (4, "", 2)
 
 
 def test_folders_elsewhere_are_refused(call: Call, run: Path, tmp_path: Path) -> None:

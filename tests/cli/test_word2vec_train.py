@@ -110,7 +110,7 @@ def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: P
 WRONG: dict[str, tuple[list[Any], int, str]] = {
     "no text": ([], 2, "no training data given"),
     "no such file": (["none.txt"], 2, "none.txt"),
-    "dim 0": (["text.txt", "--dim", 0], 2, "dim: 0 does not fit"),
+    "dim 0": (["text.txt", "--dim", 0], 2, "dim: invalid value 0"),
     "context of skip-gram": (["text.txt", "--context", "sum"], 2, "it is CBOW that puts neighbours together"),
     "subwords of glove": (["text.txt", "--method", "glove", "--subwords"], 2, "subwords: they go with"),
     "exact CBOW": (["text.txt", "--method", "cbow", "--exact"], 2, "exact: it is skip-gram"),

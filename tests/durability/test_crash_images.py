@@ -272,7 +272,7 @@ NEEDED = (
     (r"\.tmp-best-\d+", "the file naming the best checkpoint is damaged"),
     (r"\.tmp-status\.json-\d+", "status is None"),
     ("run", r"cannot continue|not one of"),
-    ("lock", r"cannot continue: .* holds other files and no run"),
+    ("lock", r"cannot continue: .* contains other files and is not a run folder"),
 )
 
 

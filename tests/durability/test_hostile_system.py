@@ -148,7 +148,7 @@ def test_a_worker_that_dies(attnkit: Any, trained: Path, tmp_path: Path) -> None
     """As when memory runs out and the system chooses one to end."""
     (tmp_path / "a").write_text(LINES)
     ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=KILL)
-    ended.check(5, "a worker process has died", "lower --workers")
+    ended.check(5, "a worker process ended unexpectedly", "lower --workers")
 
 
 TERMINALS: list[dict[str, str | None]] = [{"COLUMNS": n} for n in ("20", "1", "0", "-7", "x", str(10**18))]

@@ -157,7 +157,7 @@ def test_a_dead_rank_ends_the_others_at_once(tmp_path: Path) -> None:
     """Within the server's limit, that is, which is far less than an hour."""
     group = start(die_in_a_block, 3, tmp_path)
     assert group.codes() == [-9, 5, 5]
-    assert "another process of this run has ended or cannot be reached" in group.said(1)
+    assert "another process of this run ended or is unreachable" in group.said(1)
 
 
 @pytest.mark.parametrize("kind", ["transformer", pytest.param("rnn", marks=pytest.mark.slow)])

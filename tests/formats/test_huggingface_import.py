@@ -458,7 +458,7 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
         import_huggingface(hub, tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/mine").touch()
-    with pytest.raises(AttnkitError, match="holds other files"):
+    with pytest.raises(AttnkitError, match="contains other files"):
         import_huggingface(hub, tmp_path / "other")
     with pytest.raises(RunError, match="no folder"):
         import_huggingface(tmp_path / "none", tmp_path / "third")

@@ -184,7 +184,7 @@ def test_a_run_of_another_kind_is_refused(workshop: Any, trained: Path, tmp_path
 
 def test_a_folder_of_other_files_is_refused(workshop: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(RunError, match="holds other files") as caught:
+    with pytest.raises(RunError, match="contains other files") as caught:
         list(train(TrainRequest(workshop.configure(), tmp_path)))
     assert caught.value.exit_code == 4
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -63,7 +63,7 @@ def test_a_vocabulary_may_be_of_another_text_file(tmp_path: Path) -> None:
 
 
 def test_arguments_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="negative: 0 does not fit"):
+    with pytest.raises(UsageError, match="negative: invalid value 0"):
         attnkit.Word2Vec(**{**TINY, "negative": 0})
     assert attnkit.Word2Vec(**{**TINY, "negative": 0}, hs=1).config.loss == "hierarchical"
     assert not attnkit.Word2Vec(**TINY, shrink_windows=False).config.dynamic_window

@@ -87,7 +87,7 @@ DAMAGED = {
     "a header without end": (b"# " + b"[" * 70_000 + b"\n", "does not say that it is one"),
     "not JSON": (b"# {\n", "not a lexicon"),
     "deep JSON": (b"# " + b"[" * 30_000 + b"\n", "not a lexicon"),
-    "a key twice": (b'# {"units": "words", "units": "words"}\n', "twice"),
+    "a key twice": (b'# {"units": "words", "units": "words"}\n', "duplicate key"),
     "a later version": (header(version=2).encode() + b"\n1\t1\t1\n", "version"),
     "an unknown key": (header(run="x").encode() + b"\n1\t1\t1\n", "run"),
     "more lines than bytes": (header(lines=1 << 24).encode() + b"\n1\t1\t1\n", "fewer than it says"),
@@ -131,7 +131,7 @@ def test_what_is_no_word_is_refused(tmp_path: Path, row: str) -> None:
 def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no lexicon"):
         load_dictionary(tmp_path / "missing")
-    with pytest.raises(RunError, match="not a plain file"):
+    with pytest.raises(RunError, match="not a regular file"):
         load_dictionary(tmp_path)
 
 

@@ -150,7 +150,7 @@ def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"0xFF is not UTF-8 \(byte 2 of the line\)") as caught:
         read_squad(path)
     assert caught.value.where == f"{path}:2"
-    with pytest.raises(DataError, match="a key stands twice"):
+    with pytest.raises(DataError, match="duplicate key"):
         read_squad(write(tmp_path, '{"data": [], "data": []}'))
 
 

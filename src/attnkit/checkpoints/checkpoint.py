@@ -31,7 +31,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,
 
 
 class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What one checkpoint must look like."""
+    """Manifest of one checkpoint: sizes and checksums of its files."""
 
     format: int
     """Version of the layout; this module reads and writes version 1."""
@@ -81,10 +81,10 @@ def parse(raw: bytes) -> Manifest:
             if (version := _Versioned.model_validate_json(raw).format) > FORMAT:
                 newer = f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})"
                 raise ValueError(newer) from None
-        raise ValueError("it does not have the form of a manifest") from error
+        raise ValueError("manifest.json is not a valid manifest") from error
     manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)
     if manifest.render() != raw:
-        raise ValueError("its checksum does not match its content")
+        raise ValueError("the manifest's checksum does not match its content")
     if manifest.format != FORMAT:
         raise ValueError(f"it has format {manifest.format}, this attnkit reads {FORMAT}")
     return manifest
@@ -163,7 +163,7 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
     with _reading(path, name, FILE_NAME) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise _damage(path, name, FILE_NAME, "it is far too long")
+        raise _damage(path, name, FILE_NAME, "manifest.json is too large")
     try:
         manifest = parse(raw)
     except ValueError as error:

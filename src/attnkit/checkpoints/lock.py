@@ -1,4 +1,4 @@
-"""The lock of a run folder: one process at a time, free again the moment that process ends, however it ends."""
+"""The lock of a run folder: held by one process, released by the system when the process ends."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Lock:
 
 
 def take_lock(folder: Path) -> Lock:
-    """Lock an existing folder without waiting for its owner.
+    """Lock an existing folder, without blocking.
 
-    Raises ``SystemFailure`` in a moment, naming process and host, when another process holds it.
+    Raises ``SystemFailure``, naming process and host, if another process holds the lock.
     """
     path = folder / FILE_NAME
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -113,7 +113,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return who holds the lock of a run folder, as "process 12 on host since ...", None if nobody does."""
+    """Return the lock holder, e.g. "process 12 on host since ..."; None if unlocked."""
     return _name(read_owner(folder)) if is_locked(folder) else None
 
 

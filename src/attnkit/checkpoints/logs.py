@@ -27,7 +27,7 @@ Fact: TypeAlias = str | int | float | bool | None
 
 
 class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What became of a run, for launchers and people; a resume trusts the checkpoints alone."""
+    """Status of a run for launchers and users; resuming reads only the checkpoints."""
 
     state: State
     """``stopped``: on request, with a checkpoint saved."""
@@ -93,7 +93,7 @@ _MAX_RANGES = 3
 
 @dataclass(frozen=True)
 class LogSummary:
-    """What lies in a log."""
+    """Summary of a log file."""
 
     size: int  #: bytes
     n_lines: int
@@ -105,7 +105,7 @@ class LogSummary:
 def read_log(path: Path, size: int | None) -> LogSummary:
     """Check every line of a log; ``size`` is how many bytes of it have to be right.
 
-    With None it is a log that nothing depends on, whose lines torn by a power cut are not damage.
+    With None it is a log that nothing depends on, whose truncated lines are not counted as damage.
 
     Raises:
         FileNotFoundError: There is none.

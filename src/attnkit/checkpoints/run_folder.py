@@ -45,10 +45,10 @@ def check_is_run(path: Path) -> None:
     if not os.path.lexists(path):
         raise RunError(f"no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
     if not path.is_dir():
-        raise RunError(f"{path} is not a run folder but a file", help="name the folder that attnkit train wrote")
+        raise RunError(f"{path} is a file, not a run folder", help="name the folder that attnkit train wrote")
     if (path / checkpoint.FILE_NAME).exists() and path.resolve().parent.name == "checkpoints":
         run = path.resolve().parent.parent
-        raise RunError(f"{path} is one checkpoint of a run", help=f"name {run} and add --checkpoint {path.name}")
+        raise RunError(f"{path} is a checkpoint, not a run folder", help=f"name {run} and add --checkpoint {path.name}")
     if not is_run(path):
         raise RunError(f"{path} is not a run folder", help="name the folder that attnkit train wrote")
 
@@ -67,13 +67,13 @@ def check_target_dir(path: Path) -> None:
     except OSError as error:
         raise system_failure("read", path, error) from error
     if not empty and not is_run(path):
-        raise RunError(f"{path} holds other files and no run", help=_ELSEWHERE)
+        raise RunError(f"{path} contains other files and is not a run folder", help=_ELSEWHERE)
 
 
 def check_not_symlink(folder: Path) -> None:
     """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise RunError(f"{folder} is not a folder of this run", help="put the folder itself in its place")
+        raise RunError(f"{folder} is not a folder of this run", help="replace the symbolic link by the folder")
 
 
 def removable(
@@ -236,11 +236,11 @@ class RunFolder:
         status = self.read_status()
         was_trained = status is not None and status.step > 0
         if warnings or was_trained or any((self.path / name).exists() for name in ("best", "averaged")):
-            what = warnings[0] if warnings else f"{self.path} has lost its checkpoints"
+            what = warnings[0] if warnings else f"the checkpoints of {self.path} are missing"
             raise RunError(
                 f"no checkpoint can be used: {what}",
                 where=str(self.checkpoints_path),
-                help="put a copy of checkpoints/ back; --overwrite starts anew and keeps the old run aside",
+                help="restore checkpoints/ from a backup, or start over with --overwrite (the old run is renamed)",
             )
         return None, warnings
 
@@ -256,12 +256,12 @@ class RunFolder:
         if name == "last":
             newest, warnings = self.newest()
             if newest is None:
-                raise RunError(f"{self.path} has no checkpoint yet", help="train until the first one is saved")
+                raise RunError(f"{self.path} has no checkpoint yet", help="train until the first checkpoint is saved")
             return newest, warnings
         if name == "best":
             name = self.best_name()
             if name is None:
-                raise RunError(f"{self.path} names no best checkpoint yet", help="take the last: --checkpoint last")
+                raise RunError(f"{self.path} has no best checkpoint yet", help="add --checkpoint last")
         return self._open(name), []
 
     def best_name(self) -> str | None:
@@ -289,7 +289,7 @@ class RunFolder:
         return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
-        """Append a line to ``metrics.jsonl``: only what another run of the same command would write as well."""
+        """Append a record to ``metrics.jsonl``. Records must be reproducible: no times or host names."""
         logs.append_record(self.metrics_path, record)
 
     def append_timings(self, record: Mapping[str, object]) -> None:
@@ -301,7 +301,7 @@ class RunFolder:
         if self.metrics_size > size:
             atomic.truncate(self.metrics_path, size)
         missing = size - self.metrics_size
-        return [f"{self.metrics_path} has lost {missing} bytes that its checkpoint knew of"] if missing > 0 else []
+        return [f"{self.metrics_path} is {missing} bytes shorter than its checkpoint recorded"] if missing > 0 else []
 
     def write_status(self, status: Status) -> None:
         """Write ``status.json`` whole and durably."""
@@ -344,4 +344,4 @@ class RunFolder:
             if os.path.lexists(candidate):
                 return open_checkpoint(candidate, name)
         held = ", ".join(f"step-{step}" for step in self.steps())
-        raise RunError(f"{self.path} has no checkpoint {name}", help=f"it has {held or 'none yet'}")
+        raise RunError(f"{self.path} has no checkpoint {name}", help=f"available: {held or 'none'}")

@@ -1,4 +1,4 @@
-"""What ``torchrun`` tells the processes it starts, and what an earlier attempt of theirs left behind. Knows no torch.
+"""Environment variables of ``torchrun``, and failures recorded by an earlier attempt. Torch-free.
 
 After any exit code but 0 the agent of ``torchrun`` starts all processes again, as often as ``--max-restarts`` allows:
 no code ends that sooner (``_invoke_run`` in torch/distributed/elastic/agent/server/api.py), and 0 would tell whoever
@@ -37,7 +37,7 @@ def launch_facts() -> dict[str, logs.Fact]:
 
 
 def failure_facts(error: BaseException) -> dict[str, logs.Fact]:
-    """Return what ``status.json`` says of a failure, beside its launch, to the next attempt."""
+    """Return the fields of ``status.json`` that describe a failure to the next attempt."""
     return {**launch_facts(), **({"lost_peer": True} if isinstance(error, PeerLostError) else {})}
 
 

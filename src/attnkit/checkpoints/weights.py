@@ -1,4 +1,4 @@
-"""Weights in safetensors files: none is read before it is known to fit, by its size, its header and its numbers."""
+"""Weights in safetensors files, checked for size, header and finite values before use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnkit.training.flat_optimizer import buffers_of
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
-"""Maximum bytes of a file in a checkpoint."""
+"""Dtypes of tensors in checkpoints, by their safetensors names."""
 _PREFIX = 8  # bytes, in which a file says how long its header is
 _ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
 
@@ -37,7 +37,9 @@ def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_
         RunError: The weights are too few bytes, or the vocabularies do not fit the configuration.
     """
     if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
-        raise _misfit(checkpoint, MODEL, f"two vocabularies of {vocab_sizes[0]} and {vocab_sizes[1]} entries for one")
+        raise _misfit(
+            checkpoint, MODEL, f"a joint vocabulary is needed, not two of {vocab_sizes[0]} and {vocab_sizes[1]} entries"
+        )
     check_min_parameters(checkpoint, config.min_parameters(*vocab_sizes))
 
 
@@ -45,7 +47,7 @@ def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
     """Raise ``RunError`` where a checkpoint's file is too short for so many weights, before a model is built."""
     size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
-        raise _misfit(checkpoint, MODEL, f"it has {size:,} bytes, the configuration asks for {least:,} or more")
+        raise _misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -105,18 +107,18 @@ def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
     for name, tensor in expected.items():
         entry = header[name]
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"'{name}' is not described as a tensor")
+            raise ValueError(f"the header entry of '{name}' is not a valid tensor")
         if _integers(entry["shape"]) != list(tensor.shape) or entry["dtype"] != DTYPES[tensor.dtype]:
             stored = f"{entry['dtype']} {entry['shape']}"[:80]
             raise ValueError(f"'{name}' is {stored}, not {DTYPES[tensor.dtype]} {[*tensor.shape]}")
         span = _integers(entry["data_offsets"])
         if len(span) != 2 or span[0] < 0 or span[1] - span[0] != _n_bytes(tensor):
-            raise ValueError(f"'{name}' does not take the bytes of its shape")
+            raise ValueError(f"the byte range of '{name}' does not match its shape")
         spans.append(span)
     spans.sort()
     ends = [0, *(end for _, end in spans)]
     if [start for start, _ in spans] != ends[:-1] or ends[-1] != len(raw) - begin:
-        raise ValueError("its tensors overlap or leave holes")
+        raise ValueError("its tensors overlap or leave gaps")
 
 
 def _integers(value: Any) -> list[int]:

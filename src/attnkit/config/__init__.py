@@ -47,7 +47,7 @@ def parse_assignment(text: str) -> Tree:
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
-        raise UsageError(f"--set takes key=value, not {quote(text)}", help="for example --set model.d_model=512")
+        raise UsageError(f"--set expects KEY=VALUE, not {quote(text)}", help="for example --set model.d_model=512")
     return nest(keys, parse_yaml(value, f"--set {brief(path)}"))
 
 
@@ -138,7 +138,7 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
         hint = f"choose one of {choices}" + (f"; did you mean '{close[0]}'?" if close else "")
         return UsageError(f"{dotted} cannot be {shown}", where=where, help=hint)
     if dotted and not isinstance(value, dict):
-        return UsageError(f"{dotted}: {shown} does not fit: {_lower(message)}", where=where)
+        return UsageError(f"{dotted}: invalid value {shown}: {_lower(message)}", where=where)
     return UsageError(_lower(message) if not dotted else f"{dotted}: {_lower(message)}", where=where)
 
 
@@ -149,12 +149,10 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
         try:
             f"{dotted}{json.dumps(value, allow_nan=False, ensure_ascii=False)}".encode()
         except UnicodeEncodeError:
-            return UsageError(f"{brief(dotted)}: this holds bytes that are not UTF-8", where=where)
+            return UsageError(f"{brief(dotted)}: invalid UTF-8", where=where)
         except (TypeError, ValueError, RecursionError):
             shown = brief(str(value))
-            return UsageError(
-                f"{brief(dotted)}: {shown} does not fit: it is neither a finite number nor text", where=where
-            )
+            return UsageError(f"{brief(dotted)}: invalid value {shown}: neither a finite number nor text", where=where)
     return UsageError("the configuration is nested too deep")
 
 

@@ -16,11 +16,10 @@ from pydantic import BaseModel
 
 from attnkit.errors import SystemFailure, UsageError
 
-MAX_BYTES = 1_000_000
-MAX_DEPTH = 32
-MAX_NODES = 20_000
-_YAML = "write key: value, and put text with signs in it in quotes: key: 'a: b'"
-"""Limits of a configuration: bytes of text, nesting levels, and values."""
+MAX_BYTES = 1_000_000  #: bytes of a configuration file
+MAX_DEPTH = 32  #: nesting levels
+MAX_NODES = 20_000  #: values, after alias expansion
+_YAML = "write key: value; quote text with special characters: key: 'a: b'"
 _MERGE = "tag:yaml.org,2002:merge"
 _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _REPLACED = ("bool", "int", "float", "timestamp", "value")
@@ -62,13 +61,13 @@ class _StrictLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._sizes:
-                raise _refusal(f"the alias {quote(event.anchor)} stands inside what it names", event.start_mark)
+                raise _refusal(f"the alias {quote(event.anchor)} refers to itself", event.start_mark)
             self._n_nodes += self._sizes[id(node)]
         else:
             self._n_nodes += 1
             self._sizes[id(node)] = self._n_nodes - before
         if self._n_nodes > MAX_NODES:
-            raise _refusal(f"it holds more than {MAX_NODES:,} values, aliases unfolded", event.start_mark)
+            raise _refusal(f"it contains more than {MAX_NODES:,} values after alias expansion", event.start_mark)
         self._depth -= 1
         return node
 
@@ -81,7 +80,7 @@ class _StrictLoader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 continue  # refused below
             if key in seen:
-                raise _refusal(f"the key {quote(key)} stands twice", key_node.start_mark)
+                raise _refusal(f"duplicate key {quote(key)}", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -126,7 +125,7 @@ def parse_yaml(text: str, origin: str) -> Any:
         where = f"{origin}:{mark.line + 1}" if mark else origin
         problem = getattr(error, "problem", None) or str(error)
         if "another document" in problem:
-            problem = "it holds more than one document"
+            problem = "it contains more than one YAML document"
         raise UsageError(f"this is not valid YAML: {brief(problem)}", where=where, help=_YAML) from error
 
 
@@ -173,7 +172,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise UsageError("a configuration is a mapping of keys to values", where=f"{path}:1", help=_YAML)
+        raise UsageError("the configuration must be a mapping of keys to values", where=f"{path}:1", help=_YAML)
     return tree
 
 

@@ -1,4 +1,4 @@
-"""The processes of one run: how they meet, add up, wait for each other and end together. Knows no task.
+"""The processes of one run: rendezvous, all-reduce, barriers and shutdown.
 
 What is said here of ranks that are dead or silent holds for gloo; NCCL's own watchdog ends the process instead.
 """
@@ -165,7 +165,7 @@ class ProcessGroup:
 
     @contextmanager
     def guard_collectives(self) -> Iterator[None]:
-        """Raise as ``reduce`` does when torch's own collectives fail, as those of a sharded model."""
+        """Convert failures of torch's own collectives (e.g. FSDP) to the errors of ``reduce``."""
         if self.world == 1:
             yield
             return
@@ -249,10 +249,10 @@ class ProcessGroup:
         if waited >= 0.9 * self.timeout:
             # The silent rank cannot report itself, so all the others do.
             raise PeerLostError(
-                f"another process of this run has not answered for {self.timeout:g} seconds",
+                f"no response from another process of this run for {self.timeout:g} seconds",
                 help="the same command again resumes; rank_timeout says how long to wait",
             ) from error
-        what = "another process of this run has ended or cannot be reached"
+        what = "another process of this run ended or is unreachable"
         if self.rank > 1:  # rank 0 may be the one that is gone
             raise PeerFailedError(what, PeerLostError.exit_code) from error
         help = "its message is above or in its own log; the same command again resumes"

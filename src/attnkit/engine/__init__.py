@@ -1,1 +1,1 @@
-"""How a run is trained, whatever its task."""
+"""Training of runs, independent of the task."""

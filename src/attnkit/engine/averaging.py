@@ -97,7 +97,7 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
             continue
         if odd := first.keys() ^ tensors.keys():
-            what = f"'{min(odd)}' is in only one of them"
+            what = f"tensor '{min(odd)}' is in only one checkpoint"
             raise ValueError(f"checkpoint {n} does not have the tensors of the first: {what}")
         # All is compared before anything is added: shapes that broadcast would add up without an error.
         for name, tensor in first.items():

@@ -1,4 +1,4 @@
-"""What a training run saves, and the writer of its folder: lock, checkpoints, logs, status, model card. Torch-free."""
+"""Write a run folder during training: lock, checkpoints, logs, status, model card. Torch-free."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stop_error(step: int) -> StoppedError:
 
 # Two implementations: GradientSession, and word2vec's.
 class TrainingSession(ABC):
-    """What is trained in one run: created before the run folder is locked, then set up, driven and saved.
+    """The training session of one run. It is created before the run folder is locked.
 
     The constructor refuses what cannot be trained, so that nothing has been written by then. The methods are called in
     this order: join, prepare, setup, started, records, finalize, outcome, close.

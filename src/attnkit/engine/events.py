@@ -16,7 +16,7 @@ Sample = tuple[str, str, str]  #: input, reference and prediction
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train, and the folder that keeps it."""
+    """Request of a training run: configuration and run folder."""
 
     config: RunSettings
     path: Path

@@ -170,7 +170,7 @@ class GradientSession(TrainingSession):
 
     @contextmanager
     def step_errors(self) -> Iterator[None]:
-        """Let all ranks see divergence in the same step, and a stop that ended torch's compiler as a stop.
+        """Synchronize divergence over ranks, and treat an interrupted torch compiler as a stop request.
 
         The step that waited for the compiler is not taken then.
         """

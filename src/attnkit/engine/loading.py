@@ -1,4 +1,4 @@
-"""Load the model of a checkpoint, whatever its task: the one place that does."""
+"""Load the model of a checkpoint of any task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnkit.runtime.devices import choose_device
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its weights, in evaluation mode, beside its checkpoint and configuration."""
+    """A trained model in evaluation mode, with its checkpoint and configuration."""
 
     path: Path
     checkpoint: Checkpoint  #: source of vocabularies and labels, which a task reads itself

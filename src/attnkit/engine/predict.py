@@ -179,7 +179,7 @@ def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
     if not unknown:
         return []
     names = ", ".join(f"'{label}'" for label in list(unknown)[:5]) + (", ..." if len(unknown) > 5 else "")
-    return [f"the model does not know the labels {names}, expected {unknown.total():,} times: that counts as wrong"]
+    return [f"gold labels unknown to the model: {names} ({unknown.total():,} examples, counted as errors)"]
 
 
 FORMATS: dict[str, tuple[Format, ...]] = {
@@ -209,7 +209,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     task = config.task
     if task not in FORMATS:
         what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(FORMATS)}"
-        help = "fine-tune it with attnkit finetune" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
+        help = "fine-tune it with attnkit finetune" if task == "mlm" else f"use attnkit {TASKS[task].command}"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
         choose_format(request, task, path)

@@ -1,7 +1,7 @@
 """The table of tasks: a name, where its code is, and how its settings are completed. Torch-free.
 
 Code is named as "module:symbol" below ``attnkit`` and imported on first use, so that a command loads its own task only.
-A new task is a package of ``tasks`` and one entry here; its name goes to ``presets.TaskName`` as well.
+A new task is a package of ``tasks`` and one entry here; add its name to ``run_config.TaskName`` too.
 """
 
 from __future__ import annotations

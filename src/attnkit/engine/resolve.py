@@ -100,10 +100,10 @@ class ResolvedConfig:
     config: Any
     """Configuration of the task's own class."""
     origins: Mapping[str, str]
-    """Dotted key -> where its value came from; keys that are not here have their default."""
+    """Dotted key -> origin of its value; missing keys have their default."""
 
     def origin(self, key: str) -> str:
-        """Return where the value of a dotted key came from."""
+        """Return the origin of a key's value, e.g. a flag or a file."""
         return self.origins.get(key, "default")
 
 
@@ -116,7 +116,7 @@ def resolve(
     earlier: str | None = None,
     fixed: Layer | None = None,
 ) -> ResolvedConfig:
-    """Lay all layers over each other and check the result.
+    """Merge defaults, preset, file and flags, and validate the result.
 
     Args:
         flags: dotted key -> value; None means that the flag was not given, {} asks for a group of keys such as

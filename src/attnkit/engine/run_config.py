@@ -1,4 +1,4 @@
-"""What the configurations of all tasks share: presets, limits, files and kept keys. Torch-free."""
+"""Base of all tasks' configurations: presets, limits, files and preserved keys. Torch-free."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ COMPILABLE_MODELS = ("transformer", "bert", "gpt")  #: Kinds of models whose lay
 
 # A protocol: word2vec's configuration has none of the sections that gradient training needs.
 class RunSettings(Protocol):
-    """What the engine reads of every task's configuration, a frozen pydantic model."""
+    """Protocol of a task's configuration, as the engine reads it."""
 
     @property
     def task(self) -> str: ...
@@ -153,7 +153,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order, dropout and held-out lines."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device."""
+    """Device for training; auto: CUDA, MPS or CPU."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are float32 always."""
     threads: int | None = Field(default=None, ge=1, le=1024)
@@ -177,7 +177,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def model_kind(self) -> str:
-        """Kind of the model, which with the task decides the code that runs."""
+        """Kind of model, e.g. ``transformer``."""
         return str(self.model.kind)
 
     @property
@@ -187,7 +187,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def training(self) -> TrainingConfig:
-        """The four parts that the training loop knows."""
+        """Settings of the training loop: optimization, limits, evaluation and checkpoints."""
         return TrainingConfig(
             limits=self.limits,
             optimization=self.optimization,

@@ -139,9 +139,9 @@ class RunState:
 
 
 def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
-    """Return the steps at which an uninterrupted run saves, too.
+    """Return the steps at which an uninterrupted run would also save.
 
-    A checkpoint that a requested stop saved must not change any result.
+    Checkpoints saved by an interruption must not affect the result.
 
     >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
     [4, 6, 8]

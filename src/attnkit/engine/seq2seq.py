@@ -1,4 +1,4 @@
-"""Sequence-to-sequence models in training: their loss, and searching batches of encoded lines."""
+"""Loss of sequence-to-sequence models, and search over batches of encoded lines."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ProcessPoolSearch:
             yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
         except BrokenProcessPool as error:
             help = "if memory ran out, lower --workers or --batch-size"
-            raise SystemFailure("a worker process has died", help=help) from error
+            raise SystemFailure("a worker process ended unexpectedly", help=help) from error
 
     def close(self) -> None:
         """Kill the processes."""
@@ -163,7 +163,7 @@ def _search(work: tuple[list[LineSegment], SearchJob]) -> Found:
 
 
 def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
-    """Return settings that never generate the unused ids which pad the vocabulary to a round size."""
+    """Return settings that forbid the unused ids at the end of a padded vocabulary."""
     return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
 
 

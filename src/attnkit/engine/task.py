@@ -65,7 +65,7 @@ class Evaluation(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Return the device of the computation."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -100,7 +100,7 @@ class RunEstimate:
 
 
 class Task(ABC, Generic[ConfigT, DataT, ModelT]):
-    """What a task provides; everything else about its runs is the engine's.
+    """Interface of a task; the engine implements everything else.
 
     Every task has the first four methods. The others are the parts of a ``GradientSession``; a task with a session of
     its own has none of them.

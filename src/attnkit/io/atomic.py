@@ -94,7 +94,7 @@ def create_exclusive(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def anonymous_tempfile(folder: Path | None = None) -> Iterator[BinaryIO]:
-    """Yield a binary file without a name, to be written, read again and forgotten; None is the system's usual place."""
+    """Yield an anonymous temporary binary file; None uses the system's temporary folder."""
     with _os_errors("write in", place := folder or Path(tempfile.gettempdir())):
         raw = tempfile.TemporaryFile(dir=place, prefix=".tmp-", buffering=0)  # noqa: SIM115
     with raw, _os_errors("write in", place):
@@ -169,7 +169,7 @@ def _flushed(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> I
         if error.filename is not None:  # it comes from another file that the block works with
             raise
         if path is None and isinstance(error, BrokenPipeError):
-            raise BrokenOutputError("nobody reads standard output any more") from error
+            raise BrokenOutputError("standard output was closed") from error
         raise system_failure("write", path or "standard output", error) from error
     finally:
         with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]
     # Check before fdopen: fdopen of a folder raises and leaks the descriptor.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError("it is not a plain file")
+        raise ValueError("not a regular file")
     with os.fdopen(descriptor, "rb") as stream:
         yield stream
 
@@ -90,7 +90,7 @@ def parse_json(raw: bytes) -> Any:
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return found
 
 
@@ -170,7 +170,7 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
                 if size != entry.size:
                     yield f"{name} has {size:,} bytes instead of {entry.size:,}"
                 elif digest(stream) != entry.sha256:
-                    yield f"{name} is not as it was written"
+                    yield f"{name} is damaged: its checksum does not match"
         except (OSError, ValueError) as error:
             check_system(folder / name, error)
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"

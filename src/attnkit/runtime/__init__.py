@@ -1,1 +1,1 @@
-"""Where and how arithmetic happens: device, precision, threads, ranks; and what asks it to stop. Knows no task."""
+"""Runtime environment: devices, precision, threads, ranks and stop signals."""

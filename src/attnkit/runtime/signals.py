@@ -1,4 +1,4 @@
-"""Processes and signals: requests to stop that a loop polls, processors, memory. Torch-free."""
+"""Signals, CPU counts and memory: stop requests that a loop polls. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-"""Signals that ask a command to stop; SIGHUP comes when a terminal or a connection is lost."""
+"""Signals that ask a command to stop; SIGHUP is sent when a terminal or connection is lost."""
 
 
 def launched_rank() -> int | None:
-    """Return which of the processes of ``torchrun`` this one is; None if it did not start this one."""
+    """Return the rank set by ``torchrun``; None if not launched by it."""
     return int(os.environ["RANK"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else None
 
 
 def usable_cpus() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of CPUs available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -76,10 +76,10 @@ except (OSError, AttributeError, TypeError):
 
 
 class StopRequests:
-    """Turns SIGTERM, SIGINT and SIGHUP into a wish that a loop asks for; a second signal ends the process at once.
+    """Turn SIGTERM, SIGINT and SIGHUP into a stop request that a loop polls; a second signal exits immediately.
 
-    Under ``torchrun`` it does not: a signal to the whole job comes to a rank twice, the second time handed on by
-    torchrun, which itself ends at once what has not ended in its time.
+    Under ``torchrun`` the second signal is ignored: each rank receives the job's signal twice, once forwarded by
+    torchrun. Torchrun itself kills ranks that exceed its timeout.
     Until ``defer`` is called, and again after ``release``, there is nothing to save, and a signal ends the command as
     it ends any other (``signals.Signals``).
     """
@@ -102,13 +102,13 @@ class StopRequests:
             self._restore()
 
     def defer(self) -> None:
-        """From now on a signal is only noted."""
+        """Record signals from now on instead of raising."""
         for number in STOP_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
                 self._previous[number] = signal.signal(number, self._note)
 
     def release(self) -> None:
-        """From now on a signal ends the work again, and so does one that has been noted and not been asked for."""
+        """Restore the previous handlers, and re-raise a recorded signal."""
         self._restore()
         if self.signal is not None:
             signal.raise_signal(self.signal)
@@ -129,16 +129,16 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Signals:
-    """While entered, SIGTERM, SIGINT and SIGHUP end the command as an error does: what it has begun is cleared away.
+    """Context manager in which SIGTERM, SIGINT and SIGHUP raise, so that cleanup code runs.
 
-    Any further one ends the process at once, but under ``torchrun``, which hands on what the whole job has got anyway.
+    A second signal exits immediately, except under ``torchrun``, which forwards the job's signals.
     """
 
     def __init__(self) -> None:
         self.armed = True
         """Whether the next signal is the first one."""
         self.code = 0
-        """What the command ends with for a signal."""
+        """Exit code after a signal."""
         self._previous: dict[int, Any] = {}
         self._hook = sys.unraisablehook
 
@@ -158,7 +158,7 @@ class Signals:
         sys.unraisablehook = self._hook
 
     def ignore(self) -> None:
-        """Let what has ended keep its exit code, whatever comes while the interpreter clears up: for good."""
+        """Ignore further signals permanently, so that the exit code is kept during shutdown."""
         for number in self._previous:
             signal.signal(number, signal.SIG_IGN)
             self._previous[number] = signal.SIG_IGN
@@ -171,7 +171,7 @@ class Signals:
             os._exit(128 + number)  # not for SIGHUP, which a lost terminal sends twice
 
     def _raise_again(self, lost: Any) -> None:
-        """Let a signal come again that came where nothing can be raised, as in ``__del__``, and would be lost."""
+        """Re-raise a signal that arrived where exceptions are swallowed, as in ``__del__``."""
         if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
             self.armed = True
             number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM

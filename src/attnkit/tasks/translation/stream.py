@@ -98,7 +98,7 @@ def check_request(request: TranslateRequest) -> None:
     for path in request.runs:
         if path.is_file():
             help = f"text is given by -i: attnkit translate RUN -i {path}"
-            raise RunError(f"{path} is not a run folder but a file", help=help)
+            raise RunError(f"{path} is a file, not a run folder", help=help)
 
 
 def render(translation: Translation, request: TranslateRequest) -> list[str]:
