@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +17,29 @@ if TYPE_CHECKING:
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
 
+    __version__: str
+
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
 # with 64. The first is read when torch is loaded, so this has to come before.
 for _name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(_name, "128")
 
-try:
-    __version__ = version("attnkit")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
-
 __all__ = ["Vectors", "Word2Vec", "__version__", "load", "train"]
 _CLASSES = {"Vectors": "tasks.word2vec.vectors", "Word2Vec": "tasks.word2vec.fit"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class when it is asked for."""
+    """Import a class, or look up the version, when it is asked for."""
     if name in _CLASSES:
         return getattr(import_module(f"attnkit.{_CLASSES[name]}"), name)
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # a tenth of the time of a help page
+
+        try:
+            return version("attnkit")
+        except PackageNotFoundError:  # a source tree that was never installed
+            return "0+unknown"
     raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
 
 
@@ -75,9 +78,8 @@ def train(
     earlier = None if overwrite else preset_of(Path(run))
     resolved = resolve(flags, preset_name=preset, earlier=earlier)
     for event in events(TrainRequest(resolved.config, Path(run), overwrite=overwrite)):
-        texts = [event.text] if isinstance(event, WarningEvent) else []
-        if isinstance(event, DataCheckEvent):
-            texts = data_check_lines(event.report)
+        is_check, is_warning = isinstance(event, DataCheckEvent), isinstance(event, WarningEvent)
+        texts = data_check_lines(event.report) if is_check else [event.text] if is_warning else []
         for text in texts:
             warnings.warn(text, stacklevel=2)
     return load(run, device=resolved.config.device)

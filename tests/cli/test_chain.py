@@ -16,6 +16,7 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import StoppedError
+from attnkit.plotting.progress_text import Clock
 from attnkit.tasks.translation.task import TrainRequest, train
 
 Call = Callable[..., tuple[int, str, str]]
@@ -144,16 +145,14 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     call: Call, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """The signal comes while step 7 is shown, which no checkpoint was planned for."""
-    from attnkit.plotting import progress_text as views
+    tick, steps = Clock.tick, iter(range(1, 13))
 
-    shown = views.step_line
-
-    def interrupt(step: int, *others: Any) -> str:
-        if step == 7:
+    def interrupt(clock: Clock, n_tokens: int, progress: float) -> tuple[float, float]:
+        if next(steps) == 7:
             os.kill(os.getpid(), number)
-        return shown(step, *others)
+        return tick(clock, n_tokens, progress)
 
-    monkeypatch.setattr(views, "step_line", interrupt)
+    monkeypatch.setattr(Clock, "tick", interrupt)
     train = workshop.arguments("transformer", tmp_path / "run", model__dropout=0.2)
     code, out, err = call(*train)
     assert (code, out) == (75, "")

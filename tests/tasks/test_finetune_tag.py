@@ -12,18 +12,21 @@ import torch
 import torch.nn.functional as F
 from labeled import configure, tagged, write_tagged
 
+from attnkit.cli import console
+from attnkit.cli._train import follow
 from attnkit.data.prepared_dir import WarningEvent
 from attnkit.data.token_classification import UNKNOWN
+from attnkit.engine.events import ValidationFinished
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.heads import TokenClassifier
-from attnkit.plotting.progress_text import evaluation_line
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.finetuning.predict_token_classification import TaggingPipeline
 from attnkit.tasks.finetuning.task import label_loss
 from attnkit.tasks.finetuning.token_classification import TASK, tag_logits, word_rows
 from attnkit.text.conll import label_scheme
+from attnkit.training.records import EvaluationRecord
 
 LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")
 
@@ -91,10 +94,13 @@ def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
     assert scores == pytest.approx(expected, rel=1e-5)
 
 
-def test_what_is_kept_scores_as_training_said(taught: Any) -> None:
+def test_what_is_kept_scores_as_training_said(taught: Any, capsys: pytest.CaptureFixture[str]) -> None:
     opened, prepared, told = taught
     assert list(told) == ["loss", "accuracy", "precision", "recall", "f1"], "the order in which they are shown"
-    line = evaluation_line(1000, {**dict.fromkeys(told, 100.0), "loss": 9.0}, True)
+    record = EvaluationRecord(1000, 1.0, {**dict.fromkeys(told, 100.0), "loss": 9.0}, True)
+    with console.StatusLine() as status:
+        follow(iter([ValidationFinished(record, [])]), status, lambda: None, lambda outcome: None)
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("accuracy 100.0 %  P 100.0  R 100.0  F1 100.0 %  *") and len(line) <= 80
     evaluation = TASK.evaluation(opened.config, prepared, opened.device, None)
     assert evaluation(opened.model) == pytest.approx(dict(told))

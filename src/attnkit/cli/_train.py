@@ -1,16 +1,20 @@
-"""What commands that train share: resolve the configuration, train, show progress and the outcome."""
+"""The shared part of the training commands: options, configuration, progress, and outcome."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+from typer import Option
 
 from attnkit.cli import console
-from attnkit.config import flatten
+from attnkit.cli.options import DryRun, Json, Overwrite
 from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -18,45 +22,77 @@ if TYPE_CHECKING:
     from attnkit.engine.resolve import ResolvedConfig
     from attnkit.engine.task import RunEstimate
 
-SHARED_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
-SHARED_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
-"""Parameter of several commands -> the configuration key that it sets."""
+KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
+KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
+"""Training option -> the configuration key that it sets."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of every command that trains which are not configuration keys."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of every command that trains. None leaves a key to the configuration file and the preset."""
 
-    output: Path
-    config: Path | None
-    preset: str
-    sets: Sequence[str] | None
-    init_from: Path | None
-    overwrite: bool
-    dry_run: bool
-    json: bool
+    config: Annotated[Path | None, Option(help="YAML configuration.", metavar="FILE")] = None
+    sets: Annotated[
+        list[str] | None,
+        Option("--set", help="Configuration key, e.g. optimization.learning_rate=0.001.", metavar="KEY=VALUE"),
+    ] = None
+    max_steps: Annotated[int | None, Option(min=1, help="Maximum number of steps.")] = None
+    max_epochs: Annotated[float | None, Option(help="Maximum number of epochs.")] = None
+    max_minutes: Annotated[float | None, Option(help="Maximum wall time in minutes.")] = None
+    seed: Annotated[
+        int | None, Option(min=0, help="Random seed of initialization, data order, masking and dropout.")
+    ] = None
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, Option(help="Device.")] = None
+    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, Option(help="Floating-point precision.")] = None
+    threads: Annotated[int | None, Option(min=1, help="CPU threads per operation.")] = None
+    overwrite: Overwrite = False
+    tensorboard: Annotated[bool | None, Option("--tensorboard", help="Write TensorBoard event files.")] = None
+    dry_run: DryRun = False
+    json: Json = False
 
 
-def configuration_keys(parameters: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return configuration keys with the values of a command's parameters; ``keys`` names those of its own."""
-    return {key: parameters[name] for name, key in {**keys, **SHARED_KEYS}.items()}
+def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option per field of ``TrainingOptions`` in place of its parameter ``training``."""
+    parameters = dict(signature(command, eval_str=True).parameters)
+    del parameters["training"]
+    hints = get_type_hints(TrainingOptions, include_extras=True)
+    for field in fields(TrainingOptions):
+        parameters[field.name] = Parameter(
+            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        shared = {field.name: values.pop(field.name) for field in fields(TrainingOptions)}
+        command(**values, training=TrainingOptions(**shared))
+
+    # What typer reads.
+    call.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    return call
 
 
-def run_training(flags: Mapping[str, Any], options: RunOptions) -> None:
-    """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
+def run_training(
+    flags: Mapping[str, Any],
+    training: TrainingOptions,
+    output: Path,
+    *,
+    preset: str = "auto",
+    init_from: Path | None = None,
+) -> None:
+    """Train what a command's own flags, the training options and a preset say, or show what that would be."""
     from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.resolve import inherited, preset_of, resolve
 
-    output, init_from = options.output, options.init_from
-    if not options.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+    if not training.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
         check_not_in_use(output)
     resolved = resolve(
-        flags,
-        sets=options.sets or [],
-        file=options.config,
-        preset_name=options.preset,
-        earlier=None if options.overwrite else preset_of(output),
-        fixed=inherited(init_from, None if options.overwrite else output) if init_from is not None else None,
+        {key: getattr(training, name) for name, key in KEYS.items()} | dict(flags),
+        sets=training.sets or [],
+        file=training.config,
+        preset_name=preset,
+        earlier=None if training.overwrite else preset_of(output),
+        fixed=None if init_from is None else inherited(init_from, None if training.overwrite else output),
     )
     if resolved.config.checkpoints.average == 1:
         raise UsageError(
@@ -64,23 +100,35 @@ def run_training(flags: Mapping[str, Any], options: RunOptions) -> None:
             where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
             help="0 makes none",
         )
-    if options.dry_run:
-        show_plan(resolved, options)
+    if training.dry_run:
+        show_plan(resolved, training, output, init_from)
         return
     from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
     fail_fast_on_repeat(output)  # before torch is loaded
+    from attnkit.engine.events import TrainRequest
     from attnkit.engine.registry import task_spec
-    from attnkit.engine.trainer import TrainRequest, train
+    from attnkit.engine.trainer import train
+    from attnkit.plotting.progress_text import scores
     from attnkit.runtime.signals import StopRequests, launched_rank
+
+    use = task_spec(resolved.config.task, resolved.config.model_kind).command
+
+    def show_outcome(done: TrainingFinished) -> None:
+        if training.json:
+            console.result(dumps(asdict(done)))
+        elif done.already:
+            console.result(f"{output} is finished: {done.step:,} steps. Raise a limit to continue, or add --overwrite.")
+        else:
+            said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
+            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
     rank = launched_rank()  # of several processes the first alone prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:
-        events = train(TrainRequest(resolved.config, output, options.overwrite, init_from, stop, line.update))
-        use = task_spec(resolved.config.task, resolved.config.model_kind).command
+        events = train(TrainRequest(resolved.config, output, training.overwrite, init_from, stop, line.update))
         try:
             try:
-                follow(events, line, stop.defer, lambda done: show_outcome(done, output, use, options.json))
+                follow(events, line, stop.defer, show_outcome)
             except (KeyboardInterrupt, SystemExit) as asked:
                 events.throw(asked)  # the interrupt came while an event was shown, not while training
         except StoppedError as stopped:
@@ -89,48 +137,36 @@ def run_training(flags: Mapping[str, Any], options: RunOptions) -> None:
             console.info(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
 
 
-def show_outcome(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
-    """Print the outcome; ``use`` is the command that takes such a run."""
-    from attnkit.plotting.progress_text import scores
-
-    if json:
-        console.result(dumps(asdict(done)))
-    elif done.already:
-        console.result(f"{output} is finished: {done.step:,} steps. Raise a limit to continue, or add --overwrite.")
-    else:
-        said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
-        console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
-
-
-def show_plan(resolved: ResolvedConfig, options: RunOptions) -> None:
+def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path, init_from: Path | None) -> None:
     """Print the resolved configuration with the origin of each value, and an estimate of the run.
 
     Refuses what the run would refuse before it starts.
     """
     from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.config import flatten
     from attnkit.engine.registry import TASKS
     from attnkit.engine.task import task_of
 
     config: Any = resolved.config
-    folder = RunFolder(options.output)
+    folder = RunFolder(output)
     if TASKS[config.task].presets:
         from attnkit.engine.pretrained_embeddings import open_embeddings
         from attnkit.engine.vocabularies import check_init_conflicts
 
-        check_init_conflicts(config, options.init_from)
-        if options.overwrite or not folder.steps():  # a resumed run has them in its weights
+        check_init_conflicts(config, init_from)
+        if training.overwrite or not folder.steps():  # a resumed run has them in its weights
             open_embeddings(config)
     files = getattr(config.data, "valid_files", None) or ()
-    if not options.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):
+    if not training.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):
         # Validation files that are gone lie encoded in RUN/data, and a resumed run does not need them.
         config = config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
-    estimate = task_of(resolved.config).dry_run(config, options.init_from)
+    estimate = task_of(resolved.config).dry_run(config, init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
-    if options.json:
+    if training.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
         plan = None if estimate is None else asdict(estimate)
-        shown = {"preset": getattr(resolved.config, "preset", None), "configuration": values, "plan": plan}
-        console.result(dumps(shown, indent=1))
+        preset = getattr(resolved.config, "preset", None)
+        console.result(dumps({"preset": preset, "configuration": values, "plan": plan}, indent=1))
         return
     rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
     console.result(f"{console.table(rows)}\n\n{estimate_text(estimate)}")
@@ -159,40 +195,53 @@ def follow(
 ) -> None:
     """Show the events that are progress and pass the others, the outcomes, to ``handle``.
 
-    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
+    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called. Lines have at most
+    80 columns, but for those of paths.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
     from attnkit.engine.events import TrainingProgress, TrainingStarted, ValidationFinished
-    from attnkit.plotting import progress_text as views
+    from attnkit.plotting.progress_text import Clock, count, data_check_lines, duration, progress_bar, scores
     from attnkit.training.records import StepRecord
 
-    clock = views.Clock()
+    clock = Clock()
     for event in events:
         if isinstance(event, StatusEvent):
             line.say(event.text)
         elif isinstance(event, WarningEvent):
             line.say(f"warning: {event.text}")
         elif isinstance(event, DataCheckEvent):
-            for text in views.data_check_lines(event.report):
+            for text in data_check_lines(event.report):
                 line.say(text)
         elif isinstance(event, TrainingStarted):
             begin()
-            where = f"{event.device}, {event.precision}"
-            line.say("\n".join(views.start_lines(event.step, event.n_parameters, event.counts, where, event.unit)))
+            kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in event.counts.items() if n)
+            verb = f"resuming from step {event.step:,}" if event.step else "training"
+            line.say(f"{event.unit}: {kinds}")
+            line.say(f"{verb}: {count(event.n_parameters)} parameters, {event.device}, {event.precision}")
         elif isinstance(event, ValidationFinished):
-            scored = event.record
-            found = views.evaluation_line(scored.step, scored.metrics, scored.improved)
-            line.say("\n".join([found, *views.samples(event.samples)]))
+            star = "  *" if event.record.improved else ""  # the best so far
+            line.say(f"step {event.record.step:>6,}  dev  {scores(event.record.metrics)}{star}")
+            for number, sample in enumerate(event.samples):
+                line.say(
+                    "\n" * bool(number)
+                    + "\n".join(
+                        f"  {name:>9}  {text if len(text) <= 67 else text[:66] + '…'}"
+                        for name, text in zip(("source", "reference", "model"), sample, strict=True)
+                    )
+                )
             clock.skip()
         elif isinstance(event, TrainingProgress):
-            speed = event.speed, event.seconds_left
-            line.update(views.progress_line(event.done, event.loss, event.learning_rate, speed, event.unit))
+            rates = f"lr {event.learning_rate:.2e}  {count(event.speed)} {event.unit}/s"
+            left = duration(event.seconds_left)
+            line.update(f"{progress_bar(event.done)}  loss {event.loss:.4f}  {rates}  {left} left")
         elif isinstance(event, StepRecord):
             if event.skipped:
                 line.say(f"warning: step {event.step:,} is skipped: its loss or its gradient is not finite")
-            speed = clock.tick(event.n_tokens, event.progress)
-            loss = None if event.skipped else event.loss
-            line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
+            rate, seconds = clock.tick(event.n_tokens, event.progress)
+            loss = "skipped: not finite" if event.skipped else f"loss {event.loss:.3f}"
+            speed = f"  {count(rate)} tok/s  {duration(seconds)} left" if rate else ""
+            text = f"{progress_bar(event.progress)}  step {event.step:,}  {loss}  lr {event.learning_rate:.1e}{speed}"
+            line.update(text)
         else:
             line.clear()
             handle(event)

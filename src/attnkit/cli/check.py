@@ -12,7 +12,6 @@ from typer import Option
 
 from attnkit.cli import console
 from attnkit.cli.options import Json, Source, Target, TargetVocab
-from attnkit.config import validate
 from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
 
@@ -69,6 +68,7 @@ def command(
       attnkit check a.en a.de --export-to huggingface --set model.norm=post
       attnkit check a.en a.de --export-to huggingface --set task=mlm
     """
+    from attnkit.config import validate
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load
 

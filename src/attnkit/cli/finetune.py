@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from typer import Argument, Option
 
-from attnkit.cli._train import RunOptions, run_training
-from attnkit.cli.options import (
-    ConfigFile,
-    DryRun,
-    Json,
-    MaxEpochs,
-    MaxMinutes,
-    MaxSteps,
-    Overwrite,
-    RunOutput,
-    Seed,
-    TensorBoard,
-    TrainingDevice,
-    TrainingPrecision,
-    TrainingThreads,
-)
-from attnkit.config import load_yaml
+from attnkit.cli._train import TrainingOptions, run_training, with_training_options
+from attnkit.cli.options import RunOutput
+from attnkit.engine.names import LanguagePreset
 from attnkit.errors import UsageError
-from attnkit.tasks.language_modeling.config import LanguagePreset
 
-TASKS = ("text-classification", "token-classification", "question-answering")
+FinetuningTask = Literal["text-classification", "token-classification", "question-answering"]
+TASKS = get_args(FinetuningTask)
 
 
+@with_training_options
 def command(
     run: Annotated[Path, Argument(help="Pretrained run, of pretrain-mlm or import.", metavar="RUN")],
-    task: Annotated[
-        Literal["text-classification", "token-classification", "question-answering"] | None,
-        Option(help="Task to fine-tune for."),
-    ] = None,
+    task: Annotated[FinetuningTask | None, Option(help="Task to fine-tune for.")] = None,
     train: Annotated[list[str] | None, Option(help="Training examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[list[str] | None, Option(help="Validation examples. [default: held out]", metavar="FILE")] = None,
     output: RunOutput = Path("finetuned"),
-    config: ConfigFile = None,
     preset: Annotated[
         Literal["auto", LanguagePreset],
         Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
@@ -48,24 +31,11 @@ def command(
         bool | None,
         Option("--from-scratch", help="Keep architecture and vocabulary; initialize the weights anew."),
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        Option("--set", help="Configuration key, e.g. finetuning.freeze_layers=2.", metavar="KEY=VALUE"),
-    ] = None,
     patience: Annotated[
         int | None, Option(min=1, help="Evaluations without improvement before training stops.")
     ] = None,
-    max_steps: MaxSteps = None,
-    max_epochs: MaxEpochs = None,
-    max_minutes: MaxMinutes = None,
-    seed: Seed = None,
-    device: TrainingDevice = None,
-    precision: TrainingPrecision = None,
-    threads: TrainingThreads = None,
-    overwrite: Overwrite = False,
-    tensorboard: TensorBoard = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    *,
+    training: TrainingOptions,
 ) -> None:
     """Fine-tune a pretrained encoder for a task; run it again to resume.
 
@@ -82,33 +52,20 @@ def command(
       attnkit finetune bert --task text-classification --train train.tsv \\
         --set finetuning.freeze_layers=1 --set finetuning.class_weights=balanced
     """
-    if task is None:
-        _check_task_given(config)
+    from attnkit.config import load_yaml
+
+    config = training.config
+    help = "choose text-classification, token-classification or question-answering"
+    if task is None and (config is None or not config.is_file()):  # a pipe can be read once, and is read by others
+        raise UsageError("no task given", where="--task", help=help)
+    if task is None and config is not None and (name := load_yaml(config).get("task")) not in TASKS:
+        found = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
+        raise UsageError(f"{config} {found}; expected one of {', '.join(TASKS)}", where="--task", help=help)
     flags = {
         "task": task,
         "data.files": train or None,
         "data.valid_files": dev or None,
         "finetuning.from_scratch": from_scratch,
         "limits.early_stopping_patience": patience,
-        "limits.max_steps": max_steps,
-        "limits.max_epochs": max_epochs,
-        "limits.max_minutes": max_minutes,
-        "seed": seed,
-        "device": device,
-        "precision": precision,
-        "threads": threads,
-        "tensorboard": tensorboard,
     }
-    run_training(flags, RunOptions(output, config, preset, sets, run, overwrite, dry_run, json))
-
-
-def _check_task_given(config: Path | None) -> None:
-    """Raise ``UsageError`` unless the configuration file names a fine-tuning task."""
-    help = "choose text-classification, token-classification or question-answering"
-    if config is None or not config.is_file():  # a pipe can be read once, and is read by others
-        raise UsageError("no task given", where="--task", help=help)
-    name = load_yaml(config).get("task")
-    if name not in TASKS:
-        found = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
-        what = f"{config} {found}; expected one of {', '.join(TASKS)}"
-        raise UsageError(what, where="--task", help=help)
+    run_training(flags, training, output, preset=preset, init_from=run)

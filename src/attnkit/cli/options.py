@@ -37,22 +37,10 @@ Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[pl
 Png = Annotated[Path | None, Option(help="Write a PNG picture.", metavar="FILE")]
 Pdf = Annotated[Path | None, Option(help="Write a PDF picture.", metavar="FILE")]
 
-# Commands that train. None leaves a key to the configuration file and the preset.
+# Commands that train; the options of all of them are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
-ConfigFile = Annotated[Path | None, Option(help="YAML configuration.", metavar="FILE")]
-Sets = Annotated[
-    list[str] | None, Option("--set", help="Configuration key, e.g. model.d_model=512.", metavar="KEY=VALUE")
-]
-MaxSteps = Annotated[int | None, Option(min=1, help="Maximum number of steps.")]
-MaxEpochs = Annotated[float | None, Option(help="Maximum number of epochs.")]
-MaxMinutes = Annotated[float | None, Option(help="Maximum wall time in minutes.")]
-Seed = Annotated[int | None, Option(min=0, help="Random seed of initialization, data order, masking and dropout.")]
-TrainingDevice = Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, Option(help="Device.")]
-TrainingPrecision = Annotated[Literal["auto", "float32", "bfloat16"] | None, Option(help="Floating-point precision.")]
-TrainingThreads = Annotated[int | None, Option(min=1, help="CPU threads per operation.")]
 InitFrom = Annotated[Path | None, Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Move an existing run of this name aside.")]
-TensorBoard = Annotated[bool | None, Option("--tensorboard", help="Write TensorBoard event files.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
 ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]

@@ -8,31 +8,21 @@ from typing import Annotated, Literal
 from typer import Option
 
 from attnkit.cli import options
-from attnkit.cli._train import RunOptions, configuration_keys, run_training
-from attnkit.tasks.language_modeling.config import Direction, LanguagePreset
+from attnkit.cli._train import TrainingOptions, run_training, with_training_options
+from attnkit.engine.names import Direction, LanguagePreset
 
 
+@with_training_options
 def command(
     files: options.Text = None,
     output: options.RunOutput = Path("run"),
     direction: Annotated[Direction | None, Option(help="Reading direction. [default: left-to-right]")] = None,
     valid: options.ValidText = None,
-    config: options.ConfigFile = None,
     preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary.", metavar="FILE")] = None,
-    sets: options.Sets = None,
-    max_steps: options.MaxSteps = None,
-    max_epochs: options.MaxEpochs = None,
-    max_minutes: options.MaxMinutes = None,
-    seed: options.Seed = None,
-    device: options.TrainingDevice = None,
-    precision: options.TrainingPrecision = None,
-    threads: options.TrainingThreads = None,
     init_from: options.InitFrom = None,
-    overwrite: options.Overwrite = False,
-    tensorboard: options.TensorBoard = None,
-    dry_run: options.DryRun = False,
-    json: options.Json = False,
+    *,
+    training: TrainingOptions,
 ) -> None:
     """Pretrain GPT by predicting the next token of raw text; run it again to resume.
 
@@ -44,7 +34,6 @@ def command(
       attnkit pretrain-clm text.txt -o backwards --direction right-to-left
       attnkit pretrain-clm text.txt -o gpt --set model.positions=rotary --dry-run
     """
-    keys = {"files": "data.files", "valid": "data.valid_files", "direction": "direction"}
-    flags = {"task": "clm", "vocabulary_files": None if vocab is None else [vocab]}
-    run = RunOptions(output, config, preset, sets, init_from, overwrite, dry_run, json)
-    run_training({**flags, **configuration_keys(locals(), keys)}, run)
+    flags = {"task": "clm", "data.files": files, "data.valid_files": valid, "direction": direction}
+    flags["vocabulary_files"] = None if vocab is None else [vocab]
+    run_training(flags, training, output, preset=preset, init_from=init_from)

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from typer import Option
 
 from attnkit.cli import options
-from attnkit.cli._train import RunOptions, configuration_keys, run_training
-from attnkit.engine.run_config import ModelName, Preset, TaskName
+from attnkit.cli._train import TrainingOptions, run_training, with_training_options
+from attnkit.engine.names import ModelName, Preset, TaskName
 
 
+@with_training_options
 def command(
     src: Annotated[list[str] | None, Option(help="Source text; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
@@ -33,7 +34,6 @@ def command(
     valid_tgt: Annotated[
         list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
     ] = None,
-    config: options.ConfigFile = None,
     preset: Annotated[
         Literal["auto", Preset], Option(help="Preset of all other keys; auto chooses by corpus size.")
     ] = "auto",
@@ -42,23 +42,13 @@ def command(
         list[str] | None,
         Option(help="Existing vocabulary; give twice for separate source and target.", metavar="FILE"),
     ] = None,
-    sets: options.Sets = None,
-    max_steps: options.MaxSteps = None,
-    max_epochs: options.MaxEpochs = None,
-    max_minutes: options.MaxMinutes = None,
     average: Annotated[int | None, Option(min=0, help="Average the last N checkpoints at the end.")] = None,
-    seed: options.Seed = None,
-    device: options.TrainingDevice = None,
-    precision: options.TrainingPrecision = None,
-    threads: options.TrainingThreads = None,
     init_from: Annotated[
         Path | None,
         Option(help="Run to initialize from: a translator's weights and vocabulary, or BERT's encoder.", metavar="RUN"),
     ] = None,
-    overwrite: options.Overwrite = False,
-    tensorboard: options.TensorBoard = None,
-    dry_run: options.DryRun = False,
-    json: options.Json = False,
+    *,
+    training: TrainingOptions,
 ) -> None:
     """Train a translation model, or another one by --task; run it again to resume.
 
@@ -71,18 +61,17 @@ def command(
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels
     """
-    keys = {
-        "task": "task",
-        "data": "data.files",
-        "valid_data": "data.valid_files",
-        "src": "data.src",
-        "tgt": "data.tgt",
-        "weight": "data.weights",
-        "valid_src": "data.valid_src",
-        "valid_tgt": "data.valid_tgt",
-        "vocab": "vocabulary_files",
-        "model": "model.kind",
-        "average": "checkpoints.average",
+    flags = {
+        "task": task,
+        "data.files": data,
+        "data.valid_files": valid_data,
+        "data.src": src,
+        "data.tgt": tgt,
+        "data.weights": weight,
+        "data.valid_src": valid_src,
+        "data.valid_tgt": valid_tgt,
+        "vocabulary_files": vocab,
+        "model.kind": model,
+        "checkpoints.average": average,
     }
-    run = RunOptions(output, config, preset, sets, init_from, overwrite, dry_run, json)
-    run_training(configuration_keys(locals(), keys), run)
+    run_training(flags, training, output, preset=preset, init_from=init_from)

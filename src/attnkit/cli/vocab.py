@@ -13,7 +13,6 @@ from typer import Argument, Option
 
 from attnkit.cli import console
 from attnkit.cli.options import Json
-from attnkit.config import validate
 from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.text.config import TrainedKind, VocabularyConfig
@@ -49,6 +48,7 @@ def command(
 
     The entries are subwords (bpe, unigram, wordpiece), words or characters.
     """
+    from attnkit.config import validate
     from attnkit.text.vocabulary import statistics, train_vocabulary
 
     values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}

@@ -7,26 +7,11 @@ from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
+from attnkit.engine.names import Preset
 from attnkit.models.config import SIZES
 from attnkit.text.config import VocabularyConfig
 from attnkit.training.config import CheckpointConfig, EvaluationConfig, LimitsConfig, OptimizationConfig, TrainingConfig
 
-# Names, here so that typer and pydantic can list them without a task.
-Preset = Literal["tiny", "mini", "small", "base", "big"]
-"""Presets of all tasks; ``registry.TASKS`` lists those of each task."""
-TaskName = Literal[
-    "translation",
-    "autoencode",
-    "mlm",
-    "clm",
-    "text-classification",
-    "token-classification",
-    "question-answering",
-    "word2vec",
-]
-"""Tasks, described in ``registry.TASKS``."""
-ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
-"""Kinds of models of all tasks; each task's configuration accepts some of them."""
 Tree = dict[str, Any]
 
 PresetThresholds = tuple[tuple[float, str], ...]  #: (number of lines, exclusive; preset), ascending

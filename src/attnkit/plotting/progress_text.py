@@ -1,4 +1,4 @@
-"""The progress of a training run, as strings of at most 80 columns."""
+"""Numbers of a training run as text: speed, scores, sizes, and durations."""
 
 from __future__ import annotations
 
@@ -58,21 +58,8 @@ class Clock:
         self._last = time.monotonic()
 
 
-def step_line(step: int, loss: float | None, learning_rate: float, progress: float, speed: tuple[float, float]) -> str:
-    """Return the progress line; ``speed`` is tokens a second and seconds left, a loss of None was not finite."""
-    said = "skipped: not finite" if loss is None else f"loss {loss:.3f}"
-    rate, left = speed
-    known = f"  {count(rate)} tok/s  {duration(left)} left" if rate else ""
-    return f"{_bar(progress)}  step {step:,}  {said}  lr {learning_rate:.1e}{known}"
-
-
-def progress_line(done: float, loss: float, learning_rate: float, speed: tuple[float, float], unit: str) -> str:
-    """Return the progress line of a loop that counts ``unit``; ``speed`` is units a second and seconds left."""
-    rate, left = speed
-    return f"{_bar(done)}  loss {loss:.4f}  lr {learning_rate:.2e}  {count(rate)} {unit}/s  {duration(left)} left"
-
-
-def _bar(done: float) -> str:
+def progress_bar(done: float) -> str:
+    """Return a bar of 8 columns and the percentage; ``done`` is a share from 0 to 1."""
     return "█" * round(8 * done) + "░" * (8 - round(8 * done)) + f" {done:4.0%}"
 
 
@@ -84,29 +71,6 @@ def data_check_lines(report: CheckReport) -> list[str]:
         place = f", first in line {finding.first_line:,}" if finding.first_line else ""
         lines.append(f"{path}: {'left out: ' if finding.dropped else ''}{finding.count:,} {finding.text}{place}")
     return lines
-
-
-def start_lines(step: int, n_parameters: int, counts: Mapping[str, int], where: str, unit: str = "pairs") -> list[str]:
-    """Return the numbers of examples, trained on and left out, and the size of the model; ``unit`` names examples."""
-    kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    verb = f"resuming from step {step:,}" if step else "training"
-    return [f"{unit}: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
-
-
-def evaluation_line(step: int, metrics: Mapping[str, float], improved: bool) -> str:
-    """Return one line of scores; a star marks the best so far."""
-    return f"step {step:>6,}  dev  {scores(metrics)}" + ("  *" if improved else "")
-
-
-def samples(found: Sequence[tuple[str, str, str]], width: int = 80) -> list[str]:
-    """Return source, reference and translation of a few sentences, cut to the width."""
-    lines = []
-    for triple in found:
-        for label, text in zip(("source", "reference", "model"), triple, strict=True):
-            shown = text if len(text) <= width - 13 else text[: width - 14] + "…"
-            lines.append(f"  {label:>9}  {shown}")
-        lines.append("")
-    return lines[:-1]
 
 
 def scores(metrics: Mapping[str, float]) -> str:

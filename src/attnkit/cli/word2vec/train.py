@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli._train import RunOptions, run_training
+from attnkit.cli._train import TrainingOptions, run_training
 from attnkit.cli.options import DryRun, Json, Overwrite, RunOutput
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
@@ -82,4 +82,5 @@ def command(
     flags |= {"subwords": {} if subwords else None}
     flags |= {f"subwords.{name}": given[name] for name in ("min_n", "max_n", "buckets")}
     flags |= {name: given[name] for name in _KEYS}
-    run_training(flags, RunOptions(output, config, "auto", sets, None, overwrite, dry_run, json))
+    training = TrainingOptions(config=config, sets=sets, overwrite=overwrite, dry_run=dry_run, json=json)
+    run_training(flags, training, output)

@@ -7,13 +7,12 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from attnkit.data.config import MaskingConfig, TextConfig
+from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
 MASK = "[MASK]"
 """The mask token; a symbol of the vocabulary."""
-LanguagePreset = Literal["tiny", "mini", "small", "base"]
-Direction = Literal["left-to-right", "right-to-left"]
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
         "vocabulary": {"size": 4000},

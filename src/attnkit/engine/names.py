@@ -1,0 +1,25 @@
+"""Names of tasks, models and presets, apart from their configurations: help pages list them without loading those."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Preset = Literal["tiny", "mini", "small", "base", "big"]
+"""Presets of all tasks; ``registry.TASKS`` lists those of each task."""
+LanguagePreset = Literal["tiny", "mini", "small", "base"]
+"""Presets of language models and of fine-tuning."""
+TaskName = Literal[
+    "translation",
+    "autoencode",
+    "mlm",
+    "clm",
+    "text-classification",
+    "token-classification",
+    "question-answering",
+    "word2vec",
+]
+"""Tasks, described in ``registry.TASKS``."""
+ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
+"""Kinds of models of all tasks; each task's configuration accepts some of them."""
+Direction = Literal["left-to-right", "right-to-left"]
+"""Reading directions of language models."""
