@@ -8,7 +8,7 @@ from pathlib import Path
 from chromium import Browser
 from looked import quiet, tour, tree, weights
 
-from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, shown
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, display_text
 from attnkit.plotting.html.attention import build_page
 
 PAYLOADS = (
@@ -92,6 +92,6 @@ def test_thirty_payloads_are_harmless(browser: Browser, tmp_path: Path) -> None:
     hooked = "[...document.querySelectorAll('*')].some((e) => e.getAttributeNames().some((n) => /^on/.test(n)))"
     assert browser.ask(hooked) is False
     words = browser.ask("[...document.querySelectorAll('#source .token')].map((each) => each.textContent)")
-    assert words == [shown(payload) for payload in PAYLOADS]
+    assert words == [display_text(payload) for payload in PAYLOADS]
     assert browser.ask("location.href") == path.as_uri()
     quiet(browser)

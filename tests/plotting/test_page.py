@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
-from attnkit.plotting.html.attention import Packed, build_page, pack, pack_all
+from attnkit.plotting.html.attention import build_page, pack, pack_all
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
@@ -124,7 +124,7 @@ def test_nothing_in_it_leads_elsewhere() -> None:
 def test_weights_come_back_rounded_once(digits: int) -> None:
     weights = np.random.default_rng(2).dirichlet(np.full(9, 0.3), (3, 4, 7)).astype(np.float32)
     weights[0, 0, 0] = [1, 0, 0, 0, 0, 0, 0, 0, 0]
-    found = unpacked(pack(AttentionMap("cross", "abcdefg", "abcdefghi", weights), digits).text, (3, 5, 7, 9))
+    found = unpacked(pack(AttentionMap("cross", "abcdefg", "abcdefghi", weights), digits), (3, 5, 7, 9))
     exact = np.concatenate([weights, weights.astype(np.float64).mean(1, keepdims=True)], 1)
     assert np.abs(found / 10**digits - exact).max() <= 0.5 * 10**-digits + 1e-12
     assert found[0, 0, 0].tolist() == [10**digits, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -134,7 +134,7 @@ def test_weights_come_back_rounded_once(digits: int) -> None:
 
 def test_weights_that_are_no_shares_are_held_in_bounds() -> None:
     weights = np.array([[[[np.nan, np.inf, -1.0, 9.0]]]], np.float32)
-    assert unpacked(pack(AttentionMap("cross", "a", "abcd", weights), 4).text, (2, 4))[0].tolist() == [
+    assert unpacked(pack(AttentionMap("cross", "a", "abcd", weights), 4), (2, 4))[0].tolist() == [
         0,
         65000,
         0,
@@ -150,14 +150,12 @@ def test_decimals_are_given_up_where_there_is_no_room() -> None:
     ]
 
     def sizes(digits: int) -> list[int]:
-        return [len(pack(map, digits).text) for map in maps]
+        return [len(pack(map, digits)) for map in maps]
 
     def digits(room: int) -> list[int]:
         found = pack_all(maps, room)
-        assert found == [
-            Packed(each.digits, pack(map, each.digits).text) for each, map in zip(found, maps, strict=True)
-        ]
-        return [each.digits for each in found]
+        assert found == [(n, pack(map, n)) for (n, _), map in zip(found, maps, strict=True)]
+        return [n for n, _ in found]
 
     assert digits(sum(sizes(4))) == [4, 4]
     assert digits(sum(sizes(4)) - 1) == [4, 3], "the first map keeps what it has"

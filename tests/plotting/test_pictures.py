@@ -18,9 +18,9 @@ from attnkit.plotting.attention_maps import (
     AttentionMap,
     MapSlice,
     as_dictionary,
+    display_text,
     entropies,
-    pictures,
-    shown,
+    select_slices,
 )
 from attnkit.plotting.figures import MAX_PIXELS, PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.terminal import sentence_maps
@@ -52,13 +52,13 @@ def test_entropy_is_the_mean_over_rows() -> None:
     ],
 )
 def test_a_choice_of_layer_and_head(layer: object, head: object, expected: np.ndarray) -> None:
-    (found,) = pictures(MAP, layer, head)  # type: ignore[arg-type]
+    (found,) = select_slices(MAP, layer, head)  # type: ignore[arg-type]
     np.testing.assert_allclose(found.weights, expected, atol=1e-7)
     assert found.entropy == pytest.approx(float(entropies(expected)), abs=1e-6)
 
 
 def test_all_is_every_layer_and_head_in_order() -> None:
-    found = pictures(MAP, "all", "all")
+    found = select_slices(MAP, "all", "all")
     assert [picture.title.split(", ")[1:] for picture in found] == [
         [f"layer {layer}", f"head {head} ({name})"]
         for layer in (1, 2)
@@ -70,8 +70,9 @@ def test_all_is_every_layer_and_head_in_order() -> None:
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 1), (0, 1), (1, 4), (1, -1)])
 def test_a_layer_or_head_that_is_not_there(layer: int, head: int) -> None:
-    with pytest.raises(ValueError, match=r"has (layers 1 to 2|heads 1 to 3)"):
-        pictures(MAP, layer, head)
+    with pytest.raises(UsageError, match=r"^Cross-attention has no (layer|head) ") as found:
+        select_slices(MAP, layer, head)
+    assert found.value.help in ("choose 1 to 2, mean, max or all", "choose 1 to 3, mean, max or all")
 
 
 def test_weights_must_fit_the_tokens() -> None:
@@ -96,10 +97,10 @@ def test_a_kind_that_nobody_knows_has_its_own_name() -> None:
 @pytest.mark.parametrize("token", ["<b>&\"'", "</svg><script>x</script>", "\0\ud800\ufffe", "猫 ▁", "$x_1$", ""])
 def test_svg_is_xml_in_which_tokens_are_text(token: str) -> None:
     map = AttentionMap("cross", [token, "b"], ["c", token], np.array([[[[0.2, 0.8], [1, 0]]]]))
-    root = ET.fromstring(attention_picture(pictures(map, "all", "all"), "svg", token))
+    root = ET.fromstring(attention_picture(select_slices(map, "all", "all"), "svg", token))
     assert not {element.tag for element in root.iter()} & {SVG + name for name in ("script", "foreignObject", "a")}
     texts = [element.text for element in root.iter(f"{SVG}text")]
-    assert texts.count(shown(token)) == 2 + bool(token), "a row, a column, and the heading where there is one"
+    assert texts.count(display_text(token)) == 2 + bool(token), "a row, a column, and the heading where there is one"
 
 
 def pixels_of(png: bytes) -> np.ndarray:
@@ -129,7 +130,7 @@ def test_every_cell_of_the_png_has_the_colour_of_its_weight() -> None:
 
 @pytest.mark.parametrize("format", ["svg", "png", "pdf"])
 def test_equal_maps_give_equal_bytes(format: PictureFormat) -> None:
-    first, second = (attention_picture(pictures(MAP, 1, "all"), format, "The cat") for _ in range(2))
+    first, second = (attention_picture(select_slices(MAP, 1, "all"), format, "The cat") for _ in range(2))
     assert first == second
     assert first[:8] == {"svg": b"<?xml ve", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-1.4"}[format]
 
@@ -149,7 +150,7 @@ def test_every_script_is_legible() -> None:
 def test_dollar_signs_are_no_formulas() -> None:
     map = AttentionMap("cross", ["$\\frac$", "b"], ["c", "$"], np.array([[[[0.2, 0.8], [1, 0]]]]))
     for format in get_args(PictureFormat):
-        assert attention_picture(pictures(map, "all", "all"), format, "$ and $")
+        assert attention_picture(select_slices(map, "all", "all"), format, "$ and $")
 
 
 def test_a_picture_beyond_all_bounds_is_refused() -> None:
@@ -162,33 +163,36 @@ def test_a_picture_beyond_all_bounds_is_refused() -> None:
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pictures need matplotlib") as found:
-        attention_picture(pictures(MAP, 1, 1), "svg")
+        attention_picture(select_slices(MAP, 1, 1), "svg")
     assert found.value.help == 'pip install "attnkit[plot]"'
 
 
 def test_layers_that_are_cut_from_more_keep_their_numbers() -> None:
     cut = AttentionMap("cross", QUERIES, KEYS, WEIGHTS[:2], first_layer=5)
-    assert [picture.title.split(", ")[1] for picture in pictures(cut, "all", 1)] == ["layer 5", "layer 6"]
-    np.testing.assert_array_equal(pictures(cut, 6, 1)[0].weights, WEIGHTS[1, 0])
+    assert [picture.title.split(", ")[1] for picture in select_slices(cut, "all", 1)] == ["layer 5", "layer 6"]
+    np.testing.assert_array_equal(select_slices(cut, 6, 1)[0].weights, WEIGHTS[1, 0])
     for layer in (1, 4, 7):
-        with pytest.raises(ValueError, match="layers 5 to 6"):
-            pictures(cut, layer, 1)
+        with pytest.raises(UsageError, match=f"no layer {layer}") as found:
+            select_slices(cut, layer, 1)
+        assert found.value.help == "choose 5 to 6, mean, max or all"
     assert as_dictionary(AttentionExample("a", "b", [cut]))["attention"][0]["first_layer"] == 5
 
 
 def test_a_sentence_in_the_terminal() -> None:
     sentence = AttentionExample("The \x1b[31mcat\nsat", "Le chat", [MAP], facts={"log_prob": -0.5})
-    drawn = sentence_maps(sentence, pictures(MAP, 2, "all"), colour=False)
+    drawn = sentence_maps(sentence, select_slices(MAP, 2, "all"), colour=False)
     lines = drawn.splitlines()
     assert lines[0] == "The <U+001B>[31mcat<U+000A>sat"
     assert lines[1] == "  -> Le chat  (log prob -0.5)"
     assert lines[3] == "rows: the word being written, columns: source words; weights in percent"
     assert max(map(cell_len, lines)) <= 80 and "\x1b" not in drawn
     assert [line.count("head") for line in lines if "head" in line] == [1, 1, 1], "too wide to stand side by side"
-    wide = sentence_maps(sentence, pictures(MAP, 2, "all"), colour=True, width=200).splitlines()
+    wide = sentence_maps(sentence, select_slices(MAP, 2, "all"), colour=True, width=200).splitlines()
     assert [line.count("head") for line in wide if "head" in line] == [3]
     narrow = AttentionMap("odd", ["猫"], ["犬"], np.ones((1, 2, 1, 1)))
-    two = sentence_maps(AttentionExample("猫", "", [narrow]), pictures(narrow, 1, "all"), colour=False).splitlines()
+    two = sentence_maps(
+        AttentionExample("猫", "", [narrow]), select_slices(narrow, 1, "all"), colour=False
+    ).splitlines()
     assert two[-1].split() == ["猫", "100", "猫", "100"], "two maps on one line"
 
 
@@ -199,5 +203,5 @@ def test_long_texts_are_folded(width: int) -> None:
         drawn = sentence_maps(AttentionExample(text, text, []), [], colour=False, width=width).split("\n")
         assert max(map(cell_len, drawn)) <= max(width, len("; weights in percent"))
         said = "".join(drawn).split("; weights")[0].replace("->", "").replace(" ", "")
-        assert said == shown(text).replace(" ", "") * 2 or not text
+        assert said == display_text(text).replace(" ", "") * 2 or not text
     assert drawn[:2] == ["short", "  -> short"]

@@ -10,7 +10,7 @@ from typing import get_args
 
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
-from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, pictures
+from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, select_slices
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
 from attnkit.text.lines import STDIN, LineReader
@@ -104,12 +104,7 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     slices: list[MapSlice] = []
     for map in chosen if shown.every else chosen[:1]:
         layer = map.last_layer if shown.layer is None else shown.layer
-        layers, heads = (map.first_layer, map.last_layer), (1, map.weights.shape[1])
-        for noun, number, (first, last) in (("layer", layer, layers), ("head", shown.head, heads)):
-            if isinstance(number, int) and not first <= number <= last:
-                help = f"choose {first} to {last}, mean, max or all"
-                raise UsageError(f"{map.title} has no {noun} {number}", where=f"--{noun}", help=help)
-        slices += pictures(map, layer, shown.head)
+        slices += select_slices(map, layer, shown.head)
     return slices
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnkit.errors import UsageError
 
 Choice = int | Literal["mean", "max", "all"]
 """A number from 1; the mean or the largest over all; each by itself."""
@@ -128,37 +131,35 @@ def entropies(weights: Weights) -> NDArray[np.float64]:
     return np.asarray(np.maximum(total / np.maximum(there.sum(-1), 1), 0.0))
 
 
-def pictures(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
+def select_slices(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
     """Return what a choice of layers and heads shows, layer by layer and head by head.
 
     Raises:
-        ValueError: No layer or head of that number.
+        UsageError: No layer or head of that number.
     """
-    n_layers, n_heads = map.weights.shape[:2]
-    for name, number, first, last in (("layer", layer, map.first_layer, map.last_layer), ("head", head, 1, n_heads)):
-        if isinstance(number, int) and not first <= number <= last:
-            raise ValueError(f"{map.title} has {name}s {first} to {last}, not {number}")
-    found = []
-    for layers, layer_name in _runs(layer, n_layers, "layer", map.first_layer):
-        for heads, head_name in _runs(head, n_heads, "head", 1):
-            cut = np.asarray(map.weights[layers, heads], np.float64)  # (layers, heads, T, S)
-            cut = cut.max(1) if head == "max" else cut.mean(1)
-            cut = cut.max(0) if layer == "max" else cut.mean(0)  # (T, S)
-            made = map.heads[heads.start] if map.heads and heads.stop == heads.start + 1 else ""
-            title = f"{map.title}, {layer_name}, {head_name}" + (f" ({made})" if made else "")
-            found.append(MapSlice(title, map.axes, map.queries, map.keys, cut, float(entropies(cut))))
-    return found
-
-
-def _runs(choice: Choice, most: int, noun: str, first: int) -> list[tuple[slice, str]]:
-    """Return the slices that a choice takes together, with their names; ``first`` is the number of the first."""
-    if choice == "all":
-        return [(slice(i, i + 1), f"{noun} {i + first}") for i in range(most)]
-    if isinstance(choice, int):
-        return [(slice(choice - first, choice - first + 1), f"{noun} {choice}")]
-    if most == 1:
-        return [(slice(0, 1), f"{noun} {first}")]
-    return [(slice(0, most), f"{'mean' if choice == 'mean' else 'largest'} of {most} {noun}s")]
+    ranges: list[list[tuple[slice, str]]] = []  # for layers and for heads: what is taken together, and its name
+    for noun, choice, first, n in (
+        ("layer", layer, map.first_layer, map.weights.shape[0]),
+        ("head", head, 1, map.weights.shape[1]),
+    ):
+        if isinstance(choice, int) and not first <= choice < first + n:
+            help = f"choose {first} to {first + n - 1}, mean, max or all"
+            raise UsageError(f"{map.title} has no {noun} {choice}", where=f"--{noun}", help=help)
+        if isinstance(choice, int):
+            ranges.append([(slice(choice - first, choice - first + 1), f"{noun} {choice}")])
+        elif choice == "all" or n == 1:
+            ranges.append([(slice(i, i + 1), f"{noun} {i + first}") for i in range(n)])
+        else:
+            ranges.append([(slice(0, n), f"{'mean' if choice == 'mean' else 'largest'} of {n} {noun}s")])
+    slices = []
+    for (layers, layer_name), (heads, head_name) in product(*ranges):
+        cut = np.asarray(map.weights[layers, heads], np.float64)  # (layers, heads, T, S)
+        cut = cut.max(1) if head == "max" else cut.mean(1)
+        cut = cut.max(0) if layer == "max" else cut.mean(0)  # (T, S)
+        computes = f" ({map.heads[heads.start]})" if map.heads and heads.stop == heads.start + 1 else ""
+        title = f"{map.title}, {layer_name}, {head_name}{computes}"
+        slices.append(MapSlice(title, map.axes, map.queries, map.keys, cut, float(entropies(cut))))
+    return slices
 
 
 def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
     return {"source": sentence.source, "target": sentence.target, **sentence.facts, "attention": maps, "tree": tree}
 
 
-def shown(token: str) -> str:
-    """Return a token to be drawn: what would steer or turn a line is named, a blank one is seen."""
+def display_text(token: str) -> str:
+    """Return a token to be drawn: control and direction characters are named, a blank one is visible."""
     text = "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in token)
     return text if text.strip() else "␣" * max(1, len(text))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
-from attnkit.plotting.attention_maps import RAMP, shown
+from attnkit.plotting.attention_maps import RAMP, display_text
 from attnkit.plotting.html import escape
-from attnkit.plotting.terminal import fit_label, paint, right, split_columns
+from attnkit.plotting.terminal import draw_table, fit_label
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
@@ -40,38 +40,22 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
     """
     _check(labels, counts)
     if len(labels) > MOST_LABELS:
-        return _mistakes(labels, counts, colour, (width - 22) // 2)
-    rows = [fit_label(label, _LONGEST_ROW, colour=colour) for label in labels]
+        wrong, size = counts * (1 - np.eye(len(labels), dtype=np.int64)), (width - 22) // 2
+        order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
+        lines = [f"most frequent mistakes of {len(labels)} labels: expected, found"]
+        for i, j in zip(*(numbers.tolist() for numbers in np.unravel_index(order, counts.shape)), strict=True):
+            expected, found = (fit_label(labels[k], size, colour=colour) for k in (i, j))
+            lines.append(f"{counts[i, j]:>9,}  {set_cell_size(expected, size)}  {found}")
+        return "\n".join(lines if len(order) else [*lines, "  none"])
     heads = [*(fit_label(label, _LONGEST_COLUMN, colour=colour) for label in labels), "recall"]
-    margin = max(map(cell_len, [*rows, "precision"]))
     precision, recall = _shares(counts, 0), _shares(counts, 1)
-    sizes = [max(_NARROWEST, cell_len(head), len(f"{counts[:, i].max()}")) for i, head in enumerate(heads[:-1])]
-    sizes.append(len("recall"))
-    blocks = ["rows: expected, columns: found"]
-    for columns in split_columns(sizes, width - margin, gap=2):
-        lines = [" " * margin + "".join("  " + right(heads[j], sizes[j]) for j in columns)]
-        for i, row in enumerate(rows):
-            cells = []
-            for j in columns:
-                last = j == len(labels)
-                cell = "  " + right(recall[i] if last else str(counts[i, j] or "."), sizes[j])
-                cells.append(paint(cell, _RIGHT if i == j else _WRONG, colour and not last and bool(counts[i, j])))
-            lines.append(set_cell_size(row, margin) + "".join(cells))
-        below = [*precision, ""]
-        lines.append(set_cell_size("precision", margin) + "".join("  " + right(below[j], sizes[j]) for j in columns))
-        blocks.append("\n".join(line.rstrip() for line in lines))
-    return "\n\n".join(blocks)
-
-
-def _mistakes(labels: Sequence[str], counts: Counts, colour: bool, size: int) -> str:
-    wrong = counts * (1 - np.eye(len(labels), dtype=np.int64))
-    order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
-    lines = [f"most frequent mistakes of {len(labels)} labels: expected, found"]
-    for place in order.tolist():
-        i, j = divmod(place, len(labels))
-        expected, found = (fit_label(labels[k], size, colour=colour) for k in (i, j))
-        lines.append(f"{counts[i, j]:>9,}  {set_cell_size(expected, size)}  {found}")
-    return "\n".join(lines if len(order) else [*lines, "  none"])
+    rows = []
+    for i, row in enumerate(counts.tolist()):
+        cells = [(str(n or "."), (_RIGHT if i == j else _WRONG) if n else "") for j, n in enumerate(row)]
+        rows.append((fit_label(labels[i], _LONGEST_ROW, colour=colour), [*cells, (recall[i], "")]))
+    rows.append(("precision", [*((share, "") for share in precision), ("", "")]))
+    drawn = draw_table(heads, rows, narrowest=_NARROWEST, gap=2, colour=colour, width=width)
+    return f"rows: expected, columns: found\n\n{drawn}"
 
 
 def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
@@ -81,7 +65,7 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
         ValueError: the counts are not (L, L).
     """
     _check(labels, counts)
-    names = [escape(shown(label)) for label in labels]
+    names = [escape(display_text(label)) for label in labels]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     body = []
     for name, row, parts, recall in zip(names, counts, shares.tolist(), _shares(counts, 1), strict=True):
@@ -101,8 +85,8 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{escape(shown(title))}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(shown(title))}</h1><table><caption>{caption}</caption>",
+            f"<title>{escape(display_text(title))}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{escape(display_text(title))}</h1><table><caption>{caption}</caption>",
             f'<thead><tr><td></td>{head}<th scope="col">recall %</th></tr></thead><tbody>',
             *body,
             f'</tbody><tfoot><tr><th scope="row">precision %</th>{precision}<td></td></tr></tfoot>',

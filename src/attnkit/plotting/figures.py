@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from rich.cells import cell_len
 
 from attnkit.errors import DataError, UsageError
-from attnkit.plotting.attention_maps import RAMP, MapSlice, shown
+from attnkit.plotting.attention_maps import RAMP, MapSlice, display_text
 from attnkit.plotting.curves import Curve
 from attnkit.plotting.lessons_terminal import MaskLesson, PositionsLesson, label
 from attnkit.plotting.terminal import truncate
@@ -60,35 +60,41 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
         UsageError: matplotlib is not installed.
     """
     top = max((float(np.max(s.weights, where=np.isfinite(s.weights), initial=0.0)) for s in slices), default=0.0) or 1.0
-    places, y, width = [], _PAD + 48, 2 * _PAD + _BAR + 120  # upper left corners of the panels
+    panels, y, width = [], _PAD + 48, 2 * _PAD + _BAR + 120
     for start in range(0, len(slices), MAX_COLUMNS):
-        x, bottom = _PAD, y
+        x, bottom = _PAD, y  # upper left corner of the panel
         for one in slices[start : start + MAX_COLUMNS]:
-            places.append((x, y))
-            size = _panel_size(one)
-            x, bottom = x + size[0] + 2 * _PAD, max(bottom, y + size[1])
+            rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
+            cell = float(np.clip(640 / max(len(rows), len(columns), 1), 11, 26))
+            size = min(_FONT, cell)
+            left = max((_length(text, size) for text in rows), default=0.0) + 8
+            above = 44 + max((_length(text, size) for text in columns), default=0.0)
+            panels.append((one, rows, columns, x, y, left, above, cell))
+            x += max(left + cell * len(columns), _length(one.title, _FONT), 150.0) + 2 * _PAD
+            bottom = max(bottom, y + (above + cell * len(rows)))
         y, width = bottom + 1.5 * _PAD, max(width, x - _PAD)
     height = y + 60
-    title, axes = truncate(shown(heading) if heading else "", 120), "; ".join(dict.fromkeys(s.axes for s in slices))
+    title, axes = (
+        truncate(display_text(heading) if heading else "", 120),
+        "; ".join(dict.fromkeys(s.axes for s in slices)),
+    )
     width = max(width, *(_PAD * 2 + _length(text, size) for text, size in ((title, 14.0), (axes, _SMALL))))
 
     def draw(figure: Figure) -> None:
         _write(figure, _PAD, _PAD + _FONT, title, 14.0, weight="bold")
         _write(figure, _PAD, _PAD + 32, axes, _SMALL)
         mesh = None
-        for one, corner in zip(slices, places, strict=True):
-            (x, y), (_, _, left, above, cell) = corner, _panel_size(one)
+        for one, rows, columns, x, y, left, above, cell in panels:
             _write(figure, x, y + _FONT, one.title, _FONT, weight="bold")
             _write(figure, x, y + _FONT + 15, f"entropy {one.entropy:.2f} bits per row", _SMALL)
-            grid = _axes(figure, x + left, y + above, cell * len(one.keys), cell * len(one.queries))
+            grid = _axes(figure, x + left, y + above, cell * len(columns), cell * len(rows))
             mesh = _cells(grid, one.weights, RAMP, (0, top))
-            rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
             _tick_labels(grid, rows, columns, min(_FONT, cell), rotation=90)
         if mesh is not None:
             _colour_bar(mesh, _axes(figure, _PAD, height - 44, _BAR, 10), {0: "0", top: f"{top:.3g}"})
             _write(figure, _PAD + _BAR + 16, height - 35, "attention weight", _SMALL)
 
-    texts = [title, axes, *(_token(token) for one in slices for token in (*one.queries, *one.keys))]
+    texts = [title, axes, *(token for _, rows, columns, *_ in panels for token in (*rows, *columns))]
     return _render(draw, (width, height), format, texts)
 
 
@@ -153,16 +159,6 @@ def missing_glyphs(texts: Iterable[str]) -> list[str]:
     return _families(frozenset("".join(texts)))[1]
 
 
-def _panel_size(one: MapSlice) -> tuple[float, float, float, float, float]:
-    """Return width and height of a panel, left and top of its cells, and the size of a cell."""
-    cell = float(np.clip(640 / max(len(one.keys), len(one.queries), 1), 11, 26))
-    size = min(_FONT, cell)
-    left = max((_length(_token(text), size) for text in one.queries), default=0.0) + 8
-    top = 44 + max((_length(_token(text), size) for text in one.keys), default=0.0)
-    width = max(left + cell * len(one.keys), _length(one.title, _FONT), 150.0)
-    return width, top + cell * len(one.queries), left, top, cell
-
-
 def _cells(
     axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[float, float], edge: float = 0.0
 ) -> Any:
@@ -209,7 +205,7 @@ def _points(size: float) -> float:
 
 
 def _token(token: str) -> str:
-    return truncate(shown(token), _LONGEST)
+    return truncate(display_text(token), _LONGEST)
 
 
 def _length(text: str, size: float) -> float:

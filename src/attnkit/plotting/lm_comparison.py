@@ -47,23 +47,14 @@ def render(places: Sequence[Position], width: int = 80) -> str:
     for place in places:
         seen = set_cell_size(around(place.before, place.after, room), room)
         piece = set_cell_size(truncate(place.piece, _PIECE), _PIECE)
-        line = f"  {seen}  {piece} {percent(place.probability):>5}  "
+        line = f"  {seen}  {piece} {100 * place.probability:5.1f}  "
         for guess in place.guesses:
-            cell = f"{guess.piece} {percent(guess.probability)}  "
+            cell = f"{guess.piece} {100 * guess.probability:.1f}  "
             if cell_len(line + cell.rstrip()) > width:
                 break
             line += cell
         lines.append(line.rstrip())
     return "\n".join(lines)
-
-
-def percent(probability: float) -> str:
-    """Return a probability in percent, in at most five characters.
-
-    >>> percent(0.12345), percent(1.0), percent(0.0)
-    ('12.3', '100.0', '0.0')
-    """
-    return f"{100 * probability:.1f}"
 
 
 def around(before: str, after: str, width: int) -> str:

@@ -10,26 +10,31 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 
-from attnkit.plotting.attention_maps import AttentionExample, MapSlice, shown
+from attnkit.plotting.attention_maps import AttentionExample, MapSlice, display_text
 
 _LONGEST_LABEL, _LONGEST_COLUMN, _NARROWEST_COLUMN = 16, 12, 3
 _PAINT = re.compile("\x1b\\[[0-9;]*m")
-# 256-colour backgrounds from faint to strong with a foreground readable on each, and the weight from which they apply.
-_SHADES = ((0.75, 49, 16), (0.5, 43, 16), (0.3, 37, 16), (0.15, 30, 231), (0.05, 23, 231))
+# The weights from which 256-colour backgrounds apply, from strong to faint, each with a foreground readable on it.
+_SHADES = tuple(
+    (least, f"48;5;{background};38;5;{foreground}")
+    for least, background, foreground in (
+        (0.75, 49, 16), (0.5, 43, 16), (0.3, 37, 16), (0.15, 30, 231), (0.05, 23, 231),
+    )
+)  # fmt: skip
 
 
-def sentence_maps(sentence: AttentionExample, pictures: Sequence[MapSlice], *, colour: bool, width: int = 80) -> str:
+def sentence_maps(sentence: AttentionExample, slices: Sequence[MapSlice], *, colour: bool, width: int = 80) -> str:
     """Draw a sentence and some of its maps, side by side where they fit."""
-    lines = fold(shown(sentence.source), width)
+    lines = fold(display_text(sentence.source), width)
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
-    lines += fold(f"-> {shown(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
-    said = "; ".join(dict.fromkeys(picture.axes for picture in pictures))
+    lines += fold(f"-> {display_text(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
+    said = "; ".join(dict.fromkeys(one.axes for one in slices))
     lines += ["", f"{said}; weights in percent"]
     rows: list[list[tuple[list[str], int]]] = []  # blocks of lines next to each other, with their widths
-    for picture in pictures:
-        drawn = attention_map(picture.weights, picture.keys, picture.queries, colour=colour, width=width)
-        entropy = f"entropy {picture.entropy:.2f} bits a row"
-        block = [paint(picture.title, "1", colour), entropy, *drawn.split("\n")]
+    for one in slices:
+        drawn = attention_map(one.weights, one.keys, one.queries, colour=colour, width=width)
+        entropy = f"entropy {one.entropy:.2f} bits a row"
+        block = [paint(one.title, "1", colour), entropy, *drawn.split("\n")]
         wide = max(map(_width, block))
         if rows and sum(size + 3 for _, size in rows[-1]) + wide <= width:
             rows[-1].append((block, wide))
@@ -71,26 +76,55 @@ def attention_map(
         )
     if not matrix.size:
         return ""
-    rows = [fit_label(token, _LONGEST_LABEL, colour=colour) for token in tgt_tokens]
+    rows = []
+    for token, weights_of_row in zip(tgt_tokens, matrix.tolist(), strict=True):
+        cells = []
+        for weight in weights_of_row:
+            text = "?" if not np.isfinite(weight) else "." if weight < 0.005 else f"{100 * weight:.0f}"
+            cells.append((text, next((style for least, style in _SHADES if weight >= least), "")))
+        rows.append((fit_label(token, _LONGEST_LABEL, colour=colour), cells))
     heads = [fit_label(token, _LONGEST_COLUMN, colour=colour) for token in src_tokens]
-    margin = max(map(cell_len, rows))
-    widths = [max(_NARROWEST_COLUMN, cell_len(head)) for head in heads]
-    blocks = []
-    for columns in split_columns(widths, width - margin, gap=1):
-        lines = [" " * margin + "".join(f" {right(heads[s], widths[s])}" for s in columns)]
-        for text, row in zip(rows, matrix.tolist(), strict=True):
-            cells = "".join(" " + _shaded(row[s], widths[s], colour) for s in columns)
-            lines.append(set_cell_size(text, margin) + cells)
-        blocks.append("\n".join(line.rstrip() for line in lines))
-    return "\n\n".join(blocks)
+    return draw_table(heads, rows, narrowest=_NARROWEST_COLUMN, gap=1, colour=colour, width=width)
 
 
-def _shaded(weight: float, size: int, colour: bool) -> str:
-    text = right("?" if not np.isfinite(weight) else "." if weight < 0.005 else f"{100 * weight:.0f}", size)
-    for least, background, foreground in _SHADES:
-        if weight >= least:
-            return paint(text, f"48;5;{background};38;5;{foreground}", colour)
-    return text
+def draw_table(
+    heads: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[tuple[str, str]]]],
+    *,
+    narrowest: int,
+    gap: int,
+    colour: bool,
+    width: int,
+) -> str:
+    """Draw labelled rows, aligned to the right; columns that do not fit into the width continue in blocks below.
+
+    A cell is its text and its ANSI style, "" for none; a column has at least ``narrowest`` columns of the terminal, and
+    ``gap`` before it.
+    """
+    margin = max(cell_len(label) for label, _ in rows)
+    sizes = [max(narrowest, cell_len(head)) for head in heads]
+    for _, cells in rows:
+        sizes = [max(size, cell_len(text)) for size, (text, _) in zip(sizes, cells, strict=True)]
+    blocks: list[list[int]] = [[]]  # columns; at least one in each block
+    used = margin
+    for column, size in enumerate(sizes):
+        if blocks[-1] and used + size + gap > width:
+            blocks.append([])
+            used = margin
+        blocks[-1].append(column)
+        used += size + gap
+    drawn = []
+    for columns in blocks:
+        lines = []
+        for label, cells in [("", [(head, "") for head in heads]), *rows]:
+            parts = [set_cell_size(label, margin)]
+            for column in columns:
+                text, style = cells[column]
+                text = " " * (sizes[column] - cell_len(text)) + text
+                parts.append(" " * gap + paint(text, style, colour and bool(style)))
+            lines.append("".join(parts).rstrip())
+        drawn.append("\n".join(lines))
+    return "\n\n".join(drawn)
 
 
 def paint(text: str, style: str, colour: bool) -> str:
@@ -111,24 +145,6 @@ def truncate(text: str, width: int) -> str:
         return text
     n_fit = sum(used < width for used in accumulate(map(cell_len, text)))
     return text[:n_fit] + "…" if width else ""
-
-
-def right(text: str, size: int) -> str:
-    """Return a text aligned to the right of some columns."""
-    return " " * (size - cell_len(text)) + text
-
-
-def split_columns(widths: Sequence[int], width: int, gap: int) -> list[list[int]]:
-    """Split columns of a table, each behind a gap, into blocks that fit; every block holds at least one."""
-    blocks: list[list[int]] = [[]]
-    used = 0
-    for column, size in enumerate(widths):
-        if blocks[-1] and used + size + gap > width:
-            blocks.append([])
-            used = 0
-        blocks[-1].append(column)
-        used += size + gap
-    return blocks
 
 
 def fold(text: str, width: int, indent: str = "") -> list[str]:

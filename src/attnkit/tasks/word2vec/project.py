@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.table import Floats
-from attnkit.plotting.attention_maps import shown
+from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html.projection import Projection, unit
 from attnkit.tasks.word2vec.vectors import Index, Longs, Vectors
 
@@ -100,7 +100,7 @@ def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection
     rows = np.asarray(vectors.vectors[: len(words)], np.float32)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
-        what = f"the vector of '{shown(words[int(np.argmin(finite))])}' is not finite"
+        what = f"the vector of '{display_text(words[int(np.argmin(finite))])}' is not finite"
         raise DataError(what, where=str(asked.path))
     rows = unit(rows).astype(np.float32)
     check_sklearn("a projection")
@@ -154,4 +154,4 @@ def _tsne(
 def as_tsv(projection: Projection) -> str:
     """Return a line a word: the word, x, y; words with signs that would break a line show them as ``<U+000A>``."""
     rows = zip(projection.words, projection.points.tolist(), strict=True)
-    return "".join(f"{shown(word)}\t{x:.6g}\t{y:.6g}\n" for word, (x, y) in rows)
+    return "".join(f"{display_text(word)}\t{x:.6g}\t{y:.6g}\n" for word, (x, y) in rows)

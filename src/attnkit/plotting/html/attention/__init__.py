@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, entropies, shown
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, display_text, entropies
 from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.attention"
@@ -22,37 +21,29 @@ ROOM = 3_800_000
 """Bytes for the weights of a page whose whole is to stay below 4 MB; with the fewest decimals it may take more."""
 
 
-@dataclass(frozen=True)
-class Packed:
-    """The weights of one map: for each layer its heads, and after them their mean."""
-
-    digits: int
-    text: str
-
-
-def pack(map: AttentionMap, digits: int) -> Packed:
-    """Return the weights of a map and the mean of each layer's heads, (L, H + 1, T, S), rounded to decimals."""
+def pack(map: AttentionMap, digits: int) -> str:
+    """Return the weights of a map and the mean of each layer's heads, (L, H + 1, T, S), rounded, as base 64."""
     rows = np.nan_to_num(np.asarray(map.weights, np.float64), nan=0.0, posinf=6.5, neginf=0.0)
     rows = np.concatenate([rows, rows.mean(1, keepdims=True)], 1)
     numbers = np.clip(np.rint(rows * 10**digits), 0, 65_535).astype("<u2")
     # The high bytes are nearly all alike: by themselves they take next to nothing.
     planes = numbers.reshape(-1).view(np.uint8).reshape(-1, 2).T.tobytes()
-    return Packed(digits, base64.b64encode(zlib.compress(planes, 6)).decode("ascii"))
+    return base64.b64encode(zlib.compress(planes, 6)).decode("ascii")
 
 
-def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[Packed]:
-    """Return all maps packed, each with as many decimals as fit; the first ones come first."""
+def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[tuple[int, str]]:
+    """Return all maps packed, each with its number of decimals: as many as fit, the first maps first."""
     finest = [pack(map, MOST) for map in maps]
-    if sum(len(packed.text) for packed in finest) <= room:
-        return finest
-    chosen = [pack(map, LEAST) for map in maps]
-    used = sum(len(packed.text) for packed in chosen)
+    if sum(len(text) for text in finest) <= room:
+        return [(MOST, text) for text in finest]
+    chosen = [(LEAST, pack(map, LEAST)) for map in maps]
+    used = sum(len(text) for _, text in chosen)
     for digits in range(LEAST + 1, MOST + 1):
         for i, map in enumerate(maps):
             finer = finest[i] if digits == MOST else pack(map, digits)
-            more = len(finer.text) - len(chosen[i].text)
-            if used + more <= room and chosen[i].digits == digits - 1:
-                chosen[i], used = finer, used + more
+            more = len(finer) - len(chosen[i][1])
+            if used + more <= room and chosen[i][0] == digits - 1:
+                chosen[i], used = (digits, finer), used + more
     return chosen
 
 
@@ -64,25 +55,25 @@ def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) 
     """
     packed = pack_all([map for sentence in sentences for map in sentence.maps])
     data = {
-        "facts": [[name, shown(text)] for name, text in facts.items()],
+        "facts": [[name, display_text(text)] for name, text in facts.items()],
         "sentences": [
             {
-                "source": shown(sentence.source),
-                "target": shown(sentence.target),
+                "source": display_text(sentence.source),
+                "target": display_text(sentence.target),
                 "sides": list(sentence.sides),
                 "facts": [
-                    [name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else shown(str(value))]
+                    [name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else display_text(str(value))]
                     for name, value in sentence.facts.items()
                 ],
                 "maps": [_map(map) for map in sentence.maps],
-                "tree": [vars(branch) | {"token": shown(branch.token)} for branch in sentence.tree],
+                "tree": [vars(branch) | {"token": display_text(branch.token)} for branch in sentence.tree],
             }
             for sentence in sentences
         ],
-        "digits": [each.digits for each in packed],
+        "digits": [digits for digits, _ in packed],
     }
-    weights = [f'<script type="text/plain" id="weights-{i}">{each.text}</script>' for i, each in enumerate(packed)]
-    first = shown(sentences[0].source) if sentences else ""
+    weights = [f'<script type="text/plain" id="weights-{i}">{text}</script>' for i, (_, text) in enumerate(packed)]
+    first = display_text(sentences[0].source) if sentences else ""
     title = f"Attention: {first[:60]}{'…' if len(first) > 60 else ''}"
     return render_page(HERE, SCRIPTS, title, {"DATA": as_json(data), "WEIGHTS": "\n".join(weights)})
 
@@ -92,8 +83,8 @@ def _map(map: AttentionMap) -> dict[str, Any]:
         "kind": map.kind,
         "title": map.title,
         "axes": map.axes,
-        "queries": [shown(token) for token in map.queries],
-        "keys": [shown(token) for token in map.keys],
+        "queries": [display_text(token) for token in map.queries],
+        "keys": [display_text(token) for token in map.keys],
         "layers": map.weights.shape[0],
         "firstLayer": map.first_layer,
         "heads": map.weights.shape[1],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.plotting.attention_maps import shown
+from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.projection"
@@ -44,11 +44,11 @@ def build_projection(projection: Projection) -> str:
     numbers = quantised(projection.vectors)
     error = largest_error(projection.vectors, numbers)
     data = {
-        "facts": [[name, shown(text)] for name, text in projection.facts.items()],
-        "note": shown(projection.note),
+        "facts": [[name, display_text(text)] for name, text in projection.facts.items()],
+        "note": display_text(projection.note),
         "exactness": "Cosines are of vectors kept as whole numbers from -127 to 127; the largest difference from the "
         f"exact ones that was found is {error:.4f}.",
-        "words": [shown(word) for word in projection.words],
+        "words": [display_text(word) for word in projection.words],
         "x": x,
         "y": y,
         "width": numbers.shape[1],
