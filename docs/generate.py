@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from typer.models import OptionInfo
 
 from attnkit.cli.main import COMMANDS, GROUPS
+from attnkit.cli.options import command_hints
 from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
 
@@ -52,7 +53,7 @@ def _command(name: str, module: str, level: str) -> Iterator[str]:
         for inner, (path, _) in GROUPS[name].items():
             yield from _command(f"{name} {inner}", path, "###")
         return
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints = command_hints(function)
     rows = [
         _row(key, hints[key], parameter.default) for key, parameter in inspect.signature(function).parameters.items()
     ]

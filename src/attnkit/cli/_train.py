@@ -31,7 +31,7 @@ KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tens
 class TrainingOptions:
     """Options of every command that trains. None leaves a key to the configuration file and the preset."""
 
-    config: Annotated[Path | None, Option(help="YAML configuration.", metavar="FILE")] = None
+    config: Annotated[Path | None, Option(help="YAML configuration.")] = None
     sets: Annotated[
         list[str] | None,
         Option("--set", help="Configuration key, e.g. optimization.learning_rate=0.001.", metavar="KEY=VALUE"),
@@ -46,7 +46,7 @@ class TrainingOptions:
     precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, Option(help="Floating-point precision.")] = None
     threads: Annotated[int | None, Option(min=1, help="CPU threads per operation.")] = None
     overwrite: Overwrite = False
-    tensorboard: Annotated[bool | None, Option("--tensorboard", help="Write TensorBoard event files.")] = None
+    tensorboard: Annotated[bool | None, Option(help="Write TensorBoard event files.")] = None
     dry_run: DryRun = False
     json: Json = False
 

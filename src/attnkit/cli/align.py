@@ -21,12 +21,9 @@ def command(
         Method, Option(help="Direction of the links, or how both directions are symmetrized.")
     ] = "grow-diag-final-and",
     run: Annotated[
-        Path | None,
-        Option("--run", help="Align the tokens of a run's vocabularies instead of words.", metavar="RUN"),
+        Path | None, Option("--run", help="Align the tokens of a run's vocabularies instead of words.", metavar="RUN")
     ] = None,
-    vocab: Annotated[
-        Path | None, Option(help="Align the tokens of a vocabulary instead of words.", metavar="FILE")
-    ] = None,
+    vocab: Annotated[Path | None, Option(help="Align the tokens of a vocabulary instead of words.")] = None,
     tgt_vocab: TargetVocab = None,
     iterations: Annotated[int, Option(min=1, max=1000, help="EM iterations.")] = 5,
     null_prob: Annotated[

@@ -14,14 +14,14 @@ from typer import Argument, Option
 from attnkit.cli import console
 from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
 from attnkit.errors import UsageError
-from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName
+from attnkit.models.attention.config import ALIGNMENT_NAMES, DistributionName
 
 if TYPE_CHECKING:
     from attnkit.analysis.attention_request import AttentionReport, MapSelection, Paths
     from attnkit.plotting.attention_maps import AttentionExample
 
 MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}
-"""Mode -> what it is called."""
+"""Mode -> its invocation."""
 RUN_OPTIONS = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head", "beam_size", "checkpoint", "device")
 OPTIONS = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
@@ -31,17 +31,16 @@ OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "com
 def command(
     run: Annotated[Path | None, Argument(help="Run of a translation model or a classifier.", metavar="RUN")] = None,
     text: Annotated[
-        list[str] | None,
-        Argument(help="Source text, one argument per line; - reads standard input.", metavar="TEXT"),
+        list[str] | None, Argument(help="Source text, one argument per line; - reads standard input.", metavar="TEXT")
     ] = None,
     target: Annotated[
         list[str] | None, Option(help="Target text, once per line. [default: translate]", metavar="TEXT")
     ] = None,
-    html: Annotated[Path | None, Option(help="Write a page with all attention weights.", metavar="FILE")] = None,
+    html: Annotated[Path | None, Option(help="Write a page with all attention weights.")] = None,
     svg: Svg = None,
     png: Png = None,
     pdf: Pdf = None,
-    json: Annotated[bool, Option("--json", help="One JSON object per line, with all weights.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per line, with all weights.")] = False,
     kind: Annotated[
         str | None,
         Option(help="Attention: cross, encoder or decoder; classifiers: word or sentence. [default: the first]"),
@@ -49,9 +48,7 @@ def command(
     layer: Annotated[str | None, Option(help="Layer: a number, mean, max or all. [default: the last]")] = None,
     head: Annotated[str | None, Option(help="Head: a number, mean, max or all. [default: mean]")] = None,
     beam_size: Annotated[int | None, Option(min=1, help="Beam size. [default: the run's]")] = None,
-    compare: Annotated[
-        bool, Option("--compare", help="Compare all alignment functions on this model's states.")
-    ] = False,
+    compare: Annotated[bool, Option(help="Compare all alignment functions on this model's states.")] = False,
     example: Annotated[Literal["cat"] | None, Option(help="Compute the lecture notes' example step by step.")] = None,
     alignment: Annotated[
         list[str] | None,
@@ -80,15 +77,26 @@ def command(
     mode = "example" if example is not None else "compare" if compare else "run"
     given = {name: value for name, value in locals().items() if name in OPTIONS and value not in (None, [], "auto")}
     paths = (html, svg, png, pdf)
-    check_request(run, text or [], [path for path in paths if path is not None], mode, compare)
-    for name, modes in OPTIONS.items():
-        if name in given and mode not in modes:
+    outputs = [path for path in paths if path is not None]
+    if mode == "example" and (run is not None or outputs or compare):
+        raise UsageError("the example needs no run and makes no files", where="--example", help="leave out the others")
+    if mode != "example" and (run is None or not text):
+        help = 'attnkit attend RUN "a sentence", or attnkit attend --example cat'
+        raise UsageError("there is nothing to look at", help=help)
+    check_outputs(run, text or [], outputs)
+    for name in given:
+        if mode not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"
-            help = f"{flag} belongs to {' or to '.join(MODES[owner] for owner in modes)}"
+            help = f"{flag} belongs to {' or to '.join(MODES[owner] for owner in OPTIONS[name])}"
             raise UsageError(f"{MODES[mode]} has no {flag}", where=flag, help=help)
     if target and beam_size:
         raise UsageError("a translation that is given is not searched for", where="--beam-size", help="leave one out")
-    names = alignment_names(alignment or [])
+    for name in alignment or ():
+        if name not in ALIGNMENT_NAMES:
+            close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
+            help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
+            raise UsageError(f"no alignment function '{name[:40]}'", where="--alignment", help=help)
+    names = [name for name in ALIGNMENT_NAMES if name in (alignment or ())]
     seed = 1 if seed is None else seed
     if run is None:
         from attnkit.analysis.explain import worked_example
@@ -112,32 +120,16 @@ def command(
     render(answer, selection, json, paths)
 
 
-def check_request(run: Path | None, text: Sequence[str], outputs: Sequence[Path], mode: str, compare: bool) -> None:
-    """Refuse what cannot be meant before torch is loaded."""
+def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]) -> None:
+    """Refuse outputs that would overwrite each other, the run, or the input."""
     from attnkit.text.lines import STDIN, check_not_overwriting
 
-    if mode == "example" and (run is not None or outputs or compare):
-        raise UsageError("the example needs no run and makes no files", where="--example", help="leave out the others")
-    if mode != "example" and (run is None or not text):
-        raise UsageError(
-            "there is nothing to look at", help='attnkit attend RUN "a sentence", or attnkit attend --example cat'
-        )
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise UsageError("two outputs have one name", help="give each a name of its own")
     for path in outputs:
         if run is not None and run.resolve() in path.resolve().parents:
             raise UsageError(f"{path} lies in the run folder", help="write it elsewhere")
         check_not_overwriting(path, [STDIN] if "-" in text else [])
-
-
-def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
-    """Return names of alignment functions. Raises ``UsageError`` for an unknown one."""
-    for name in given:
-        if name not in ALIGNMENT_NAMES:
-            close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
-            help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
-            raise UsageError(f"no alignment function '{name[:40]}'", where="--alignment", help=help)
-    return [name for name in ALIGNMENT_NAMES if name in given]
 
 
 def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:

@@ -24,22 +24,15 @@ DEFAULT = CheckConfig()
 def command(
     src: Source,
     tgt: Target,
-    train_src: Annotated[
-        Path | None, Option(help="Training source: find lines that occur in it.", metavar="FILE")
-    ] = None,
-    train_tgt: Annotated[
-        Path | None, Option(help="Training target: find whole pairs that occur in both.", metavar="FILE")
-    ] = None,
-    vocab: Annotated[
-        Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.", metavar="FILE")
-    ] = None,
+    train_src: Annotated[Path | None, Option(help="Training source: find lines that occur in it.")] = None,
+    train_tgt: Annotated[Path | None, Option(help="Training target: find whole pairs that occur in both.")] = None,
+    vocab: Annotated[Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.")] = None,
     tgt_vocab: TargetVocab = None,
     max_length: Annotated[
         int | None, Option(help=f"Maximum length in tokens, with --vocab.  [default: {DEFAULT.max_length}]")
     ] = None,
     max_characters: Annotated[
-        int | None,
-        Option(help=f"Maximum length in characters, without --vocab.  [default: {DEFAULT.max_characters}]"),
+        int | None, Option(help=f"Maximum length in characters, without --vocab.  [default: {DEFAULT.max_characters}]")
     ] = None,
     max_ratio: Annotated[
         float, Option(help="Maximum deviation of a pair's length ratio from the usual one, as a factor.")
@@ -48,14 +41,12 @@ def command(
         Literal["ctranslate2", "huggingface"] | None,
         Option(help="Also check whether a run on these files could be exported. [default task: translation]"),
     ] = None,
-    settings: Annotated[
-        Path | None, Option("--config", help="Configuration to check --export-to with.", metavar="FILE")
-    ] = None,
+    settings: Annotated[Path | None, Option("--config", help="Configuration to check --export-to with.")] = None,
     sets: Annotated[
         list[str] | None,
         Option("--set", help="Configuration key for --export-to, e.g. model.norm=post.", metavar="KEY=VALUE"),
     ] = None,
-    strict: Annotated[bool, Option("--strict", help="Exit with 3 on any finding.")] = False,
+    strict: Annotated[bool, Option(help="Exit with 3 on any finding.")] = False,
     json: Json = False,
 ) -> None:
     """Check two line-aligned files for problems: exit 0 if they can be trained on, 3 if not.

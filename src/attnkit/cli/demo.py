@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    output: Annotated[Path, Option("-o", "--output", help="Folder of the corpus and the run.")] = Path("demo-run"),
+    output: Annotated[Path, Option("-o", "--output", help="Folder of the corpus and the run.", metavar="DIR")] = Path(
+        "demo-run"
+    ),
     seed: Annotated[int, Option(min=0, help="Random seed of corpus and training.")] = 1,
 ) -> None:
     """Train a small English-French model on a corpus made here, and translate with it.
@@ -51,8 +53,8 @@ def print_results(found: DemoResults, folder: Path) -> None:
     console.result(f"  word by word with the corpus's own lexicon: {found.word_by_word.score:.1f}")
     console.result("\nSentences with combinations of words that training never held:")
     for source, reference, translation in found.examples:
-        mark = "" if translation == reference else f"   (expected: {reference})"
-        console.result(f"  {source}\n    -> {translation}{mark}")
+        expected = "" if translation == reference else f"   (expected: {reference})"
+        console.result(f"  {source}\n    -> {translation}{expected}")
     console.result("\nThe lecture notes' sentences, which training never held either:")
     for note in found.notes:
         console.result(f"  {note.source}\n    -> {note.outputs[0].text}")

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def command(
     run: Annotated[Path, Argument(help="Run of an auto-encoder, BERT or GPT.", metavar="RUN")],
-    inputs: Annotated[
-        list[Path] | None, Argument(help="Text, .npy or .csv; default: standard input.", metavar="FILE")
-    ] = None,
+    inputs: Annotated[list[Path] | None, Argument(help="Text, .npy or .csv; default: standard input.")] = None,
     output: Annotated[
         Path | None, Option("-o", "--output", help="Output: .npy, .safetensors, .csv, or tab-separated text.")
     ] = None,
@@ -27,9 +25,9 @@ def command(
         Option(help="Pooling of BERT and GPT: mean of tokens, [CLS], or the static embedding table. [default: mean]"),
     ] = None,
     layer: EncoderLayer = None,
-    reconstruct: Annotated[bool, Option("--reconstruct", help="Output reconstructions instead of codes.")] = False,
-    summary: Annotated[bool, Option("--summary", help="With --reconstruct: print the totals only.")] = False,
-    json: Annotated[bool, Option("--json", help="One JSON object per row, and one for the totals.")] = False,
+    reconstruct: Annotated[bool, Option(help="Output reconstructions instead of codes.")] = False,
+    summary: Annotated[bool, Option(help="With --reconstruct: print the totals only.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per row, and one for the totals.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -34,7 +34,7 @@ def command(
     n_global: Annotated[
         int | None, Option("--global", min=1, max=1024, help="Global positions of the pattern. [default: 1]")
     ] = None,
-    causal: Annotated[bool, Option("--causal", help="Causal pattern.")] = False,
+    causal: Annotated[bool, Option(help="Causal pattern.")] = False,
     shift: Annotated[int | None, Option(min=1, max=1000, help="Shift of the lesson positions. [default: 3]")] = None,
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Random seed of noise and weights. [default: 1]")] = None,
     svg: Svg = None,

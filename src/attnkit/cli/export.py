@@ -17,8 +17,7 @@ def command(
     to: Annotated[Literal["ctranslate2", "huggingface"], Option(help="Target system.")],
     checkpoint: CheckpointName = None,
     quantization: Annotated[
-        Literal["float32", "float16", "bfloat16", "int16", "int8"],
-        Option(help="Weight type (CTranslate2 only)."),
+        Literal["float32", "float16", "bfloat16", "int16", "int8"], Option(help="Weight type (CTranslate2 only).")
     ] = "float32",
     json: Json = False,
 ) -> None:
@@ -41,9 +40,8 @@ def command(
         from attnkit.conversion.export_huggingface import export_huggingface
 
         if quantization != "float32":
-            raise UsageError(
-                "--quantization is for CTranslate2", help="leave it out: transformers converts when it loads"
-            )
+            help = "leave it out: transformers converts when it loads"
+            raise UsageError("--quantization is for CTranslate2", help=help)
         done = export_huggingface(run, folder, checkpoint=checkpoint)
     else:
         from attnkit.conversion.export_ctranslate2 import export_ctranslate2

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from attnkit.cli.options import CheckpointName, Device, Strict, Threads
-
-if TYPE_CHECKING:
-    from attnkit.tasks.language_modeling.fill_mask import FilledText
 
 
 def command(
@@ -20,10 +17,8 @@ def command(
         list[str] | None, Argument(help="Text with [MASK]; default: lines of standard input.", metavar="TEXT")
     ] = None,
     top: Annotated[int, Option(min=1, max=100_000, help="Predictions per [MASK].")] = 5,
-    fill: Annotated[
-        bool, Option("--fill", help="Print only the text, each [MASK] replaced by its most probable token.")
-    ] = False,
-    json: Annotated[bool, Option("--json", help="One JSON object per text.")] = False,
+    fill: Annotated[bool, Option(help="Print only the text, each [MASK] replaced by its most probable token.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per text.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -64,23 +59,12 @@ def command(
         ask()
         for found in [filler.fill(texts)] if texts else filler.fill_stdin(strict, console.warn):
             for filled in found:
-                if json:
-                    text = dumps(filled.as_dictionary(), ensure_ascii=False)
-                else:
-                    text = filled.filled if fill else predictions_text(filled)
-                out.write(text + "\n")
+                lines = [filled.filled if fill else console.printable(filled.text)]
+                for number, guesses in enumerate(() if fill else filled.masks, 1):
+                    lines += [f"  [MASK] {number}"] if len(filled.masks) > 1 else []
+                    lines.append(
+                        console.table([(f"{100 * guess.probability:6.2f} %", guess.piece) for guess in guesses])
+                    )
+                out.write((dumps(filled.as_dictionary(), ensure_ascii=False) if json else "\n".join(lines)) + "\n")
             out.flush()
             ask()
-
-
-def predictions_text(filled: FilledText) -> str:
-    """Return the text and a table of predictions per mask."""
-    from attnkit.cli import console
-
-    lines = [console.printable(filled.text)]
-    for number, guesses in enumerate(filled.masks, 1):
-        if len(filled.masks) > 1:
-            lines.append(f"  [MASK] {number}")
-        rows = [(f"{100 * guess.probability:6.2f} %", guess.piece) for guess in guesses]
-        lines.append(console.table(rows))
-    return "\n".join(lines)

@@ -28,8 +28,7 @@ def command(
         Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
     ] = "auto",
     from_scratch: Annotated[
-        bool | None,
-        Option("--from-scratch", help="Keep architecture and vocabulary; initialize the weights anew."),
+        bool | None, Option(help="Keep architecture and vocabulary; initialize the weights anew.")
     ] = None,
     patience: Annotated[
         int | None, Option(min=1, help="Evaluations without improvement before training stops.")

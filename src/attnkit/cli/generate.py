@@ -15,8 +15,7 @@ from attnkit.cli.options import CheckpointName, Device, RepetitionPenalty, Stric
 def command(
     run: Annotated[Path, Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
     prompt: Annotated[
-        str | None,
-        Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT"),
+        str | None, Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT")
     ] = None,
     max_new_tokens: Annotated[int, Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")] = 100,
     temperature: Annotated[
@@ -32,10 +31,9 @@ def command(
         int | None, Option(min=2, help="Context window in tokens. [default: the training length]")
     ] = None,
     stream: Annotated[
-        bool | None,
-        Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]"),
+        bool | None, Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]")
     ] = None,
-    json: Annotated[bool, Option("--json", help="One JSON object per prompt.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per prompt.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -13,13 +13,14 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import typer
 import typer.core
 import typer.main
 
 from attnkit.cli import console
+from attnkit.cli.options import command_hints
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
@@ -92,10 +93,7 @@ class LazyGroup(typer.core.TyperGroup):
         if cmd_name not in self.table:
             return None
         function: Callable[..., Any] = import_module(f"attnkit.cli.{self.table[cmd_name][0]}").command
-        function.__annotations__ = get_type_hints(function, include_extras=True)
-        for hint in function.__annotations__.values():
-            for info in getattr(hint, "__metadata__", ()):
-                info.readable = False  # what the system refuses is said by who meets it, with its own exit code
+        function.__annotations__ = command_hints(function)
         made = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         if cmd_name in GROUPS:
             made.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)(function)

@@ -1,22 +1,42 @@
-"""Arguments and options that several commands share, each declared once."""
+"""Arguments and options that several commands share, each declared once, and what holds for those of all commands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from typer import Argument, Option
+from typer.models import OptionInfo
+
+
+def command_hints(command: Callable[..., None]) -> dict[str, Any]:
+    """Return the annotations of a command with what no option needs to say.
+
+    A path is shown as FILE, and a flag has no opposite ``--no-...``, unless the option says otherwise.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    for name, hint in hints.items():
+        for annotated in (hint, *get_args(hint)):  # Python 3.10 makes Optional[Annotated[...]] of a default of None
+            for info in getattr(annotated, "__metadata__", ()):
+                kind = annotated.__origin__
+                if Path in (kind, *get_args(kind)) or list[Path] in (kind, *get_args(kind)):
+                    info.metavar = info.metavar or "FILE"
+                # The first name is the default until typer builds the command.
+                if bool in (kind, *get_args(kind)) and isinstance(info, OptionInfo) and info.default is ...:
+                    info.param_decls = (f"--{name.replace('_', '-')}",)
+                info.readable = False  # who meets a refusal of the system reports it, with its own exit code
+    return hints
+
 
 RunPath = Annotated[Path, Argument(help="Run folder.", metavar="RUN")]
 Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz or .bz2.", metavar="SRC")]
 Target = Annotated[Path, Argument(help="Target text; line n translates line n of SRC.", metavar="TGT")]
-OutputFile = Annotated[
-    Path | None, Option("-o", "--output", help="Output file; default: standard output.", metavar="FILE")
-]
-Summary = Annotated[bool, Option("--summary", help="Print the totals only.")]
-Json = Annotated[bool, Option("--json", help="Print JSON.")]
-JsonPairs = Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")]
-TargetVocab = Annotated[Path | None, Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")]
+OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; default: standard output.")]
+Summary = Annotated[bool, Option(help="Print the totals only.")]
+Json = Annotated[bool, Option(help="Print JSON.")]
+JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")]
+TargetVocab = Annotated[Path | None, Option(help="Vocabulary of the target, if it has its own.")]
 
 # Commands that use a trained run.
 CheckpointName = Annotated[
@@ -28,20 +48,20 @@ Precision = Annotated[
     Option(help="Floating-point precision; bfloat16 is faster, and results may depend on the batch."),
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
-Strict = Annotated[bool, Option("--strict", help="Reject bytes that are not UTF-8.")]
+Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
 TopP = Annotated[float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")]
 RepetitionPenalty = Annotated[
     float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
 ]
-Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).", metavar="FILE")]
-Png = Annotated[Path | None, Option(help="Write a PNG picture.", metavar="FILE")]
-Pdf = Annotated[Path | None, Option(help="Write a PDF picture.", metavar="FILE")]
+Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).")]
+Png = Annotated[Path | None, Option(help="Write a PNG picture.")]
+Pdf = Annotated[Path | None, Option(help="Write a PDF picture.")]
 
 # Commands that train; the options of all of them are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
 InitFrom = Annotated[Path | None, Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")]
-Overwrite = Annotated[bool, Option("--overwrite", help="Move an existing run of this name aside.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")]
+Overwrite = Annotated[bool, Option(help="Move an existing run of this name aside.")]
+DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
 ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
 

@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 def command(
     run: Annotated[Path, Argument(help="Fine-tuned run, or run of a document classifier.", metavar="RUN")],
-    inputs: Annotated[
-        list[Path] | None, Argument(help="Input, plain or compressed; default: standard input.", metavar="FILE")
-    ] = None,
+    inputs: Annotated[list[Path] | None, Argument(help="Input, plain or compressed; default: standard input.")] = None,
     output: OutputFile = None,
     format: Annotated[
-        Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"],
-        Option(help="Input format; see above."),
+        Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"], Option(help="Input format; see above.")
     ] = "auto",
-    gold: Annotated[bool, Option("--gold", help="The input has gold labels: report scores.")] = False,
-    summary: Annotated[bool, Option("--summary", help="With --gold: print the scores only.")] = False,
+    gold: Annotated[bool, Option(help="The input has gold labels: report scores.")] = False,
+    summary: Annotated[bool, Option(help="With --gold: print the scores only.")] = False,
     confusion: Annotated[
         Path | None, Option(help="With --gold: confusion matrix as a page.", metavar="FILE.html")
     ] = None,
@@ -33,7 +30,7 @@ def command(
     no_answer_threshold: Annotated[
         float | None, Option(help="Margin of logits by which no answer must beat the best answer.")
     ] = None,
-    json: Annotated[bool, Option("--json", help="One JSON object per prediction, and one for the scores.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per prediction, and one for the scores.")] = False,
     batch_tokens: Annotated[
         int, Option(min=1, max=1 << 24, help="Tokens per batch; does not change the result.")
     ] = 16384,
@@ -41,7 +38,7 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
     strict: Annotated[
-        bool, Option("--strict", help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
+        bool, Option(help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
     ] = False,
 ) -> None:
     """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.

@@ -20,7 +20,7 @@ def command(
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")] = False,
 ) -> None:
     """Print the natural log-probability of each pair, one per line; the totals go to stderr.
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from enum import Enum
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from typer import Argument, Option
 
@@ -16,16 +16,8 @@ from attnkit.errors import UsageError
 from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, notes_bleu, score_corpus, score_sentences
 from attnkit.metrics.significance import paired_bootstrap
 
-
-class Metrics(Enum):
-    """What can be asked for: typer takes a repeatable choice as an enumeration only."""
-
-    BLEU = "bleu"
-    CHRF = "chrf"
-    TER = "ter"
-
-
-_NAMES: dict[Metrics, MetricName] = {Metrics.BLEU: "bleu", Metrics.CHRF: "chrf", Metrics.TER: "ter"}
+# typer takes a repeatable choice as an enumeration only.
+Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # type: ignore[misc]
 
 
 def command(
@@ -37,8 +29,8 @@ def command(
         list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
     tokenize: Annotated[BleuTokenizer | None, Option(help="Tokenizer of BLEU. [default: 13a]")] = None,
-    lowercase: Annotated[bool, Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
-    sentence: Annotated[bool, Option("--sentence", help="One score per line instead of the corpus score.")] = False,
+    lowercase: Annotated[bool, Option(help="Ignore case in BLEU and chrF (TER always does).")] = False,
+    sentence: Annotated[bool, Option(help="One score per line instead of the corpus score.")] = False,
     against: Annotated[
         Path | None, Option(help="Baseline to compare HYP with, by paired bootstrap.", metavar="HYP2")
     ] = None,
@@ -66,7 +58,7 @@ def command(
     """
     from attnkit.text.parallel import read_together
 
-    names = [_NAMES[one] for one in metric or [Metrics.BLEU]]
+    names: list[MetricName] = [one.value for one in metric or ()] or ["bleu"]
     others = len(refs) > 1 or against or metric or lowercase or tokenize
     for refused, what in (
         (sentence and against, "--sentence and --against exclude each other"),

@@ -39,8 +39,7 @@ def command(
     ] = "auto",
     model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[
-        list[str] | None,
-        Option(help="Existing vocabulary; give twice for separate source and target.", metavar="FILE"),
+        list[str] | None, Option(help="Existing vocabulary; give twice for separate source and target.", metavar="FILE")
     ] = None,
     average: Annotated[int | None, Option(min=0, help="Average the last N checkpoints at the end.")] = None,
     init_from: Annotated[

@@ -15,7 +15,7 @@ def command(
     input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
     output: options.OutputFile = None,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
-    sampling: Annotated[bool, Option("--sampling", help="Sample instead of searching.")] = False,
+    sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
     temperature: Annotated[
         float | None, Option(help="Sampling temperature: below 1 more conservative, above 1 more varied.")
     ] = None,
@@ -31,26 +31,20 @@ def command(
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[
-        Path | None,
-        Option(help="Lexicon of align --run: restrict the output to likely target words."),
+        Path | None, Option(help="Lexicon of align --run: restrict the output to likely target words.")
     ] = None,
     replace_unknowns: Annotated[
         bool,
         Option(
-            "--replace-unknowns",
             help="Replace <unk> by the source word with the most attention (vocabulary.kind=word).",
         ),
     ] = False,
     dictionary: Annotated[
         Path | None, Option(help="Lexicon of align: translate the words of --replace-unknowns.")
     ] = None,
-    return_scores: Annotated[
-        bool, Option("--return-scores", help="Prefix each line with its score and a tab.")
-    ] = False,
-    return_attention: Annotated[
-        bool, Option("--return-attention", help="Include attention weights, with --json.")
-    ] = False,
-    json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
+    return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
+    return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per line.")] = False,
     batch_size: Annotated[int | None, Option(min=1, help="Batch size. [default: 64 sentences or 4096 tokens]")] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
     workers: Annotated[int, Option(min=1, max=256, help="Worker processes with one thread each.")] = 1,

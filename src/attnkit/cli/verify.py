@@ -22,7 +22,7 @@ _WIDTH = 80
 
 def command(
     runs: Annotated[list[Path], Argument(help="Run folder.", metavar="RUN")],
-    json: Annotated[bool, Option("--json", help="One JSON object per run, in a list.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per run, in a list.")] = False,
 ) -> None:
     """Check every byte of a run folder: exit 0 if it is intact, 4 if not.
 
@@ -53,14 +53,14 @@ def command(
 
 def as_text(verified: VerificationReport) -> str:
     """Return the report for people: a row per part of the run, what is damaged marked by BAD, then a summary."""
-    label, lines = max(len(thing.name) for thing in verified.things), []
+    width, lines = max(len(thing.name) for thing in verified.things), []
     for thing in verified.things:
-        begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{label}}  "
+        begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{width}}  "
         text = console.printable(" ".join(thing.text.splitlines()))  # keys and names come from a damaged file
         lines += textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
-    n_things = len(verified.things)
     newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "no good checkpoint"
-    said = f"{verified.n_bad} of {n_things} damaged" if verified.n_bad else f"all {n_things} are good"
-    whole = console.printable(f"{verified.path}: {said}; {newest}")
-    summary = textwrap.wrap(whole, _WIDTH, break_long_words=False, break_on_hyphens=False)
-    return "\n".join([*lines, *summary])
+    n_things, n_bad = len(verified.things), verified.n_bad
+    outcome = f"{n_bad} of {n_things} damaged" if n_bad else f"all {n_things} are good"
+    summary = console.printable(f"{verified.path}: {outcome}; {newest}")
+    lines += textwrap.wrap(summary, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)

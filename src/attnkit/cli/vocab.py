@@ -25,14 +25,14 @@ def command(
     paths: Annotated[
         list[Path], Argument(metavar="FILE...", help="Text, one sentence per line; plain, .gz, .xz or .bz2.")
     ],
-    output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.", metavar="FILE")],
+    output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.")],
     kind: Annotated[TrainedKind, Option(help="Kind of vocabulary.")] = "bpe",
     size: Annotated[int, Option(help="Maximum number of entries.")] = DEFAULT.size,
     min_frequency: Annotated[int, Option(help="Minimum frequency of an entry.")] = DEFAULT.min_frequency,
     normalize: Annotated[Literal["none", "nfc", "nfkc"], Option(help="Unicode normalization.")] = DEFAULT.normalize,
-    lowercase: Annotated[bool, Option("--lowercase", help="Lower-case all text.")] = DEFAULT.lowercase,
+    lowercase: Annotated[bool, Option(help="Lower-case all text.")] = DEFAULT.lowercase,
     byte_fallback: Annotated[
-        bool, Option(help="Encode unseen characters as bytes instead of <unk>.")
+        bool, Option("--byte-fallback/--no-byte-fallback", help="Encode unseen characters as bytes instead of <unk>.")
     ] = DEFAULT.byte_fallback,
     symbol: Annotated[list[str] | None, Option(help="Text kept as one token; repeatable.", metavar="TEXT")] = None,
     multiple_of: Annotated[int, Option(help="Round the number of entries up to a multiple.")] = DEFAULT.multiple_of,
@@ -99,9 +99,9 @@ def check_files(paths: list[Path], output: Path) -> None:
     folder = output.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"no folder {output.parent}", help=f"mkdir -p {output.parent}")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder", help="name a file after -o")
     is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
     if not is_device and not os.access(folder, os.W_OK | os.X_OK):
         raise system_failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder", help="name a file after -o")
     check_not_overwriting(output, paths)

@@ -19,7 +19,7 @@ def command(
     ],
     word: Annotated[str, Option("--word", help="Word to compare.", metavar="WORD")],
     encoder: Annotated[
-        Path | None, Option(help="Run of BERT that encodes the sentences. [default: RUN if it is one]")
+        Path | None, Option(help="Run of BERT that encodes the sentences. [default: RUN if it is one]", metavar="RUN")
     ] = None,
     layer: EncoderLayer = None,
     json: Json = False,

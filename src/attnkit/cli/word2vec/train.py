@@ -38,7 +38,10 @@ def command(
     ns_exponent: Annotated[
         float | None, Option(help="Exponent of counts in negative sampling. [default: 0.75]")
     ] = None,
-    dynamic_window: Annotated[bool | None, Option(help="Sample the window size per word.", show_default=False)] = None,
+    dynamic_window: Annotated[
+        bool | None,
+        Option("--dynamic-window/--no-dynamic-window", help="Sample the window size per word.", show_default=False),
+    ] = None,
     exact: Annotated[bool | None, Option("--exact", help="Draw negative samples per pair, as gensim does.")] = None,
     phrases: Annotated[int | None, Option(help="Passes of phrase detection: new_york.")] = None,
     subwords: Annotated[
