@@ -32,10 +32,9 @@ from attnkit.formats.exportable import check_marian
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface.config import bert_json, marian_json
 from attnkit.formats.huggingface.layout import to_marian
-from attnkit.models.bert import Bert
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt
-from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig
 from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer

@@ -9,13 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention import scaled_dot_product as kernel
+from attnkit.models.attention import attend as kernel
 from attnkit.models.attention.alignment import ALIGNMENTS, Kernel, make_alignment
-from attnkit.models.attention.attend import AttentionFunction, attend
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope, attend, scaled_dot
 from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.multihead import HeadGroups, MultiHeadAttention, attend_within
-from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
 B, H, T, S, WIDTH = 2, 3, 4, 5, 6
 

@@ -12,7 +12,7 @@ from formulas import Formula, cover, dot, matrix, times, vector, weigh
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
-from attnkit.models.attention.attend import AttentionFunction, attend
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope, attend
 from attnkit.models.attention.config import (
     ALIGNMENT_NAMES,
     DISTRIBUTION_NAMES,
@@ -23,7 +23,6 @@ from attnkit.models.attention.config import (
     incompatibility,
 )
 from attnkit.models.attention.distribution import DISTRIBUTIONS, make_distribution
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 
 B, H, T, S, D = 2, 2, 3, 6, 4
 SUM_TO_ONE = {"softmax", "normalize", "hard", "sparsemax", "entmax15"}

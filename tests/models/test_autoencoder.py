@@ -10,7 +10,7 @@ import torch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
-from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
+from attnkit.models.recurrent_config import MlpAutoencoderConfig, RnnAutoencoderConfig
 from attnkit.models.translation import TranslationModel
 
 V = 20

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnkit.data.text_classification import document_batch
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, incompatibility
 from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.models.han_config import HanConfig
+from attnkit.models.recurrent_config import HanConfig
 
 V, L = 30, 3
 CONFIG = HanConfig(d_model=6, d_word=8, d_sentence=10, d_attention=7, dropout=0.3)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnkit.models.bert import Bert
-from attnkit.models.heads import (
+from attnkit.models.bert import (
+    Bert,
     SequenceClassifier,
     SpanPredictor,
     TokenClassifier,

@@ -15,7 +15,7 @@ from attnkit.data.text_classification import document_batch
 from attnkit.models import positions
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.models.han_config import HanConfig
+from attnkit.models.recurrent_config import HanConfig
 from attnkit.models.translation import build_model
 
 SIZES: dict[str, Any] = {"d_model": 16, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 24}

@@ -71,7 +71,7 @@ def test_features_at_places_are_those_of_the_whole_rows_and_so_are_their_gradien
     wanted = torch.randn(len(places), SMALL["d_model"], dtype=torch.float64)
     found = []
     for make in (
-        lambda: model.hidden_at(places, rows, layout),
+        lambda: model.hidden(rows, layout, positions=places),
         lambda: model.hidden(rows, layout).flatten(0, 1)[places],
     ):
         model.zero_grad()
@@ -87,7 +87,7 @@ def test_the_last_layer_computes_the_asked_places_alone() -> None:
     model, n_rows = bert(), list[int]()
     for layer in model.layers:
         layer.feed_forward.register_forward_pre_hook(lambda _, x: n_rows.append(x[0].numel() // SMALL["d_model"]))
-    model.hidden_at(torch.tensor([3, 30]), ids(3, 12), PackedLayout.packed(1, PASSAGES))
+    model.hidden(ids(3, 12), PackedLayout.packed(1, PASSAGES), positions=torch.tensor([3, 30]))
     assert n_rows == [36, 2]
 
 
@@ -193,13 +193,13 @@ def test_bert_is_torchs_encoder() -> None:
         state = ours.state_dict()
         layer.load_state_dict({name: state[other] for name, other in pairs.items()})
     rows = ids(3, 12)
-    words = model.embedding.weight[rows] + model.places.table.table[:12] + model.segments.weight[0]
+    words = model.embedding.weight[rows] + model.places["table"].table[:12] + model.segments.weight[0]
     x = nn.functional.layer_norm(words, (32,), model.embedding_norm.weight, model.embedding_norm.bias, 1e-5)
     mixed = (PASSAGES[:, :, None] != PASSAGES[:, None, :]).repeat_interleave(4, 0)
     found = model.hidden(rows, PackedLayout.unpacked(3))
     torch.testing.assert_close(found, theirs(x), rtol=1e-9, atol=1e-9)
     places = PackedLayout.packed(0, PASSAGES).positions
-    words = model.embedding.weight[rows] + model.places.table.table[places] + model.segments.weight[0]
+    words = model.embedding.weight[rows] + model.places["table"].table[places] + model.segments.weight[0]
     x = nn.functional.layer_norm(words, (32,), model.embedding_norm.weight, model.embedding_norm.bias, 1e-5)
     found = model.hidden(rows, PackedLayout.packed(0, PASSAGES))
     torch.testing.assert_close(found, theirs(x, mask=mixed), rtol=1e-9, atol=1e-9)

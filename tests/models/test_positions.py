@@ -9,11 +9,10 @@ import torch
 
 from attnkit.models.positions import (
     AlibiBias,
-    LearnedPositions,
+    PositionEmbedding,
     RelativeBias,
     Rotation,
     alibi_slopes,
-    distances,
     sinusoids,
 )
 
@@ -42,10 +41,10 @@ def test_a_shift_is_one_linear_map_for_every_position(shift: int) -> None:
 
 
 def test_learned_positions_end() -> None:
-    positions = LearnedPositions(5, 4)
-    assert torch.equal(positions(1, 5), positions.table[1:5])
+    positions, x = PositionEmbedding("learned", 5, 4), torch.zeros(4, 4)
+    assert positions.table is not None and torch.equal(positions(x, 1, 5), positions.table[1:5])
     with pytest.raises(ValueError, match="end at 5; the sentence needs 6"):
-        positions(5, 6)
+        positions(x[:1], 5, 6)
 
 
 def test_rotation_makes_products_depend_on_distance_alone() -> None:
@@ -74,7 +73,7 @@ def test_rotation_turns_pairs_as_complex_numbers() -> None:
 def test_alibi_penalises_distance_by_the_papers_slopes() -> None:
     assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(12)[:8] == alibi_slopes(8) and alibi_slopes(12)[8:] == alibi_slopes(16)[0:8:2]
-    bias = AlibiBias(2)(distances(5, torch.device("cpu")))
+    bias = AlibiBias(2)(torch.arange(5)[None, :] - torch.arange(5)[:, None])
     for h, slope in enumerate((1 / 16, 1 / 256)):
         assert bias[h].tolist() == [[-slope * abs(i - j) for j in range(5)] for i in range(5)]
 

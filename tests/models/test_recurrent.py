@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.autoencoder import SequenceAutoencoder
-from attnkit.models.autoencoder_config import RnnAutoencoderConfig
 from attnkit.models.config import RnnConfig
 from attnkit.models.recurrent import (
     CELLS,
@@ -23,6 +22,7 @@ from attnkit.models.recurrent import (
     weights_of,
     zero_state,
 )
+from attnkit.models.recurrent_config import RnnAutoencoderConfig
 from attnkit.models.rnn import RnnTranslator
 
 LENGTHS = [5, 1, 7, 3]

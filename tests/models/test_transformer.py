@@ -184,7 +184,7 @@ def test_embeddings_are_scaled_by_the_root_of_their_width(positions: Positions) 
     if positions == "sinusoidal":
         added = sinusoids(0, 3, like=added)
     elif positions == "learned":
-        added = embedding.positions(0, 3)
+        added = embedding.positions(added, 0, 3)
     expected = embedding.words.weight[ids[0]] * 4.0 + added
     torch.testing.assert_close(embedding(ids)[0], expected, rtol=0, atol=1e-12)
 

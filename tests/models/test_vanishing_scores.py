@@ -13,11 +13,10 @@ from torch import Tensor
 from walks import STEPS, K, V, Walk
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import AttentionFunction, attend
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope, attend
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.distribution import normalize, softmax
 from attnkit.models.attention.multihead import HeadGroups, attend_within
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.transformer import Transformer
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from attnkit.models import packing as passages
-from attnkit.models.attention import scaled_dot_product
+from attnkit.models.attention import attend
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
@@ -54,7 +54,7 @@ class Plain:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Plain:
     kernel = Plain()
-    monkeypatch.setattr(scaled_dot_product, "_kernel", lambda: kernel)
+    monkeypatch.setattr(attend, "_kernel", lambda: kernel)
     monkeypatch.setattr(passages, "supports_varlen", lambda x, d_head, dropout: not dropout)
     return kernel
 
@@ -99,7 +99,7 @@ def test_weights_are_shown_as_they_are_without_it(plain: Plain) -> None:
 
 
 def test_a_cpu_never_takes_it() -> None:
-    assert not scaled_dot_product.supports_varlen(torch.zeros(1, dtype=torch.bfloat16), 64, 0.0)
+    assert not attend.supports_varlen(torch.zeros(1, dtype=torch.bfloat16), 64, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,20 @@ def test_where_it_serves(
         dtype, device = x, torch.device("cuda")
 
     for capability in ((9, 0), (7, 5)):
-        scaled_dot_product._is_served.cache_clear()
+        attend._is_served.cache_clear()
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=capability: found)
         served = taken and capability == (9, 0)
-        assert scaled_dot_product.supports_varlen(OnCuda(), d_head, dropout) is served  # type: ignore[arg-type]
-    scaled_dot_product._is_served.cache_clear()
+        assert attend.supports_varlen(OnCuda(), d_head, dropout) is served  # type: ignore[arg-type]
+    attend._is_served.cache_clear()
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_pytorchs_kernel_takes_what_it_is_given(causal: bool) -> None:
     """Its own check of shapes and types, which needs no GPU."""
-    assert scaled_dot_product._kernel() is varlen_attn
+    assert attend._kernel() is varlen_attn
     q, k, v = (torch.empty(3, 4, 12, 8, dtype=torch.bfloat16, device="meta") for _ in range(3))
     bounds = torch.empty(8, dtype=torch.int32, device="meta")
-    assert scaled_dot_product.varlen_attention(q, k, v, bounds, causal).shape == (3, 4, 12, 8)
+    assert attend.varlen_attention(q, k, v, bounds, causal).shape == (3, 4, 12, 8)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -23,7 +23,7 @@ from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.metrics.labels import class_weights
-from attnkit.models.heads import SequenceClassifier
+from attnkit.models.bert import SequenceClassifier
 from attnkit.tasks.finetuning.config import TextClassificationConfig
 from attnkit.tasks.finetuning.task import label_loss
 from attnkit.tasks.finetuning.text_classification import TASK, inherited_labels

@@ -19,7 +19,7 @@ from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
-from attnkit.models.heads import SpanPredictor
+from attnkit.models.bert import SpanPredictor
 from attnkit.tasks.finetuning.question_answering import (
     TASK,
     SpanPrediction,

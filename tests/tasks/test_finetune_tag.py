@@ -20,7 +20,7 @@ from attnkit.engine.events import ValidationFinished
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
-from attnkit.models.heads import TokenClassifier
+from attnkit.models.bert import TokenClassifier
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.finetuning.predict_token_classification import TaggingPipeline
 from attnkit.tasks.finetuning.task import label_loss

@@ -45,12 +45,12 @@ class StateRecorder(AlignmentModule):
     def __init__(self, inner: AlignmentModule, places: Sequence[int]) -> None:
         super().__init__()
         self.inner, self.places = inner, list(places)
-        self.keys: list[Tensor] = []
+        self.recorded_keys: list[Tensor] = []
         self.queries: list[Tensor] = []
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Keep the keys (B, H, S, d) and prepare them."""
-        self.keys.append(keys)
+        self.recorded_keys.append(keys)
         return self.inner.prepare(keys, at)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
@@ -155,5 +155,5 @@ def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[Atten
     order = torch.tensor([place for recorder in recorders for place in recorder.places]).argsort()
     # A recurrent decoder asks step by step, with the keys of the one sentence prepared once.
     queries = torch.cat([torch.cat(recorder.queries, 2) for recorder in recorders], 1)[:, order]
-    keys = torch.cat([recorder.keys[0] for recorder in recorders], 1)[:, order]
+    keys = torch.cat([recorder.recorded_keys[0] for recorder in recorders], 1)[:, order]
     return own, queries, keys

@@ -28,9 +28,8 @@ from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
 from attnkit.io import atomic
-from attnkit.models.bert import Bert
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.gpt import Gpt
-from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.text.conll import holds_space
 

@@ -10,48 +10,28 @@ code, V vocabulary, G number of gates (gru 3, lstm 4, rnn 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
 from attnkit.models.linear import Dropout, Linear, init_xavier
 from attnkit.models.recurrent import (
     STEPS,
     CellState,
     RecurrentEncoder,
+    RecurrentState,
     make_layer,
     map_states,
-    reorder,
     run_layers,
     step_layers,
     weights_of,
 )
+from attnkit.models.recurrent_config import MlpAutoencoderConfig, RnnAutoencoderConfig
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import DecoderState
-
-
-@dataclass(frozen=True)
-class CodeState:
-    """Lines in the middle of decoding: the code, and one state a layer; tensors are (B, K, ...)."""
-
-    code: Tensor
-    layers: tuple[CellState, ...]
-    attention: Tensor | None = None  #: always None: no attention
-
-    def reorder_beams(self, parents: Tensor) -> CodeState:
-        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
-        return self._change(lambda part: reorder(part, parents))
-
-    def select_rows(self, sentences: Tensor) -> CodeState:
-        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
-        return self._change(lambda part: part[sentences])
-
-    def _change(self, function: Callable[[Tensor], Tensor]) -> CodeState:
-        return replace(self, code=function(self.code), layers=map_states(self.layers, function))
 
 
 class CodeDecoder(nn.Module):
@@ -83,13 +63,14 @@ class CodeDecoder(nn.Module):
         inputs = torch.cat([words, codes], dim=-1)  # (B, T, D + C)
         return self._read(run_layers(self.layers, inputs, self.begin(code), self.dropout), codes)
 
-    def step(self, words: Tensor, state: CodeState) -> tuple[Tensor, CodeState]:
+    def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
-        weights = weights_of(self.layers[0])
-        inputs = torch.cat([words, state.code], dim=-1)  # (B, K, D + C)
+        weights, code = weights_of(self.layers[0]), state.fed
+        assert code is not None
+        inputs = torch.cat([words, code], dim=-1)  # (B, K, D + C)
         gates = F.linear(inputs, weights.input, weights.input_bias)  # (B, K, G*d)
         layers = step_layers(self.layers, self.step_cell, gates, state.layers, self.dropout)
-        return self._read(layers[-1][0], state.code), replace(state, layers=layers)
+        return self._read(layers[-1][0], code), replace(state, layers=layers)
 
     def _read(self, hidden: Tensor, codes: Tensor) -> Tensor:
         return self.dropout(torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1))))  # (..., D)
@@ -142,15 +123,15 @@ class SequenceAutoencoder(TranslationModel):
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
-    ) -> CodeState:
+    ) -> RecurrentState:
         """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
         code = self.encode(src, src_mask)
         layers = map_states(self.decoder.begin(code), lambda part: part.unsqueeze(1))  # (B, 1, d)
-        return CodeState(code.unsqueeze(1), layers)  # code: (B, 1, C), one beam until reordered
+        return RecurrentState(None, layers, code.unsqueeze(1))  # code: (B, 1, C), one beam until reordered
 
-    def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, CodeState]:
+    def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
-        assert isinstance(state, CodeState)
+        assert isinstance(state, RecurrentState)
         return self.decoder.step(self._embed(prev), state)
 
     def _embed(self, ids: Tensor) -> Tensor:

@@ -1,18 +1,21 @@
-"""BERT: a Transformer encoder that predicts words from both sides (Devlin et al. 2019).
+"""BERT: a Transformer encoder that predicts words from both sides (Devlin et al. 2019), and heads for other tasks.
 
 Letters: B rows, T tokens of a row, N chosen tokens, D model width, V vocabulary, L labels.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.language_config import BertConfig
+from attnkit.models.language_config import BertConfig, LanguageConfig
 from attnkit.models.layers import ACTIVATIONS, EncoderLayer, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
-from attnkit.models.packing import PackedLayout, PositionEmbedding, SelfAttentionContext
+from attnkit.models.packing import PackedLayout, SelfAttentionContext
+from attnkit.models.positions import PositionEmbedding
 
 STD = 0.02  #: standard deviation of initial embeddings (Devlin et al. 2019).
 
@@ -23,6 +26,14 @@ def build_output(d_model: int, n_outputs: int) -> Linear:
     nn.init.normal_(output.weight, std=STD)
     nn.init.zeros_(output.bias)
     return output
+
+
+def build_positions(config: LanguageConfig) -> nn.ModuleDict:
+    """Return the position embedding, by the name that it has in checkpoints; tables are drawn as in BERT and GPT-2."""
+    positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
+    if positions.table is not None:
+        nn.init.normal_(positions.table, std=STD)
+    return nn.ModuleDict({"table": positions})
 
 
 class Bert(nn.Module):
@@ -37,7 +48,7 @@ class Bert(nn.Module):
         width = config.d_model
         self.embedding = nn.Embedding(vocab_size, width)
         # Token, position and segment embeddings are added.
-        self.places = PositionEmbedding(config)
+        self.places = build_positions(config)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
         # Post-norm layers end in a norm, so only the embeddings need one; pre-norm layers need one at the top.
         post = config.norm == "post"
@@ -64,7 +75,8 @@ class Bert(nn.Module):
     def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
         # The output layer may be tied to this matrix, so it is read directly.
-        x = self.places(F.embedding(ids, self.embedding.weight), 0, ids.shape[1], layout.positions)  # (B, T, D)
+        words = F.embedding(ids, self.embedding.weight)
+        x: Tensor = self.places["table"](words, 0, ids.shape[1], layout.positions)  # (B, T, D)
         if self.segments is not None:
             # The first segment's vector is added even where nobody speaks of segments: it was trained with it.
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
@@ -75,6 +87,7 @@ class Bert(nn.Module):
         ids: Tensor,
         layout: PackedLayout,
         segments: Tensor | None = None,
+        positions: Tensor | None = None,
         seen: list[Tensor] | None = None,
         layers: int | None = None,
     ) -> Tensor:
@@ -84,27 +97,18 @@ class Bert(nn.Module):
             ids: (B, T).
             layout: passages and padding.
             segments: (B, T) int64, None where all are the first one.
+            positions: (N,) of the flattened rows; the features of these alone are returned then, (N, D).
             seen: each layer's attention weights (B, H, T, T) are added to it.
             layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
         """
         x = self.embed(ids, layout, segments)
         # One mix for all layers: bias and rotation do not depend on the layer.
         mix = self.self_attention(x, layout, seen)
-        for layer in list(self.layers)[:layers]:
-            x = layer(x, mix)
-        features: Tensor = x if layers is not None and layers < len(self.layers) else self.norm(x)
-        return features
-
-    def hidden_at(self, positions: Tensor, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
-        """Return the features (N, D) at positions (N,) of the flattened rows alone.
-
-        Nobody reads the others, so the last layer makes these only: all tokens are its keys, few are its queries.
-        """
-        x = self.embed(ids, layout, segments)
-        mix = self.self_attention(x, layout)
-        for layer in list(self.layers)[:-1]:
-            x = layer(x, mix)
-        features: Tensor = self.norm(self.layers[-1](x, mix, positions))  # (N, D)
+        stack = list(self.layers)[:layers]
+        for layer in stack:
+            # Nobody reads other positions of the last layer: all tokens are its keys, few are its queries.
+            x = layer(x, mix, positions if layer is stack[-1] else None)
+        features: Tensor = x if len(stack) < len(self.layers) else self.norm(x)
         return features
 
     def predict(self, hidden: Tensor) -> Tensor:
@@ -121,7 +125,7 @@ class Bert(nn.Module):
         """Return the weights of every layer, (B, L, H, T, T), under the name encoder. Dropout is off."""
         seen: list[Tensor] = []
         with without_dropout(self):
-            self.hidden(ids, layout, segments, seen)
+            self.hidden(ids, layout, segments, seen=seen)
         return {"encoder": torch.stack(seen, dim=1)}  # (B, L, H, T, T)
 
 
@@ -167,3 +171,121 @@ class NextSentenceHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Return logits (B, 2) of features (B, T, D): follows, does not follow."""
         return self.output(self.pooler(hidden))  # (B, 2)
+
+
+# Heads for other tasks (section 4): one linear map each, on the first token's pooled feature or on every token's.
+def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
+    """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
+    # Tied, so that no output matrix of V * D is allocated and drawn only to be deleted.
+    encoder = Bert(config.model_copy(update={"next_sentence": False, "tie_embeddings": True}), vocab_size)
+    del encoder.predictor, encoder.output
+    return encoder
+
+
+class EncoderWithHead(nn.Module):
+    """An encoder, dropout and a linear map onto L outputs, with a pooler below it where the first token decides."""
+
+    pooled = False
+
+    def __init__(self, config: BertConfig, vocab_size: int, n_outputs: int) -> None:
+        super().__init__()
+        self.encoder = encoder_without_mlm_head(config, vocab_size)
+        if self.pooled:
+            # Trained anew where pretraining had no next-sentence task.
+            self.pooler = Pooler(config)
+        self.dropout = Dropout(config.dropout)
+        self.output = build_output(config.d_model, n_outputs)
+
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return self.encoder.word_vectors()
+
+    def outputs(self, ids: Tensor, real: Tensor, segments: Tensor | None) -> Tensor:
+        """Return the outputs (B, T, L) of every token."""
+        return self.output(self.dropout(self.encoder.hidden(ids, PackedLayout.padded(real), segments)))
+
+
+class SequenceClassifier(EncoderWithHead):
+    """A label for each row, of one text or a pair of them."""
+
+    pooled = True
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Return logits (B, L) of ids (B, T), of which real (B, T) are not padding."""
+        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened positions of [CLS]
+        # (B, D): the last layer computes [CLS] alone
+        hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments, firsts)
+        return self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
+
+
+class TokenClassifier(EncoderWithHead):
+    """A label for each token."""
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, L) of ids (B, T), of which real (B, T) are not padding."""
+        return self.outputs(ids, real, segments)
+
+
+class SpanPredictor(EncoderWithHead):
+    """Extractive question answering: start and end logits of each token."""
+
+    def __init__(self, config: BertConfig, vocab_size: int) -> None:
+        super().__init__(config, vocab_size, 2)
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None, allowed: Tensor) -> Tensor:
+        """Return logits (2, B, T) of beginning and end, -inf where an answer cannot lie.
+
+        Args:
+            ids: (B, T) question and context.
+            real: (B, T) bool, True but at padding.
+            segments: (B, T) int64, 0 for the question, 1 for the context.
+            allowed: (B, T) bool, True at tokens of the context and where the first token means no answer.
+        """
+        logits = self.outputs(ids, real, segments).movedim(-1, 0)  # (B, T, 2) to (2, B, T)
+        return logits.masked_fill(~allowed, -math.inf)
+
+
+def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
+    """Return the parameters of an encoder from the bottom up: embeddings, each layer, the norm at the top if any.
+
+    What only pretraining uses is left out.
+    """
+    embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
+    if encoder.segments is not None:
+        embeddings.append(encoder.segments)
+    # From the bottom up, as layer-wise learning rates and freezing count them.
+    groups = [embeddings, *([layer] for layer in encoder.layers)]
+    parameters = [[parameter for module in group for parameter in module.parameters()] for group in groups]
+    top = list(encoder.norm.parameters())
+    return [*parameters, top] if top else parameters
+
+
+def freeze(encoder: Bert, n_layers: int) -> None:
+    """Keep the embeddings and the lowest n_layers layers as they are; 0 freezes nothing.
+
+    Raises:
+        ValueError: there are not so many layers.
+    """
+    if not 0 <= n_layers <= len(encoder.layers):
+        raise ValueError(f"the encoder has {len(encoder.layers)} layers, of which {n_layers} cannot be frozen")
+    # The embeddings are the first group, hence + 1.
+    for group in layers_of(encoder)[: n_layers + 1 if n_layers else 0]:
+        for parameter in group:
+            parameter.requires_grad_(False)
+
+
+def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the likeliest span of each row: its beginning (B,), its end (B,) inclusive, and its score (B,).
+
+    Args:
+        starts: (B, T) logits of beginnings, -inf where none may be.
+        ends: (B, T) logits of ends.
+        longest: most tokens of a span.
+    """
+    length = starts.shape[1]
+    scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
+    # Ends not before their start (triu), and less than `longest` after it (tril).
+    inside = torch.ones(length, length, dtype=torch.bool, device=starts.device).triu().tril(longest - 1)
+    best, place = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
+    # A flat index of (T, T) is start * T + end.
+    return place // length, place % length, best

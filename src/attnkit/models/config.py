@@ -55,37 +55,23 @@ class LayerConfig:
     """Settings of Transformer layers: checks, and what follows from fields that each model declares in its order."""
 
     if TYPE_CHECKING:  # pydantic would take annotations here as the first fields of every model
+        d_model: int
+        n_heads: int
+        d_ff: int
+        norm: Literal["post", "pre"]
+        norm_eps: float
+        positions: str
+        max_length: int
+        alignment: Alignments
+        distribution: Distributions
+        attention_options: AttentionOptions
+        activation: str
+        dropout: float
+        attention_dropout: float
+        activation_dropout: float
 
         @property
-        def d_model(self) -> int: ...
-        @property
-        def n_heads(self) -> int: ...
-        @property
-        def d_ff(self) -> int: ...
-        @property
-        def norm(self) -> Literal["post", "pre"]: ...
-        @property
-        def norm_eps(self) -> float: ...
-        @property
-        def positions(self) -> str: ...
-        @property
-        def max_length(self) -> int: ...
-        @property
-        def alignment(self) -> Alignments: ...
-        @property
-        def distribution(self) -> Distributions: ...
-        @property
-        def attention_options(self) -> AttentionOptions: ...
-        @property
-        def activation(self) -> str: ...
-        @property
-        def glu(self) -> bool: ...
-        @property
-        def dropout(self) -> float: ...
-        @property
-        def attention_dropout(self) -> float: ...
-        @property
-        def activation_dropout(self) -> float: ...
+        def glu(self) -> bool: ...  # not a field of every model
 
     def check_layers(self) -> None:
         """Raise ValueError where widths, positions and functions of attention do not fit each other."""

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention.multihead import Mix
-from attnkit.models.bert import STD
+from attnkit.models.bert import STD, build_positions
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
 from attnkit.models.layers import EncoderLayer, top_norm
 from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
-from attnkit.models.packing import KeysAndValues, PackedLayout, PositionEmbedding, SelfAttentionContext
+from attnkit.models.packing import KeysAndValues, PackedLayout, SelfAttentionContext
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Gpt(nn.Module):
         # Plain attention has a faster cache.
         self.fused, self.n_heads = config.plain_attention, config.n_heads
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        self.places = PositionEmbedding(config)
+        self.places = build_positions(config)
         self.dropout = Dropout(config.dropout)
         self.self_attention = SelfAttentionContext(config, causal=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
@@ -133,7 +133,9 @@ class Gpt(nn.Module):
         return features, state
 
     def _embed(self, ids: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
-        return self.places(F.embedding(ids, self.embedding.weight), start, stop, positions)
+        words = F.embedding(ids, self.embedding.weight)
+        x: Tensor = self.places["table"](words, start, stop, positions)
+        return x
 
     def _run_layers(self, x: Tensor, mixes: list[Mix]) -> Tensor:
         """Return the features after as many layers as there are mixes; those of the last one are normed."""

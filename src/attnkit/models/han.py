@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import AttentionFunction
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope
 from attnkit.models.attention.distribution import make_distribution, softmax
-from attnkit.models.attention.scaled_dot_product import AttentionScope
-from attnkit.models.han_config import HanConfig
 from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.recurrent import RecurrentEncoder
+from attnkit.models.recurrent_config import HanConfig
 
 
 class AttentionPooling(nn.Module):

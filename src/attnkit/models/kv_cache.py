@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from attnkit.models.attention.attend import AttentionScope
 from attnkit.models.attention.multihead import HeadGroups, PreparedKeys
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""

@@ -18,14 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnkit.models.attention.attend import AttentionScope, prefers_matmul, supports_varlen
 from attnkit.models.attention.multihead import HeadGroups, Mix, attend_within
 from attnkit.models.attention.patterns import Pattern
-from attnkit.models.attention.scaled_dot_product import AttentionScope, prefers_matmul, supports_varlen
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import LayerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
-from attnkit.models.language_config import LanguageConfig
-from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
+from attnkit.models.positions import AlibiBias, RelativeBias, Rotation
 
 KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) of one layer after another
 
@@ -80,30 +79,6 @@ class PackedLayout:
         parts = (self.mask, self.positions, self.bounds)
         moved = [None if part is None else part.to(device, non_blocking=True) for part in parts]
         return PackedLayout(self.n_rows, self.n_unmixed, *moved)
-
-
-class PositionEmbedding(nn.Module):
-    """The vectors of positions that are added to words; zeros are not added where the model has none."""
-
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, config: LanguageConfig) -> None:
-        super().__init__()
-        # Rotary positions and ALiBi act inside attention.
-        self.sinusoidal = config.positions == "sinusoidal"
-        learned = config.positions == "learned"
-        self.table = LearnedPositions(config.max_length, config.d_model) if learned else None
-        if self.table is not None:
-            # BERT's and GPT-2's standard deviation, not that of translation models.
-            nn.init.normal_(self.table.table, std=0.02)
-
-    def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
-        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T) below stop."""
-        if not self.sinusoidal and self.table is None:
-            return x
-        # The table is read once and indexed: sinusoids are never computed per packed row.
-        rows = sinusoids(start, stop, like=x) if self.table is None else self.table(start, stop)
-        return x + (rows if positions is None else F.embedding(positions, rows))
 
 
 class SelfAttentionContext(nn.Module):
@@ -174,7 +149,10 @@ class SelfAttentionContext(nn.Module):
             # Recorded weights need the dense form: the pattern becomes a mask (T, T).
             visible = pattern.sees(at[:, None], at[None, :])
             mask, n_whole = visible if mask is None else visible & mask, 0
-        bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))  # (H, T, T)
+        bias = None
+        if own_bias is not None:
+            at = torch.arange(x.shape[1], device=x.device)
+            bias = own_bias(at[None, :] - at[:, None])  # (H, T, T)
         dropout = self.dropout if self.training else 0.0
         ragged = layout.bounds is not None and self.plain and bias is None and seen is None
         # A bias would make a row NaN where a token sees nothing, as it may in rows with padding.

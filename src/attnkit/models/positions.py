@@ -6,9 +6,11 @@ Letters: T queries or positions, S keys, H heads, d head width. Tables are compu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -47,18 +49,32 @@ def rotations(n: int, width: int) -> Tensor:
     return torch.cat(_angles(n, width, torch.float32, torch.device("cpu")), dim=-1)
 
 
-class LearnedPositions(nn.Module):
-    """A trained vector for each of max_length positions."""
+class PositionEmbedding(nn.Module):
+    """The vectors of positions that are added to words: sinusoids, a trained table, or none."""
 
-    def __init__(self, max_length: int, d_model: int) -> None:
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, kind: str, max_length: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5))
+        # Rotary positions, ALiBi and relative biases act inside attention.
+        self.sinusoidal, learned = kind == "sinusoidal", kind == "learned"
+        self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5)) if learned else None
 
-    def forward(self, start: int, stop: int) -> Tensor:
-        """Return rows start..stop, (stop - start, D); ValueError past the table's end."""
-        if stop > len(self.table):
-            raise ValueError(f"learned positions end at {len(self.table)}; the sentence needs {stop}")
-        return self.table[start:stop]
+    def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
+        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T) below stop.
+
+        ValueError past the end of a trained table.
+        """
+        if self.table is not None:
+            if stop > len(self.table):
+                raise ValueError(f"learned positions end at {len(self.table)}; the sentence needs {stop}")
+            rows = self.table[start:stop]  # (T, D), the same for the whole batch
+        elif self.sinusoidal:
+            rows = sinusoids(start, stop, like=x)
+        else:
+            return x
+        # The table is read once and indexed: sinusoids are never computed per packed row.
+        return x + (rows if positions is None else F.embedding(positions, rows))
 
 
 class Rotation:
@@ -139,9 +155,3 @@ class RelativeBias(nn.Module):
         steps = torch.log(distance.clamp(min=1).float() / exact) * growth
         far = exact + (steps + 1e-5).long()  # a whole number must not be rounded to just below itself
         return torch.where(distance < exact, distance, far.clamp(max=n - 1))
-
-
-def distances(n: int, device: torch.device) -> Tensor:
-    """Return j - i for queries i and keys j of one sequence, (n, n) int64."""
-    at = torch.arange(n, device=device)
-    return at[None, :] - at[:, None]  # (n, n)

@@ -1,14 +1,16 @@
-"""Recurrent building blocks: one step of a cell, one layer over a whole sequence, a bidirectional encoder.
+"""Recurrent building blocks: one step of a cell, one layer over a sequence, an encoder, the states of decoders.
 
 A state is a tuple of tensors: (h,) for ``gru`` and ``rnn``, (h, c) for ``lstm``. Parameters live in ``torch.nn``'s own
 modules, so that weights can be copied to and from them.
 
-Letters: B batch, S source length, T any length, K beams, d width of a state, G number of gates (gru 3, lstm 4, rnn 1).
+Letters: B batch, S source length, T any length, K beams, D width of embeddings, C width of a code, d width of a state,
+G number of gates (gru 3, lstm 4, rnn 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -194,6 +196,47 @@ def map_states(states: Sequence[CellState], function: Callable[[Tensor], Tensor]
 def reorder(part: Tensor, parents: Tensor) -> Tensor:
     """Return part (B, K, width) with the beams parents (B, K'), which may widen K from 1."""
     return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """What the decoder sees of the source sentences, computed once per sentence."""
+
+    values: Tensor  #: (B, 1, S, d): the encoder's outputs, the 1 being the one head
+    keys: Tensor  #: keys as the alignment prepared them
+    mask: Tensor | None  #: (B, 1, 1, S) bool, True = a real word
+    summary: Tensor  #: (B, 1, d): the last encoder layer's final h
+
+    def select_rows(self, sentences: Tensor) -> EncodedSource:
+        """Return the source of some of the sentences."""
+        mask = None if self.mask is None else self.mask[sentences]
+        return EncodedSource(self.values[sentences], self.keys[sentences], mask, self.summary[sentences])
+
+
+@dataclass(frozen=True)
+class RecurrentState:
+    """Decoding state: the source, stored once per sentence, and what passes from step to step, per beam."""
+
+    source: EncodedSource | None  #: None where nothing but a code passes
+    layers: tuple[CellState, ...]  #: one state per layer, tensors (B, K, d)
+    fed: Tensor | None
+    """(B, K, D or C): what each step reads beside the word: the last step's features (input feeding), or the code."""
+    record: bool = False
+    attention: Tensor | None = None
+    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
+
+    def reorder_beams(self, parents: Tensor) -> RecurrentState:
+        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        return self._change(lambda part: reorder(part, parents))
+
+    def select_rows(self, sentences: Tensor) -> RecurrentState:
+        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
+        source = None if self.source is None else self.source.select_rows(sentences)
+        return replace(self._change(lambda part: part[sentences]), source=source)
+
+    def _change(self, function: Callable[[Tensor], Tensor]) -> RecurrentState:
+        fed, attention = (None if part is None else function(part) for part in (self.fed, self.attention))
+        return replace(self, layers=map_states(self.layers, function), fed=fed, attention=attention)
 
 
 class RecurrentEncoder(nn.Module):

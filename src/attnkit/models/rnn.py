@@ -6,71 +6,32 @@ G number of gates (gru 3, lstm 4, rnn 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import AttentionFunction
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope
 from attnkit.models.attention.distribution import Distribution, make_distribution, softmax
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import RnnConfig
 from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.recurrent import (
     STEPS,
     CellState,
+    EncodedSource,
     RecurrentEncoder,
+    RecurrentState,
     make_layer,
     map_states,
-    reorder,
     run_layers,
     step_layers,
     weights_of,
 )
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import DecoderState
-
-
-@dataclass(frozen=True)
-class EncodedSource:
-    """What the decoder sees of the source sentences, computed once per sentence."""
-
-    values: Tensor  #: (B, 1, S, d): the encoder's outputs, the 1 being the one head
-    keys: Tensor  #: keys as the alignment prepared them
-    mask: Tensor | None  #: (B, 1, 1, S) bool, True = a real word
-    summary: Tensor  #: (B, 1, d): the last encoder layer's final h
-
-    def select_rows(self, sentences: Tensor) -> EncodedSource:
-        """Return the source of some of the sentences."""
-        mask = None if self.mask is None else self.mask[sentences]
-        return EncodedSource(self.values[sentences], self.keys[sentences], mask, self.summary[sentences])
-
-
-@dataclass(frozen=True)
-class RecurrentState:
-    """Decoding state: the source, stored once per sentence, and what passes from step to step, per beam."""
-
-    source: EncodedSource
-    layers: tuple[CellState, ...]  #: one state per layer, tensors (B, K, d)
-    fed: Tensor | None  #: (B, K, D): the features of the last step, where input feeding is on
-    record: bool = False
-    attention: Tensor | None = None
-    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
-
-    def reorder_beams(self, parents: Tensor) -> RecurrentState:
-        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
-        return self._change(lambda part: reorder(part, parents))
-
-    def select_rows(self, sentences: Tensor) -> RecurrentState:
-        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
-        return replace(self._change(lambda part: part[sentences]), source=self.source.select_rows(sentences))
-
-    def _change(self, function: Callable[[Tensor], Tensor]) -> RecurrentState:
-        fed, attention = (None if part is None else function(part) for part in (self.fed, self.attention))
-        return replace(self, layers=map_states(self.layers, function), fed=fed, attention=attention)
 
 
 class RecurrentDecoder(nn.Module):
@@ -117,25 +78,15 @@ class RecurrentDecoder(nn.Module):
 
     def forward(self, words: Tensor, source: EncodedSource, layers: Sequence[CellState]) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
-        if self.looks_first or self.feeds:
-            # A step depends on the one before it: no layer can run over all steps at once.
-            return self._unroll(words, self.begin(source, layers))
-        summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
-        inputs = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
-        hidden = run_layers(self.layers, inputs, layers, self.dropout)  # (B, T, d)
-        context = self._attend(hidden, source)[0] if self.looks_last else summary
-        return self._read(words, hidden, context)
-
-    def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
-        gates, given_weights = self._share_of_words(words)
-        top, context, state = self._advance(gates, given_weights, state)
-        features = self._read(words, top, context)
-        return features, replace(state, fed=features if self.feeds else None)
-
-    def _unroll(self, words: Tensor, state: RecurrentState) -> Tensor:
-        """Return features (B, T, D) step by step; what no step waits for is computed before or after the loop."""
-        # W [y; c; f] is a sum of products: the tokens' part of all steps is one product outside the loop.
+        if not self.looks_first and not self.feeds:
+            summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
+            inputs = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
+            hidden = run_layers(self.layers, inputs, layers, self.dropout)  # (B, T, d)
+            context = self._attend(hidden, source)[0] if self.looks_last else summary
+            return self._read(words, hidden, context)
+        # A step depends on the one before it: no layer can run over all steps at once. W [y; c; f] is a sum of
+        # products: the words' part of all steps is one product outside the loop, and so is what no step waits for.
+        state = self.begin(source, layers)
         gates, given_weights = self._share_of_words(words)
         tops, contexts, features = [], [], []
         for gate in torch.split(gates, 1, dim=1):  # each (B, 1, G*d)
@@ -150,6 +101,13 @@ class RecurrentDecoder(nn.Module):
             return torch.cat(features, dim=1)
         return self._read(words, torch.cat(tops, dim=1), torch.cat(contexts, dim=1))
 
+    def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
+        gates, given_weights = self._share_of_words(words)
+        top, context, state = self._advance(gates, given_weights, state)
+        features = self._read(words, top, context)
+        return features, replace(state, fed=features if self.feeds else None)
+
     def _share_of_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
         weights = weights_of(self.layers[0])
@@ -160,10 +118,12 @@ class RecurrentDecoder(nn.Module):
         self, gates: Tensor, given_weights: list[Tensor], state: RecurrentState
     ) -> tuple[Tensor, Tensor, RecurrentState]:
         """Take one step of all layers; return the top h (B, K, d), the context (B, K, d) and the state after it."""
-        context, weights = state.source.summary, None  # (B, 1, d)
+        source = state.source
+        assert source is not None
+        context, weights = source.summary, None  # (B, 1, d)
         if self.looks_first:
             # Bahdanau et al. 2015: the query is the top state before this step.
-            context, weights = self._attend(state.layers[-1][0], state.source)
+            context, weights = self._attend(state.layers[-1][0], source)
         given = ([context] if self.gives_context else []) + ([] if state.fed is None else [state.fed])
         for part, weight in zip(given, given_weights, strict=True):
             gates = gates + F.linear(part, weight)  # (B, K, G*d)
@@ -171,7 +131,7 @@ class RecurrentDecoder(nn.Module):
         top = layers[-1][0]
         if self.looks_last:
             # Luong et al. 2015: the query is the top state after this step.
-            context, weights = self._attend(top, state.source)
+            context, weights = self._attend(top, source)
         state = replace(state, layers=layers, attention=weights if state.record else None)
         return top, context.expand_as(top), state
 
@@ -245,10 +205,7 @@ class RnnTranslator(TranslationModel):
         return [src] if src is tgt else [src, tgt]
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
-
-        src_mask (B, S) is True at real tokens, with padding on the right only; None without padding.
-        """
+        """Return the features (B, T, D) of the training pass, for src (B, S) and tgt_in (B, T)."""
         source, layers = self._encode(src, src_mask)
         features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
         return features

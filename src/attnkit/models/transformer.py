@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnkit.models.attention.attend import AttentionScope
 from attnkit.models.attention.multihead import HeadGroups, attend_within, initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.packing import PackedLayout, SelfAttentionContext
-from attnkit.models.positions import LearnedPositions, sinusoids
+from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 
 TransformerState = DecodingState | GenericDecodingState
@@ -37,9 +37,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
         # With weights of deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
-        # Rotary, ALiBi and relative positions act inside attention.
-        self.sinusoidal, learned = config.positions == "sinusoidal", config.positions == "learned"
-        self.positions = LearnedPositions(config.max_length, config.d_model) if learned else None
+        self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
@@ -50,11 +48,7 @@ class Embedding(nn.Module):
     def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Return (B, K, D) for ids (B, K) at positions start..stop; one position serves all K beams."""
         x = F.embedding(ids, self.words.weight) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
-        if self.sinusoidal:
-            x = x + sinusoids(start, stop, like=x)  # (T, D), the same for the whole batch
-        elif self.positions is not None:
-            x = x + self.positions(start, stop)
-        return x
+        return self.positions(x, start, stop)
 
 
 def build_context(config: TransformerConfig, causal: bool) -> SelfAttentionContext:

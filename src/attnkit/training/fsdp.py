@@ -21,8 +21,7 @@ from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat_optimizer import Precision, Tensors, buffers_of, decay_at
 
 # FSDP gathers weights by hooks on forward; our models are entered by other methods.
-ENTRIES = ("hidden", "hidden_at")
-"""Methods, beside ``forward``, by which a step enters a model; any other method is called after one of them."""
+ENTRY = "hidden"  #: method, beside ``forward``, by which a step enters a model; any other is called after it
 
 
 class FsdpParameterStore:
@@ -38,7 +37,7 @@ class FsdpParameterStore:
         rates: Factor of the learning rate per parameter name, 1 where a name is missing.
 
     Raises:
-        ValueError: The model has neither ``forward`` nor a method of ``ENTRIES``.
+        ValueError: The model has neither ``forward`` nor ``ENTRY``.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class FsdpParameterStore:
         rates: Mapping[str, float] | None = None,
     ) -> None:
         if not has_entry(model):
-            raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
+            raise ValueError(f"{type(model).__name__} has no method {ENTRY}")
         self.model, self.n_updates, self._config = model, 0, config
         # Before sharding: DTensors have a device too, but shards of it.
         self.device = next(model.parameters()).device
@@ -67,9 +66,8 @@ class FsdpParameterStore:
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are divided by counts over all ranks: gradients add up
                 part.set_force_sum_reduction_for_comms(True)
-        for name in ENTRIES:
-            if hasattr(model, name):
-                register_fsdp_forward_method(model, name)
+        if hasattr(model, ENTRY):
+            register_fsdp_forward_method(model, ENTRY)
         # After sharding: the names are the same, the parameters are DTensors now.
         self._named = dict(model.named_parameters())
         # Frozen parameters are sharded too, but have neither gradient nor moments.
@@ -208,7 +206,7 @@ class FsdpParameterStore:
 
 def has_entry(model: nn.Module) -> bool:
     """Return whether a model has a method by which ``FsdpParameterStore`` lets a step enter it."""
-    return type(model).forward is not nn.Module.forward or any(hasattr(model, name) for name in ENTRIES)
+    return type(model).forward is not nn.Module.forward or hasattr(model, ENTRY)
 
 
 def _emptied(model: nn.Module) -> nn.Module:

@@ -218,7 +218,7 @@ def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
 
 def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
-    limits = job.config.limits
+    limits, optimization = job.config.limits, job.config.optimization
     job.model.eval()  # no dropout; _train_step switches back
     with torch.no_grad(), state.weights.inference() as model:
         metrics = job.evaluate(model)
@@ -227,9 +227,24 @@ def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     if limits.metric not in metrics:
         choices = f"choose {', '.join(sorted(metrics))}"
         raise UsageError(f"unknown metric '{limits.metric}'", where="limits.metric", help=choices)
-    # The loss decides between equal values of a coarse metric such as BLEU 0.0.
     value, loss = metrics[limits.metric], metrics.get("loss")
-    improved = state.note_metric(value, limits.higher_is_better, job.config.optimization, loss)
+    # NaN compares false with everything: the first evaluation must not become the best with it.
+    improved = math.isfinite(value) and (
+        state.best is None or (value > state.best if limits.higher_is_better else value < state.best)
+    )
+    # A coarse metric repeats itself, as BLEU 0.0 early on: the loss decides between equal values, or else the first
+    # of many equal checkpoints would stay the best.
+    if value == state.best and loss is not None and state.best_loss is not None:
+        improved = loss < state.best_loss
+    if improved:
+        state.best, state.best_step, state.best_loss = value, state.step, loss
+        state.evals_without_improvement = state.plateau_wait = 0
+    else:
+        state.evals_without_improvement += 1
+        state.plateau_wait += 1
+        if optimization.schedule == "plateau" and state.plateau_wait >= optimization.plateau_patience:
+            state.lr_scale = max(optimization.min_lr_ratio, state.lr_scale * optimization.plateau_factor)
+            state.plateau_wait = 0  # patience of early stopping counts on, that of the plateau starts anew
     state.eval_pending = False
     state.finished = _limit_reached(limits, state)
     return EvaluationRecord(state.step, state.epoch, dict(metrics), improved)

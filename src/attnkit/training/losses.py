@@ -61,7 +61,30 @@ def linear_cross_entropy(
         chunk_rows = max(1, budget // (per_logit * len(weight)))
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
-        log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, chunk_rows)
+        # One buffer for the logits of all chunks, and a wide one where they are half precision.
+        narrow = hidden.new_empty((min(chunk_rows, len(hidden)), len(weight)))
+        wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
+        log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,), log Σ exp(logits)
+        chosen = torch.empty_like(log_norms)  # (N,), logits of the targets
+        # The fewest chunks, near equal in size: no tiny last product. Integer arithmetic covers every row.
+        n_chunks = -(-len(hidden) // chunk_rows)
+        borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
+        for start, stop in pairwise(borders):
+            span, n = slice(start, stop), stop - start
+            logits = _product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
+            column = targets[span, None]  # (n, 1)
+            chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
+            highest = logits.amax(1)  # (n,)
+            in_place = logits.dtype == gradients.wide
+            # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.
+            probs = logits if in_place else wide[:n].copy_(logits)
+            torch.softmax(probs, 1, out=probs)
+            # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
+            log_norms[span] = highest.to(gradients.wide) - probs.amax(1).log()
+            if gradients.any:
+                # softmax - (1 - smoothing) * onehot, the gradient of the logits (n, V).
+                probs.scatter_add_(1, column, probs.new_full((n, 1), label_smoothing - 1))
+                gradients.add(span, probs if in_place else logits.copy_(probs))
         # -log p = log Σ exp(logits) - logit of the target, (N,) each.
         nll = log_norms.sum() - chosen.sum()
         total = nll
@@ -151,33 +174,3 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor 
         # In float32 torch.mm means MKL, which is half as fast as oneDNN on processors not made by Intel.
         return linear_product(x, weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
-
-
-def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
-    """Add up the gradients of ``softmax - on_target * onehot``; return log normalizers and target logits, (N,) each."""
-    hidden, weight, bias = gradients.inputs
-    # One buffer for the logits of all chunks, and a wide one where they are half precision.
-    narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))
-    wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
-    log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,)
-    chosen = torch.empty_like(log_norms)
-    # The fewest chunks, near equal in size: no tiny last product. Integer arithmetic covers every row.
-    n_chunks = -(-len(hidden) // rows)
-    borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
-    for start, stop in pairwise(borders):
-        span, n = slice(start, stop), stop - start
-        logits = _product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
-        column = targets[span, None]  # (n, 1)
-        chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
-        highest = logits.amax(1)  # (n,)
-        in_place = logits.dtype == gradients.wide
-        # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.
-        probs = logits if in_place else wide[:n].copy_(logits)
-        torch.softmax(probs, 1, out=probs)
-        # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
-        log_norms[span] = highest.to(gradients.wide) - probs.amax(1).log()
-        if gradients.any:
-            # softmax - on_target * onehot, the gradient of the logits (n, V).
-            probs.scatter_add_(1, column, probs.new_full((n, 1), -on_target))
-            gradients.add(span, probs if in_place else logits.copy_(probs))
-    return log_norms, chosen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from attnkit.errors import RunError
-from attnkit.training.config import OptimizationConfig
 
 if TYPE_CHECKING:  # FSDP is slow to import
     from attnkit.training.flat_optimizer import FlatParameterStore
@@ -47,31 +45,6 @@ class TrainState:
     eval_pending: bool = False  #: whether an evaluation comes before the next step
     finished: str | None = None
     """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
-
-    def note_metric(
-        self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
-    ) -> bool:
-        """Record one evaluation for best value, patience and plateau; return whether it is the best so far.
-
-        Of equal values, as BLEU 0.0 early on, the one with the lower ``loss`` is the better.
-        """
-        # NaN compares false with everything: the first evaluation must not become the best with it.
-        better = math.isfinite(value) and (
-            self.best is None or (value > self.best if higher_is_better else value < self.best)
-        )
-        # A coarse metric repeats itself; without this the first of many equal checkpoints would stay the best.
-        if value == self.best and loss is not None and self.best_loss is not None:
-            better = loss < self.best_loss
-        if better:
-            self.best_loss = loss
-            self.best, self.best_step, self.evals_without_improvement, self.plateau_wait = value, self.step, 0, 0
-            return True
-        self.evals_without_improvement += 1
-        self.plateau_wait += 1
-        if config.schedule == "plateau" and self.plateau_wait >= config.plateau_patience:
-            self.lr_scale = max(config.min_lr_ratio, self.lr_scale * config.plateau_factor)
-            self.plateau_wait = 0  # patience of early stopping counts on, that of the plateau starts anew
-        return False
 
     def counters(self) -> dict[str, Any]:
         """Return all that is not a tensor, ready for JSON."""

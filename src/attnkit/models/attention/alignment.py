@@ -17,14 +17,16 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.config import SAME_WIDTH, ActivationName, AlignmentName, AttentionOptions, KeyFeatureName
 from attnkit.models.attention.linear_attention import FEATURE_MAPS
-from attnkit.models.attention.per_head import (
+from attnkit.models.linear import (
+    HALF,
+    Linear,
+    PerHeadLinear,
     build_head_vector,
     build_per_head_linear,
     map_heads,
     spread_heads,
     weighted_sum,
 )
-from attnkit.models.linear import HALF
 from attnkit.models.positions import sinusoids
 
 # In place where autograd allows: the tensors are (B, H, T, S, d_hidden), the largest of all.
@@ -42,12 +44,21 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
 class AlignmentModule(nn.Module):
     """Scores of queries (B, H, T, d_query) against keys (B, H, S, d_key); unless overridden, dot products."""
 
+    def __init__(
+        self, d_query: int = 1, d_key: int = 1, options: AttentionOptions = AttentionOptions(), n_heads: int = 1
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.d_hidden = n_heads, options.d_hidden or d_query
+        self.activation = ACTIVATIONS[options.activation]
+        # The map of the keys, in functions that have one.
+        self.keys: Linear | PerHeadLinear | None = None
+
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return what depends on the keys alone, (B, H, S, width of the function's own).
+        """Return what depends on the keys alone, (B, H, S, width of the function's own): their map, if there is one.
 
         at is the position at which all the keys stand, as in a step of a decoder; None: they stand at 0, 1, 2, ...
         """
-        return keys
+        return keys if self.keys is None else self.keys(keys)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return scores (B, H, T, S) of queries against prepared keys."""
@@ -70,7 +81,7 @@ class Similarity(AlignmentModule):
     """sim(k, q), a measure without weights, times the strength (Graves et al. 2014, eq. 5 and 6)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         self.kind, self.strength = options.similarity, options.strength
         # Scales the exponent of the Gaussian, as √d scales a dot product.
         self.root = math.sqrt(d_key)
@@ -116,15 +127,12 @@ def _distances(query: Tensor, keys: Tensor) -> Tensor:
 class Dot(AlignmentModule):
     """The dot product q·k (Luong et al. 2015, eq. 8)."""
 
-    def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
-
 
 class ScaledDot(AlignmentModule):
     """The scaled dot product q·k / √d_key (Vaswani et al. 2017, eq. 1)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         # Keeps the variance of scores at 1 for unit-variance queries and keys.
         self.scale = 1.0 / math.sqrt(d_key)
 
@@ -137,21 +145,17 @@ class General(AlignmentModule):
     """The bilinear form qᵀWk (Luong et al. 2015, eq. 8); widths may differ."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         # The gain 1/√d takes the place of the division in scaled dot products: with wider scores the softmax would
         # pick one key from the start, and little gradient would come through it.
-        self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)
-
-    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return Wk, (B, H, S, d_query)."""
-        return self.keys(keys)
+        self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)  # k to Wk
 
 
 class BiasedGeneral(AlignmentModule):
     """k·(Wq + b) (Sordoni et al. 2016)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         self.query = build_per_head_linear(n_heads, d_query, d_key, gain=d_query**-0.5)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
@@ -163,14 +167,9 @@ class ActivatedGeneral(AlignmentModule):
     """act(qᵀWk + b) with one number b a head (Ma et al. 2017)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)
         self.bias = nn.Parameter(torch.zeros(n_heads))
-        self.activation = ACTIVATIONS[options.activation]
-
-    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return Wk, (B, H, S, d_query)."""
-        return self.keys(keys)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return act(q·Wk + b)."""
@@ -181,7 +180,7 @@ class Kernel(AlignmentModule):
     """φ(q)ᵀφ(k), never negative; the heads share the random directions of φ (Choromanski et al. 2021)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         self.feature_map = FEATURE_MAPS[options.feature_map](d_key, options.n_features, 0)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -217,16 +216,10 @@ class Additive(AlignmentModule):
     """A small network w·act(W₁q + W₂k + b) (Bahdanau et al. 2015, appendix A.1.2)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
-        self.activation = ACTIVATIONS[options.activation]
-        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
-        self.keys = build_per_head_linear(n_heads, d_key, d_hidden)
-        self.weight = build_head_vector(n_heads, d_hidden)
-
-    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return W₂k + b, (B, H, S, d_hidden)."""
-        return self.keys(keys)
+        super().__init__(d_query, d_key, options, n_heads)
+        self.query = build_per_head_linear(n_heads, d_query, self.d_hidden, bias=False)  # W₁
+        self.keys = build_per_head_linear(n_heads, d_key, self.d_hidden)  # W₂ and b
+        self.weight = build_head_vector(n_heads, self.d_hidden)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·act(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
@@ -242,12 +235,11 @@ class Concat(AlignmentModule):
     """w·act(W[q; k] + b) (Luong et al. 2015, eq. 8): additive, with one matrix for both."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads, self.d_query, d_hidden = n_heads, d_query, options.d_hidden or d_query
-        self.activation = ACTIVATIONS[options.activation]
+        super().__init__(d_query, d_key, options, n_heads)
+        self.d_query = d_query
         # One matrix, as in the paper; its column blocks are applied apart, since W[q; k] is the sum of two products.
-        self.both = build_per_head_linear(n_heads, d_query + d_key, d_hidden)
-        self.weight = build_head_vector(n_heads, d_hidden)
+        self.both = build_per_head_linear(n_heads, d_query + d_key, self.d_hidden)
+        self.weight = build_head_vector(n_heads, self.d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return W's part for k, and b, (B, H, S, d_hidden)."""
@@ -263,9 +255,8 @@ class Deep(AlignmentModule):
     """w·E⁽ᴸ⁻¹⁾ + bᴸ, where E¹ = act(W₁k + W₀q) + b¹ and Eˡ = act(WˡEˡ⁻¹ + bˡ) (Pavlopoulos et al. 2017)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
-        self.activation = ACTIVATIONS[options.activation]
+        super().__init__(d_query, d_key, options, n_heads)
+        d_hidden = self.d_hidden
         # The first layer is split like that of additive alignment.
         self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
         self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
@@ -275,10 +266,6 @@ class Deep(AlignmentModule):
         self.layers = nn.ModuleList(build_per_head_linear(n_heads, d_hidden, d_hidden) for _ in range(n_inner))
         self.weight = build_head_vector(n_heads, d_hidden)
         self.bias = nn.Parameter(torch.zeros(n_heads))
-
-    def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return W₁k, (B, H, S, d_hidden)."""
-        return self.keys(keys)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·E⁽ᴸ⁻¹⁾ + bᴸ; builds (B, H, T, S, d_hidden) for every layer."""
@@ -294,7 +281,7 @@ class Location(AlignmentModule):
     """w_i·q: position i is scored from the query alone (Luong et al. 2015, section 3.1), up to max_source positions."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
+        super().__init__(d_query, d_key, options, n_heads)
         self.table = nn.Parameter(torch.empty(n_heads, options.max_source, d_query).normal_(std=d_query**-0.5))
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -310,13 +297,11 @@ class Feature(AlignmentModule):
     """w·act(W₁φ₁(K) + W₂φ₂(K) + b): keys are scored by their own features, whatever the query (Li et al. 2019)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
-        self.activation = ACTIVATIONS[options.activation]
+        super().__init__(d_query, d_key, options, n_heads)
         self.features = options.first_feature, options.second_feature
-        self.first = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
-        self.second = build_per_head_linear(n_heads, d_key, d_hidden)
-        self.weight = build_head_vector(n_heads, d_hidden)
+        self.first = build_per_head_linear(n_heads, d_key, self.d_hidden, bias=False)
+        self.second = build_per_head_linear(n_heads, d_key, self.d_hidden)
+        self.weight = build_head_vector(n_heads, self.d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return the scores of the keys, (B, H, S, 1)."""

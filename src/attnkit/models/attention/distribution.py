@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.config import AttentionOptions, DistributionName
-from attnkit.models.attention.per_head import build_head_vector, build_per_head_linear, weighted_sum
-from attnkit.models.linear import HALF
+from attnkit.models.linear import HALF, build_head_vector, build_per_head_linear, weighted_sum
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import AlignmentModule, make_alignment
-from attnkit.models.attention.attend import AttentionFunction
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, per_head
 from attnkit.models.attention.distribution import Distribution, make_distribution
-from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.linear import Linear
 
 Mix = Callable[..., Tensor]  #: (heads, projections (B, H, T, d)) -> context (B, H, T, d)

@@ -7,7 +7,7 @@ A row's tiles are summed under a running maximum, and the backward pass builds t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,16 +73,6 @@ class _Plan:
             scores.masked_fill_(~self.mask[..., columns], -math.inf)
         return scores
 
-    def add_to_tables(self, tile: Tile, gradient: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]) -> None:
-        """Add to ``sums`` what the gradient of a tile's scores comes to for the tables of the bias."""
-        assert self.bias is not None
-        i, j = _positions(tile, gradient.device)
-        with torch.enable_grad():
-            bias = self.bias(j - i)
-        summed = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)  # over the batch
-        for total, part in zip(sums, torch.autograd.grad(bias, tables, summed.expand_as(bias)), strict=True):
-            total += part
-
 
 class _Sparse(torch.autograd.Function):
     """Attention over tiles, and its gradients over the same tiles."""
@@ -127,8 +117,14 @@ class _Sparse(torch.autograd.Function):
             to_values[..., columns, :] += weights.transpose(-1, -2) @ from_context
             to_scores = from_context @ values[..., columns, :].transpose(-1, -2)  # (B, H, rows, columns)
             to_scores = to_scores.sub_(shared[..., rows, :]).mul_(weights)
-            if tables:
-                plan.add_to_tables(tile, to_scores, tables, to_tables)
+            if plan.bias is not None and tables:
+                i, j = _positions(tile, gradient.device)
+                with torch.enable_grad():
+                    bias = plan.bias(j - i)
+                summed = to_scores.sum_to_size(to_scores.shape[-3:]).to(bias.dtype)  # over the batch
+                parts = torch.autograd.grad(bias, tables, summed.expand_as(bias))
+                for total, part in zip(to_tables, parts, strict=True):
+                    total += part
             # The scale was applied to the query before the product.
             to_scores *= plan.scale
             to_query[..., rows, :] += to_scores @ keys[..., columns, :]

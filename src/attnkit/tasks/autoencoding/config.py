@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from attnkit.data.config import NoiseConfig, RowsConfig
 from attnkit.engine.run_config import SCALES, RunConfig
-from attnkit.models.autoencoder_config import AUTOENCODER_SIZES, AutoencoderConfig
+from attnkit.models.recurrent_config import AUTOENCODER_SIZES, AutoencoderConfig
 
 VECTORS = (".npy", ".csv")  #: suffixes of files of vectors; all others are text
 OPTIMIZATION: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from attnkit.engine.examples import to_float32
 from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, Stop, until_stopped
 from attnkit.metrics.answers import Version, answer_scores
-from attnkit.models.heads import SpanPredictor, best_span
+from attnkit.models.bert import SpanPredictor, best_span
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning.config import QuestionAnsweringConfig
 from attnkit.tasks.finetuning.question_answering_data import (

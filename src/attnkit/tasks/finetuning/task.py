@@ -35,8 +35,7 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
-from attnkit.models.bert import Bert
-from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier, freeze, layers_of
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier, freeze, layers_of
 from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.training.losses import LossTerm

@@ -15,7 +15,7 @@ from attnkit.data.text_classification import TextBatch, TextClassificationDatase
 from attnkit.engine.examples import ClassificationEvaluation
 from attnkit.engine.task import Evaluation, Stop
 from attnkit.errors import DataError
-from attnkit.models.heads import SequenceClassifier
+from attnkit.models.bert import SequenceClassifier
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassificationConfig
 from attnkit.tasks.finetuning.task import FinetuningTask, LabelType

@@ -37,7 +37,7 @@ from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Evaluation, EvaluationCancelled, Stop
 from attnkit.errors import DataError
 from attnkit.metrics.spans import span_scores
-from attnkit.models.heads import TokenClassifier
+from attnkit.models.bert import TokenClassifier
 from attnkit.models.linear import without_dropout
 from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
 from attnkit.tasks.finetuning.config import TokenClassificationConfig

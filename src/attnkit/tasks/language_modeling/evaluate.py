@@ -52,7 +52,7 @@ def features(model: Bert | Gpt, batch: LanguageModelBatch) -> tuple[Tensor, Tens
     if isinstance(model, Gpt):
         return _pick(model.hidden(batch.ids, layout), batch), None
     if batch.follows is None:
-        return model.predict(model.hidden_at(batch.chosen, batch.ids, layout, batch.segments)), None
+        return model.predict(model.hidden(batch.ids, layout, batch.segments, batch.chosen)), None
     hidden = model.hidden(batch.ids, layout, batch.segments)
     return model.predict(_pick(hidden, batch)), hidden
 

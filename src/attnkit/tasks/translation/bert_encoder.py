@@ -126,9 +126,9 @@ def copy_bert_encoder(encoder: Encoder, bert: Bert) -> None:
     encoder.embedding.norm.load_state_dict(bert.embedding_norm.state_dict())
     words = bert.embedding.weight
     segment = torch.zeros_like(words[0]) if bert.segments is None else bert.segments.weight[0]
-    if encoder.embedding.positions is not None and bert.places.table is not None:
-        table = encoder.embedding.positions.table
-        table.copy_(bert.places.table.table[: len(table)] + segment)
+    table, learned = encoder.embedding.positions.table, dict(bert.places.named_parameters()).get("table.table")
+    if table is not None and learned is not None:
+        table.copy_(learned[: len(table)] + segment)
     else:
         words = words + segment
     encoder.embedding.words.weight.copy_(words / encoder.embedding.scale)
