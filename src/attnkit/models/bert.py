@@ -286,6 +286,6 @@ def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tenso
     scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
     # Ends not before their start (triu), and less than `longest` after it (tril).
     inside = torch.ones(length, length, dtype=torch.bool, device=starts.device).triu().tril(longest - 1)
-    best, place = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
+    best, index = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
     # A flat index of (T, T) is start * T + end.
-    return place // length, place % length, best
+    return index // length, index % length, best

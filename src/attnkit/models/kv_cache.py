@@ -14,17 +14,20 @@ import torch
 from torch import Tensor
 
 from attnkit.models.attention.attend import AttentionScope
-from attnkit.models.attention.multihead import HeadGroups, PreparedKeys
+from attnkit.models.attention.multihead import HeadGroups
 
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
 
 
 class BeamState:
-    """The state of one batch, less keys and values: which slots the beams of each sentence descend from.
+    """The state of one batch: keys and values in slots, and which slots the beams of each sentence descend from.
 
     Its methods change it in place; meant for torch.inference_mode.
     """
+
+    memory: list[Tensor]  #: what is kept of the memory's keys and values, (layers, B, heads, S, width) each
+    slots: list[Tensor]  #: what is kept of past keys and values, (layers, B, heads, C, width) each
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class BeamState:
     ) -> None:
         """Start with one beam per sentence of the memory (2 L, B, ...), at most ``n_beams`` later.
 
-        memory_mask (B, 1, 1, S) is kept for subclasses; ``record`` lets attention hold each step's weights.
+        memory_mask (B, 1, 1, S) is for subclasses; ``record`` lets attention hold each step's weights.
         """
         self.n_layers, batch = len(memory) // 2, memory.shape[1]
         self.memory_mask, self.record = memory_mask, record
@@ -59,6 +62,8 @@ class BeamState:
 
     def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
+        self.memory = [part.index_select(1, sentences) for part in self.memory]
+        self.slots = [part.index_select(1, sentences) for part in self.slots]
         self.ancestry = self.ancestry.index_select(0, sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
@@ -66,8 +71,11 @@ class BeamState:
             self.attention = self.attention.index_select(0, sentences)
         return self
 
-    def take_past(self, n_steps: int) -> None:
-        """Take so many steps of the past as made, before the first, each in a slot that all descend from."""
+    def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
+        self.slots = self.kept(keys, values)
+        n_steps = self.slots[0].shape[-2]
+        # Every beam descends from these.
         self.ancestry = self.ancestry.new_zeros(len(self.ancestry), 1, n_steps)
         self.steps = torch.arange(n_steps, device=self.steps.device)
         self.n_steps = self.n_slots = n_steps
@@ -83,7 +91,7 @@ class BeamState:
         if last > self.ancestry.shape[2]:
             # Never beyond max_length: products run over free slots too.
             more = max(1, min(GROWTH, self.max_length - self.n_steps)) * max(n_queries, self.n_beams)
-            self.widen(more)
+            self.slots = [widen(part, more) for part in self.slots]
             free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)  # nobody descends from these
             self.ancestry = torch.cat((self.ancestry, free), dim=2)
             self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
@@ -106,8 +114,8 @@ class BeamState:
         self.n_slots += self.n_queries
         self.n_steps += 1
 
-    def widen(self, more: int) -> None:
-        """Add so many free slots of keys and values."""
+    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+        """Return what slots keep of each layer's keys and values (B, H, T, d)."""
         raise NotImplementedError
 
 
@@ -128,26 +136,16 @@ class DecodingState(BeamState):
         # push the kernels of the linear maps out of the library's memory, a shape for every length. Beams fill rows.
         kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
         # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
-        self.memory = memory.to(kept).contiguous()
+        memory = memory.to(kept).contiguous()
         # Keys, at even places, are scaled once here, which saves scaling the queries at every step.
         self.scale = memory.shape[-1] ** -0.5
-        self.memory[0::2].mul_(self.scale)
-        self.slots = self.memory.new_zeros(*memory.shape[:3], 0, memory.shape[-1])  # (2 L, B, H, C, d)
+        memory[0::2].mul_(self.scale)
+        self.memory, self.slots = [memory], [memory[..., :0, :]]  # (2 L, B, H, S or C, d)
         self.mask = self.ancestry
 
-    def select_rows(self, sentences: Tensor) -> BeamState:
-        self.memory = self.memory.index_select(1, sentences)
-        self.slots = self.slots.index_select(1, sentences)
-        return super().select_rows(sentences)
-
-    def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
+    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
         parts = [part for pair in zip(keys, values, strict=True) for part in pair]
-        self.slots = torch.stack(parts).to(self.slots.dtype)  # (2 L, B, H, T, d)
-        self.take_past(self.slots.shape[-2])
-
-    def widen(self, more: int) -> None:
-        self.slots = widen(self.slots, more)
+        return [torch.stack(parts).to(self.slots[0].dtype)]  # (2 L, B, H, T, d)
 
     def begin_step(self, n_queries: int) -> Tensor:
         distances = super().begin_step(n_queries)
@@ -164,17 +162,18 @@ class DecodingState(BeamState):
         The heads must be of scaled dot x softmax, which is what is computed.
         """
         # Views: writing into them fills the cache.
-        slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
+        slot_keys, slot_values = self.slots[0][2 * layer], self.slots[0][2 * layer + 1]
         slot_keys[:, :, self.current] = keys
         slot_values[:, :, self.current] = values
         return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams, by scaled dot x softmax."""
-        weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
+        (memory,) = self.memory
+        weights = self._weigh(query, memory[2 * layer], self.memory_mask)
         if self.record and layer + 1 == self.n_layers:
             self.attention = weights.mean(dim=1)  # (B, K, S): heads averaged
-        return weights.to(self.memory.dtype) @ self.memory[2 * layer + 1]
+        return weights.to(memory.dtype) @ memory[2 * layer + 1]
 
     def _weigh(self, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
         # (B, H, K, d) @ (B, H, d, C or S)
@@ -210,32 +209,17 @@ class GenericDecodingState(BeamState):
         super().__init__(memory, torch.float32, mask, n_beams, max_length, record)
         self.heads = heads
         # memory alternates keys and values: even rows are a layer's keys, odd ones its values.
-        self.prepared = self._prepare(memory[0::2].unbind(0))
-        self.values = memory[1::2].contiguous()  # (L, B, H, S, d)
-        self.slots: list[PreparedKeys] = [[] for _ in heads]  # a layer, a group: (B, H of the group, C, its width)
-        self.slot_values = self.values[..., :0, :]  # (L, B, H, C, d)
+        self.memory = self.kept(memory[0::2].unbind(0), memory[1::2].unbind(0))
+        self.slots = [part[..., :0, :] for part in self.memory]
         self.scope = AttentionScope()
 
-    def _prepare(self, keys: Sequence[Tensor]) -> list[PreparedKeys]:
-        pairs = zip(self.heads, keys, strict=True)
-        return [[part.contiguous() for part in heads.prepare(own)] for heads, own in pairs]
+    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+        """Return what each group of heads prepares of the keys, (L, B, H of the group, T, its width), and the values.
 
-    def select_rows(self, sentences: Tensor) -> BeamState:
-        self.prepared = [[part.index_select(0, sentences) for part in layer] for layer in self.prepared]
-        self.slots = [[part.index_select(0, sentences) for part in layer] for layer in self.slots]
-        self.values = self.values.index_select(1, sentences)
-        self.slot_values = self.slot_values.index_select(1, sentences)
-        return super().select_rows(sentences)
-
-    def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
-        self.slots = self._prepare(keys)
-        self.slot_values = torch.stack(list(values))  # (L, B, H, T, d)
-        self.take_past(self.slot_values.shape[-2])
-
-    def widen(self, more: int) -> None:
-        self.slots = [[widen(part, more) for part in layer] for layer in self.slots]
-        self.slot_values = widen(self.slot_values, more)
+        What an alignment computes of a key never changes, so it is computed once.
+        """
+        prepared = [heads.prepare(own) for heads, own in zip(self.heads, keys, strict=True)]
+        return [torch.stack(parts) for parts in (*zip(*prepared, strict=True), tuple(values))]
 
     def begin_step(self, n_queries: int) -> Tensor:
         distances = super().begin_step(n_queries)
@@ -248,20 +232,15 @@ class GenericDecodingState(BeamState):
 
     def self_attend(self, layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past."""
-        # Prepared once: what an alignment computes of a key never changes.
-        new, slot_values = heads.prepare(keys, self.n_steps), self.slot_values[layer]
-        # The widths of what a function prepares are known only when it has prepared the first keys.
-        if not self.slots[layer]:
-            n_slots = slot_values.shape[-2]
-            self.slots[layer] = [part.new_zeros(*part.shape[:2], n_slots, part.shape[-1]) for part in new]
-        for part, slots in zip(new, self.slots[layer], strict=True):
-            slots[:, :, self.current] = part
-        slot_values[:, :, self.current] = values
-        return heads.weights(query, self.slots[layer], self.scope) @ slot_values  # (B, H, K, C) @ (B, H, C, d)
+        slots = [part[layer] for part in self.slots]  # views: writing into them fills the cache
+        for slot, part in zip(slots, (*heads.prepare(keys, self.n_steps), values), strict=True):
+            slot[:, :, self.current] = part
+        return heads.weights(query, slots[:-1], self.scope) @ slots[-1]  # (B, H, K, C) @ (B, H, C, d)
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams."""
-        weights = heads.weights(query, self.prepared[layer], AttentionScope(self.memory_mask))  # (B, H, K, S)
+        *prepared, values = (part[layer] for part in self.memory)
+        weights = heads.weights(query, prepared, AttentionScope(self.memory_mask))  # (B, H, K, S)
         if self.record and layer + 1 == self.n_layers:
             self.attention = weights.mean(dim=1)  # (B, K, S): heads averaged
-        return weights @ self.values[layer]
+        return weights @ values

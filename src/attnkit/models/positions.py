@@ -80,15 +80,15 @@ class PositionEmbedding(nn.Module):
 class Rotation:
     """Rotary positions start..stop: turn each pair (x_i, x_(i+d/2)) by pos · 10000^(-2i/d) (Su 2021, in halves).
 
-    With places (B, T) each token of each row is turned by its own position, which must lie below stop.
+    With positions (B, T) each token of each row is turned by its own position, which must lie below stop.
     """
 
-    def __init__(self, start: int, stop: int, like: Tensor, places: Tensor | None = None) -> None:
+    def __init__(self, start: int, stop: int, like: Tensor, positions: Tensor | None = None) -> None:
         sine, cosine = _angles(_rounded(stop), like.shape[-1], like.dtype, like.device)
-        if places is None:
+        if positions is None:
             self.sine, self.cosine = sine[start:stop], cosine[start:stop]
         else:
-            self.sine, self.cosine = sine[places].unsqueeze(1), cosine[places].unsqueeze(1)  # (B, 1, T, d / 2)
+            self.sine, self.cosine = sine[positions].unsqueeze(1), cosine[positions].unsqueeze(1)  # (B, 1, T, d / 2)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x (..., T, d) turned by its positions."""

@@ -63,12 +63,6 @@ class RecurrentDecoder(nn.Module):
         init_xavier(self.readout)
         self.dropout = Dropout(config.dropout)
 
-    def prepare(self, outputs: Tensor, mask: Tensor | None, summary: Tensor) -> EncodedSource:
-        """Return the source for encoder outputs (B, S, d), their mask (B, S) and a summary (B, d)."""
-        values = outputs.unsqueeze(1)  # (B, 1, S, d): attention expects a head dimension
-        keys = values if self.align is None else self.align.prepare(values)
-        return EncodedSource(values, keys, None if mask is None else mask[:, None, None, :], summary.unsqueeze(1))
-
     def begin(self, source: EncodedSource, layers: Sequence[CellState], record: bool = False) -> RecurrentState:
         """Return the state before the first step, for the layers' first states (B, d)."""
         states = map_states(layers, lambda part: part.unsqueeze(1))  # (B, 1, d): one beam until reordered
@@ -241,7 +235,10 @@ class RnnTranslator(TranslationModel):
     def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
         """Return what the decoder sees of the sources, and its layers' first states (B, d)."""
         outputs, finals = self.encoder(self._embed(self.src_embedding, src), src_mask)  # outputs (B, S, d)
-        source = self.decoder.prepare(self.dropout(outputs), src_mask, finals[-1][0])
+        values = self.dropout(outputs).unsqueeze(1)  # (B, 1, S, d): attention expects a head dimension
+        keys = values if self.decoder.align is None else self.decoder.align.prepare(values)
+        mask = None if src_mask is None else src_mask[:, None, None, :]
+        source = EncodedSource(values, keys, mask, finals[-1][0].unsqueeze(1))
         if self.bridge is not None:
             return source, self.bridge(finals)
         if self.start_from == "layers":

@@ -31,7 +31,7 @@ is a moving average, ``weights.*``, the weights being trained. By the names of t
 
 
 class _Slot(NamedTuple):
-    """Place of one parameter in the flat buffers."""
+    """Offset of one parameter in the flat buffers."""
 
     name: str
     parameter: nn.Parameter
@@ -251,14 +251,14 @@ class FlatParameterStore:
 
 def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
     """Place the parameters of each group one after another; return the slots and the end of each group."""
-    slots, ends, place = [], [], 0
+    slots, ends, offset = [], [], 0
     for group in groups:
         for name, parameter in group:
-            slots.append(_Slot(name, parameter, place))
-            place += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
+            slots.append(_Slot(name, parameter, offset))
+            offset += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
         # Groups end on a block of the norm. The gap is zero and stays zero under AdamW.
-        place = -(-place // _NORM_BLOCK) * _NORM_BLOCK
-        ends.append(place)
+        offset = -(-offset // _NORM_BLOCK) * _NORM_BLOCK
+        ends.append(offset)
     return slots, ends
 
 

@@ -166,11 +166,14 @@ class FsdpParameterStore:
         """Copy each rank's shard of what ``tensors`` returned, saved by any number of ranks."""
         for name, buffer in buffers_of(self.model).items():
             buffer.copy_(model[name])
-        for name, share in self._saved().items():
-            self._copy_shard(share, model[name])
+        pairs = [(share, model[name]) for name, share in self._saved().items()]
         for kind, shares in self._moments().items():
-            for name, share in shares.items():
-                self._copy_shard(share, optimizer[f"{kind}.{name}"])
+            pairs += [(share, optimizer[f"{kind}.{name}"]) for name, share in shares.items()]
+        for share, whole in pairs:
+            assert isinstance(share, DTensor)
+            # src_data_rank=None: every rank has read the checkpoint, so nothing is broadcast.
+            sharded = distribute_tensor(whole.to(self.device), self._mesh, share.placements, src_data_rank=None)
+            share.to_local().copy_(sharded.to_local())
         self.n_updates = n_updates
         for p in self._trained.values():
             self._optimizer.state[p]["step"].fill_(n_updates)
@@ -196,12 +199,6 @@ class FsdpParameterStore:
                 # Moved before the next one is gathered: the device holds one whole tensor at a time.
                 whole[name] = tensor.cpu()
         return whole
-
-    def _copy_shard(self, share: Tensor, whole: Tensor) -> None:
-        assert isinstance(share, DTensor)
-        # src_data_rank=None: every rank has read the checkpoint, so nothing is broadcast.
-        sharded = distribute_tensor(whole.to(self.device), self._mesh, share.placements, src_data_rank=None)
-        share.to_local().copy_(sharded.to_local())
 
 
 def has_entry(model: nn.Module) -> bool:

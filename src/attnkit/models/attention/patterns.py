@@ -59,7 +59,7 @@ class Window(Pattern):
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
         """List the tiles of the matrix (T, S): a band along its diagonal."""
-        return _band(self.size, 0 if self.causal else self.size, range(n_queries), range(n_keys), self.sees)
+        return _cover(range(n_queries), range(n_keys), self.sees, self.size, 0 if self.causal else self.size)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Strided(Pattern):
         """List the tiles of the matrix (T, S): a band, then the positions that leave the same remainder together."""
         # The band holds distances below size; the grid of remainders all others.
         reach = self.size - 1
-        yield from _band(reach, 0 if self.causal else reach, range(n_queries), range(n_keys), self._near)
+        yield from _cover(range(n_queries), range(n_keys), self._near, reach, 0 if self.causal else reach)
         # Positions of one remainder see each other: a dense matrix of T / size positions.
         for first in range(self.size):
             queries, keys = range(first, n_queries, self.size), range(first, n_keys, self.size)
-            yield from _grid(queries, keys, self._far, self.causal)
+            yield from _cover(queries, keys, self._far, after=0 if self.causal else None)
 
     def _near(self, i: Any, j: Any) -> Any:
         return (abs(i - j) < self.size) & ((j <= i) | (not self.causal))
@@ -100,7 +100,7 @@ class BlockDiagonal(Pattern):
         sees = None if n_together == 1 and not self.causal else self.sees
         queries, keys = (_cut(range(n), n_together * self.size) for n in (n_queries, n_keys))
         for rows, columns in zip(queries, keys, strict=False):
-            yield from _grid(rows, columns, sees, self.causal)
+            yield from _cover(rows, columns, sees, after=0 if self.causal else None)
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class GlobalWindow(Pattern):
         # Three parts, none of which overlap: global rows, global columns, the band of the rest.
         queries, keys = range(n_queries), range(n_keys)
         # Without causality the rows of global positions are full.
-        edge = self.sees if self.causal else None
-        yield from _grid(queries[: self.n_global], keys, edge, self.causal)
-        yield from _grid(queries[self.n_global :], keys[: self.n_global], None, False)
+        edge, after = (self.sees, 0) if self.causal else (None, None)
+        yield from _cover(queries[: self.n_global], keys, edge, after=after)
+        yield from _cover(queries[self.n_global :], keys[: self.n_global], None)
         after = 0 if self.causal else self.size
-        yield from _band(self.size, after, queries[self.n_global :], keys[self.n_global :], self.sees)
+        yield from _cover(queries[self.n_global :], keys[self.n_global :], self.sees, self.size, after)
 
 
 PATTERNS: dict[PatternName, Callable[[int, bool], Pattern]] = {
@@ -147,17 +147,12 @@ def _cut(positions: range, size: int) -> Iterator[range]:
         yield positions[first : first + size]
 
 
-def _grid(queries: range, keys: range, sees: Sees | None, causal: bool) -> Iterator[Tile]:
-    """Cover queries x keys with tiles; causal ones end at their last query."""
+def _cover(
+    queries: range, keys: range, sees: Sees | None, before: int | None = None, after: int | None = None
+) -> Iterator[Tile]:
+    """Cover the keys from ``before`` positions before each query to ``after`` after it with tiles; None: no limit."""
     for rows in _cut(queries, ROWS):
-        seen = range(keys.start, min(keys.stop, rows[-1] + 1), keys.step) if causal else keys
-        for columns in _cut(seen, COLUMNS):
-            yield Tile(rows, columns, sees)
-
-
-def _band(before: int, after: int, queries: range, keys: range, sees: Sees) -> Iterator[Tile]:
-    """Cover the keys from ``before`` positions before each query to ``after`` after it."""
-    for rows in _cut(queries, ROWS):
-        seen = range(max(keys.start, rows.start - before), min(keys.stop, rows.stop + after))
-        for columns in _cut(seen, COLUMNS):
+        start = keys.start if before is None else max(keys.start, rows[0] - before)
+        stop = keys.stop if after is None else min(keys.stop, rows[-1] + 1 + after)
+        for columns in _cut(range(start, stop, keys.step), COLUMNS):
             yield Tile(rows, columns, sees)
