@@ -73,7 +73,7 @@ class BeamState:
 
     def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
-        self.slots = self.kept(keys, values)
+        self.slots = self.to_slots(keys, values)
         n_steps = self.slots[0].shape[-2]
         # Every beam descends from these.
         self.ancestry = self.ancestry.new_zeros(len(self.ancestry), 1, n_steps)
@@ -114,7 +114,7 @@ class BeamState:
         self.n_slots += self.n_queries
         self.n_steps += 1
 
-    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    def to_slots(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
         """Return what slots keep of each layer's keys and values (B, H, T, d)."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class DecodingState(BeamState):
         self.memory, self.slots = [memory], [memory[..., :0, :]]  # (2 L, B, H, S or C, d)
         self.mask = self.ancestry
 
-    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    def to_slots(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
         parts = [part for pair in zip(keys, values, strict=True) for part in pair]
         return [torch.stack(parts).to(self.slots[0].dtype)]  # (2 L, B, H, T, d)
 
@@ -209,11 +209,11 @@ class GenericDecodingState(BeamState):
         super().__init__(memory, torch.float32, mask, n_beams, max_length, record)
         self.heads = heads
         # memory alternates keys and values: even rows are a layer's keys, odd ones its values.
-        self.memory = self.kept(memory[0::2].unbind(0), memory[1::2].unbind(0))
+        self.memory = self.to_slots(memory[0::2].unbind(0), memory[1::2].unbind(0))
         self.slots = [part[..., :0, :] for part in self.memory]
         self.scope = AttentionScope()
 
-    def kept(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    def to_slots(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
         """Return what each group of heads prepares of the keys, (L, B, H of the group, T, its width), and the values.
 
         What an alignment computes of a key never changes, so it is computed once.
