@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
-from attnkit.models.config import (
-    MOST_LAYERS,
-    MOST_POSITIONS,
-    MOST_WIDTH,
-    LayerConfig,
-    Scaled,
-    Sizes,
-    VectorsName,
-)
+from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, LayerConfig, Scaled, Sizes, VectorsName
 
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
 _LONGEST_TEXT = 512

@@ -23,12 +23,7 @@ Bias = Callable[[Tensor], Tensor]
 
 
 def sparse_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    pattern: Pattern,
-    mask: Tensor | None = None,
-    bias: Bias | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, pattern: Pattern, mask: Tensor | None = None, bias: Bias | None = None
 ) -> Tensor:
     """Return the context (B, H, T, d_v) of softmax(q·k / √d + bias) over the keys that pattern and mask allow.
 
