@@ -147,8 +147,8 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         # Gates per cell; each has an input and a recurrent matrix.
         gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
         # Both directions together are d_hidden wide.
-        aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
-        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
+        d_direction = self.d_hidden // 2 if self.bidirectional else self.d_hidden
+        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * d_direction
         decoder = self.d_model + self.d_code + (2 * self.decoder_layers - 1) * self.d_hidden
         # Embeddings, and the output layer unless tied.
         words = self.d_model * vocab_size * (1 if self.tie_embeddings else 2)

@@ -49,8 +49,8 @@ class RecurrentDecoder(nn.Module):
         self.gives_context = config.gives_context
         self.blind = not config.has_attention and not config.gives_context
         # Widths of what each step's input gets besides the word.
-        self.d_given = [d_hidden] * self.gives_context + [d_model] * self.feeds
-        widths = [d_model + sum(self.d_given)] + [d_hidden] * (config.decoder_layers - 1)
+        self.d_extra = [d_hidden] * self.gives_context + [d_model] * self.feeds
+        widths = [d_model + sum(self.d_extra)] + [d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, d_hidden) for width in widths)
         self.align = None
         self.distribute: Distribution = softmax
@@ -81,10 +81,10 @@ class RecurrentDecoder(nn.Module):
         # A step depends on the one before it: no layer can run over all steps at once. W [y; c; f] is a sum of
         # products: the words' part of all steps is one product outside the loop, and so is what no step waits for.
         state = self.begin(source, layers)
-        gates, given_weights = self._share_of_words(words)
+        gates, extra_weights = self._project_words(words)
         tops, contexts, features = [], [], []
         for gate in torch.split(gates, 1, dim=1):  # each (B, 1, G*d)
-            top, context, state = self._advance(gate, given_weights, state)
+            top, context, state = self._advance(gate, extra_weights, state)
             if self.feeds:
                 features.append(self._read(None, top, context))
                 state = replace(state, fed=features[-1])
@@ -97,19 +97,19 @@ class RecurrentDecoder(nn.Module):
 
     def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
-        gates, given_weights = self._share_of_words(words)
-        top, context, state = self._advance(gates, given_weights, state)
+        gates, extra_weights = self._project_words(words)
+        top, context, state = self._advance(gates, extra_weights, state)
         features = self._read(words, top, context)
         return features, replace(state, fed=features if self.feeds else None)
 
-    def _share_of_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _project_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
         weights = weights_of(self.layers[0])
-        word_weight, *given_weights = torch.split(weights.input, [self.d_model, *self.d_given], dim=1)
-        return F.linear(words, word_weight, weights.input_bias), given_weights
+        word_weight, *extra_weights = torch.split(weights.input, [self.d_model, *self.d_extra], dim=1)
+        return F.linear(words, word_weight, weights.input_bias), extra_weights
 
     def _advance(
-        self, gates: Tensor, given_weights: list[Tensor], state: RecurrentState
+        self, gates: Tensor, extra_weights: list[Tensor], state: RecurrentState
     ) -> tuple[Tensor, Tensor, RecurrentState]:
         """Take one step of all layers; return the top h (B, K, d), the context (B, K, d) and the state after it."""
         source = state.source
@@ -118,8 +118,8 @@ class RecurrentDecoder(nn.Module):
         if self.looks_first:
             # Bahdanau et al. 2015: the query is the top state before this step.
             context, weights = self._attend(state.layers[-1][0], source)
-        given = ([context] if self.gives_context else []) + ([] if state.fed is None else [state.fed])
-        for part, weight in zip(given, given_weights, strict=True):
+        extra = ([context] if self.gives_context else []) + ([] if state.fed is None else [state.fed])
+        for part, weight in zip(extra, extra_weights, strict=True):
             gates = gates + F.linear(part, weight)  # (B, K, G*d)
         layers = step_layers(self.layers, self.step_cell, gates, state.layers, self.dropout)
         top = layers[-1][0]
