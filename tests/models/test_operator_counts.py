@@ -66,7 +66,7 @@ RECORDED = {
     ),
     ("transformer", "decode"): (
         "add 26, add_ 12, all 2, bitwise_not 1, cat 2, copy_ 13, embedding 4, fill_ 7, gather 3, layer_norm "
-        "22, linear 48, masked_fill_ 1, matmul 24, mul 10, mul_ 1, ne 1, new_full 1, new_zeros 2, relu_ 8, "
+        "22, linear 48, masked_fill_ 1, matmul 24, mul 10, mul_ 1, ne 1, new_full 1, new_zeros 1, relu_ 8, "
         "scaled_dot_product_attention 2, softmax 12, sub 3, zeros 5, zeros_like 1"
     ),
     ("transformer, relative", "train"): (
@@ -81,7 +81,7 @@ RECORDED = {
     ("transformer, relative", "decode"): (
         "abs 1, add 34, add_ 12, all 2, bitwise_not 1, cat 2, clamp 11, copy_ 13, div 4, embedding 4, fill_ "
         "7, gather 3, gt 1, index 4, layer_norm 22, linear 48, log 4, lt 4, masked_fill_ 1, matmul 24, mul "
-        "15, mul_ 1, ne 1, neg 3, new_full 1, new_zeros 2, relu_ 8, scaled_dot_product_attention 2, softmax "
+        "15, mul_ 1, ne 1, neg 3, new_full 1, new_zeros 1, relu_ 8, scaled_dot_product_attention 2, softmax "
         "12, sub 4, where 6, zeros 5, zeros_like 1"
     ),
     ("rnn, additive", "train"): (
