@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.store import write_store
-from attnkit.data.text_classification import DocumentDataset, document_batch, flatten
+from attnkit.data.text_classification import document_batch, document_rows, flatten
 from attnkit.errors import DataError, RunError
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 
@@ -58,7 +58,7 @@ def stored(folder: Path, given: list[list[list[int]]], labels: list[int]) -> Pat
 def test_stored_documents_come_back_with_their_labels(tmp_path: Path) -> None:
     given = documents(20, 1)
     labels = [len(sentences) % 4 for sentences in given]
-    rows = DocumentDataset(stored(tmp_path / "a", given, labels))
+    rows = document_rows(stored(tmp_path / "a", given, labels))
     assert len(rows) == 20
     words, ones = rows.lengths
     assert words.tolist() == [sum(len(s) + 1 for s in d) for d in given] and set(ones.tolist()) == {1}
@@ -67,7 +67,7 @@ def test_stored_documents_come_back_with_their_labels(tmp_path: Path) -> None:
     assert read_back(batch) == [given[i] for i in chosen]
     assert batch.labels.tolist() == [labels[i] for i in chosen]
     assert rows.counts(chosen) == {"nll": 3}
-    other = DocumentDataset(stored(tmp_path / "b", given, [*labels[:-1], (labels[-1] + 1) % 4]))
+    other = document_rows(stored(tmp_path / "b", given, [*labels[:-1], (labels[-1] + 1) % 4]))
     assert other.fingerprint != rows.fingerprint
 
 
@@ -79,7 +79,7 @@ def test_a_label_too_few_is_damage(tmp_path: Path) -> None:
     other = stored(tmp_path / "b", documents(2, 1), [0, 1])
     (other / "labels").rename(folder / "labels")
     with pytest.raises(RunError, match="not one label for each"):
-        DocumentDataset(folder)
+        document_rows(folder)
 
 
 @pytest.mark.parametrize(

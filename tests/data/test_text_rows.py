@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.store import write_store
-from attnkit.data.text_classification import TextClassificationDataset, join, text_batch
+from attnkit.data.text_classification import join, text_batch, text_rows
 from attnkit.errors import RunError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
@@ -62,14 +62,14 @@ def write_texts(folder: Path, rows: list[tuple[list[int], int]], n_labels: int) 
 def test_rows_come_back_with_their_labels(tmp_path: Path) -> None:
     rows = [(join(list(range(5, 5 + n)), None, 50)[0], n % 3) for n in range(9)]
     write_texts(tmp_path, rows, 3)
-    found = TextClassificationDataset(tmp_path)
+    found = text_rows(tmp_path)
     chosen = np.array([8, 0, 3])
     batch = found.batch(chosen)
     for ids, real, label, i in zip(batch.ids, batch.real, batch.labels.tolist(), chosen, strict=True):
         assert (ids[real].tolist(), label) == rows[i]
     assert found.lengths[0].tolist() == [len(row) for row, _ in rows] and found.label_counts(4) == [3, 3, 3, 0]
     write_texts(tmp_path / "other", [*rows[:-1], (rows[-1][0], 0)], 3)
-    assert TextClassificationDataset(tmp_path / "other").fingerprint != found.fingerprint
+    assert text_rows(tmp_path / "other").fingerprint != found.fingerprint
 
 
 def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
     (tmp_path / "labels").rename(tmp_path / "old")
     (tmp_path / "less" / "labels").rename(tmp_path / "labels")
     with pytest.raises(RunError, match="not one label for each"):
-        TextClassificationDataset(tmp_path)
+        text_rows(tmp_path)

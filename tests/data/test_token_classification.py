@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.question_answering import InMemoryTokens
-from attnkit.data.token_classification import (
+from attnkit.data.windows import (
     UNKNOWN,
+    InMemoryTokens,
     TokenClassificationDataset,
     first_subword_mask,
     n_marks,
@@ -104,7 +104,7 @@ def test_every_word_is_tagged_once_and_in_order(longest: int) -> None:
 
 def test_many_rows_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(sentences_of(20, seed=6), 7)
-    monkeypatch.setattr("attnkit.data.token_classification._AT_ONCE", 3)
+    monkeypatch.setattr("attnkit.data.windows._AT_ONCE", 3)
     parts = rows_of(sentences_of(20, seed=6), 7)
     assert parts.n_words.tolist() == whole.n_words.tolist() and parts.label_counts(3) == whole.label_counts(3)
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnkit.data.config import WindowsConfig, WindowSizes
-from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, StridedContextDataset, cut_windows
 from attnkit.data.store import write_store
+from attnkit.data.windows import NO_ANSWER, InMemoryTokens, StridedContextDataset, cut_windows
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 

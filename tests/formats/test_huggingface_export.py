@@ -113,7 +113,8 @@ def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
     positions: Any = "learned" if body == "bert" else "rotary"
     config, labels = BertConfig(**SIZES, positions=positions), [] if kind is SpanPredictor else ["O", "B-x", "I-x"]
     model: Any = shaken(kind(config, V, *([3] if labels else [])))
-    tensors = layout.to_theirs(layout.fine_tuned(task, config), model.state_dict())
+    links = layout.with_prefix("encoder", layout.bert_body(config)) + layout.head_of(task, layout.body_kind(config))
+    tensors = layout.to_theirs(links, model.state_dict())
     (tmp_path / "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
     (tmp_path / "config.json").write_text(json.dumps(bert_json(config, body, V, name, labels)))
     theirs, told = auto.from_pretrained(tmp_path, output_loading_info=True)

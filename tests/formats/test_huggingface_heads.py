@@ -26,9 +26,9 @@ from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
-from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline
-from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
+from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPipeline
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
+from attnkit.tasks.finetuning.text_classification import TextClassifier
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.text.squad import Paragraph, Question
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from attnkit.metrics.spans import span_scores
+from attnkit.metrics.labels import span_scores
 from attnkit.protocols import Entity, entities
 
 # (expected, found, (precision, recall, F1, accuracy)): what seqeval 1.2.2 says (its default mode, zero_division=0).

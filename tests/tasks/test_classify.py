@@ -13,6 +13,7 @@ from attnkit.data.labels import Labels
 from attnkit.engine.examples import ClassificationEvaluation
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
+from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
@@ -203,7 +204,8 @@ def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
 
     opened = load_model(taught, "text-classification", device="cpu")
     prepared = load_documents(taught / "data")
-    assert ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model) is None
+    with pytest.raises(EvaluationCancelled):
+        ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model)
 
 
 HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {

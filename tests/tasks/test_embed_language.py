@@ -65,7 +65,7 @@ def windows_of(n: int, room: int) -> list[tuple[int, int]]:
 def by_hand(reader: Reader, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the features of the tokens of a text, each of its best window, and the mean of the windows' beginnings."""
     ids = reader.tokenizer.encode([text])[0]
-    windows = windows_of(len(ids), reader.room)
+    windows = windows_of(len(ids), reader.max_tokens)
     read = [alone(reader, ids[begin:end]) for begin, end in windows]
     tokens = []
     for place in range(len(ids)):
@@ -80,7 +80,7 @@ def by_hand(reader: Reader, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray
 def test_a_line_is_the_mean_of_its_tokens(runs: dict[str, Path], name: str, layer: int | None) -> None:
     reader = open_reader(runs[name], layer, "cpu")
     texts = [*LINES, LONG, f"{LONG} {LONG} {LONG}", "again " * 11]
-    assert max(map(len, reader.tokenizer.encode(texts))) > 4 * reader.room, "or no windows to speak of"
+    assert max(map(len, reader.tokenizer.encode(texts))) > 4 * reader.max_tokens, "or no windows to speak of"
     found = line_vectors(reader, texts, "mean")
     for text, vector in zip(texts, found, strict=True):
         tokens, first = by_hand(reader, text)

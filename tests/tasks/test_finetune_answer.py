@@ -17,6 +17,7 @@ from attnkit.data.config import WindowSizes
 from attnkit.data.prepared_dir import WarningEvent
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
+from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.bert import SpanPredictor
@@ -251,7 +252,8 @@ def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
 
 def test_a_stop_gives_an_evaluation_up(taught: Any) -> None:
     opened, prepared, _ = taught
-    assert TASK.evaluation(opened.config, prepared, opened.device, lambda: True)(opened.model) is None
+    with pytest.raises(EvaluationCancelled):
+        TASK.evaluation(opened.config, prepared, opened.device, lambda: True)(opened.model)
 
 
 def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, Any]:

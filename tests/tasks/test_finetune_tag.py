@@ -15,9 +15,10 @@ from labeled import configure, tagged, write_tagged
 from attnkit.cli import console
 from attnkit.cli._train import follow
 from attnkit.data.prepared_dir import WarningEvent
-from attnkit.data.token_classification import UNKNOWN
+from attnkit.data.windows import UNKNOWN
 from attnkit.engine.events import ValidationFinished
 from attnkit.engine.loading import load_model
+from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.bert import TokenClassifier
@@ -111,7 +112,8 @@ def test_what_is_kept_scores_as_training_said(taught: Any, capsys: pytest.Captur
 
 def test_a_stop_gives_an_evaluation_up(taught: Any) -> None:
     opened, prepared, _ = taught
-    assert TASK.evaluation(opened.config, prepared, opened.device, lambda: True)(opened.model) is None
+    with pytest.raises(EvaluationCancelled):
+        TASK.evaluation(opened.config, prepared, opened.device, lambda: True)(opened.model)
 
 
 def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught: Any) -> None:
@@ -130,7 +132,7 @@ def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     torch.manual_seed(1)
     config = configure("token-classification", Path("a"), None).model
     model = TokenClassifier(config, 50, 3).double()
-    from attnkit.data.token_classification import TagBatch
+    from attnkit.data.windows import TagBatch
 
     ids = torch.randint(4, 50, (2, 6))
     batch = TagBatch(ids, torch.ones(2, 6, dtype=torch.bool), torch.tensor([1, 3, 8]), torch.tensor([2, 0, 2]))

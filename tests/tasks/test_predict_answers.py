@@ -16,7 +16,7 @@ from attnkit.engine.loading import load_model
 from attnkit.engine.predict import Totals
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
-from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline, read_question
+from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPipeline, read_question
 from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
 

@@ -16,7 +16,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.engine.predict import PredictRequest, choose_format
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.spans import span_scores
+from attnkit.metrics.labels import span_scores
 from attnkit.text.conll import convert
 from attnkit.text.offsets import encode_words
 

@@ -79,24 +79,20 @@ def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
     """Return what flags choose. Raises ``UsageError`` for what is neither a number from 1 nor mean, max or all."""
-    return MapSelection(kind, None if layer is None else _choice(layer, "--layer"), _choice(head, "--head"))
 
+    def choice(flag: str, text: str) -> Choice:
+        match text:
+            case "mean" | "max" | "all":
+                return text
+            case _ if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0:
+                return int(text)
+        raise UsageError(f"'{text[:40]}' is not a choice", where=flag, help="give a number from 1, mean, max or all")
 
-def _choice(text: str, flag: str) -> Choice:
-    named: dict[str, Choice] = {"mean": "mean", "max": "max", "all": "all"}
-    if text in named:
-        return named[text]
-    if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0:
-        return int(text)
-    raise UsageError(f"'{text[:40]}' is not a choice", where=flag, help="give a number from 1, mean, max or all")
+    return MapSelection(kind, None if layer is None else choice("--layer", layer), choice("--head", head))
 
 
 def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
-    """Return the pictures that were asked for.
-
-    Raises:
-        UsageError: no such kind, layer or head.
-    """
+    """Return the maps to draw. Raises ``UsageError`` for an unknown kind, layer or head."""
     kinds = [map.kind for map in sentence.maps]
     if shown.kind is not None and shown.kind not in kinds:
         raise UsageError(f"no '{shown.kind[:40]}' attention", where="--kind", help=f"choose one of {', '.join(kinds)}")
@@ -109,11 +105,7 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
 
 
 def checked(sentences: Iterable[AttentionExample], shown: MapSelection) -> Iterator[AttentionExample]:
-    """Yield the sentences; the first one says whether there is what was chosen, whether or not it is drawn.
-
-    Raises:
-        UsageError: no such kind, layer or head.
-    """
+    """Yield the sentences; raise ``UsageError`` at the first if it lacks the kind, layer or head, drawn or not."""
     for number, sentence in enumerate(sentences):
         if not number:
             pick(sentence, shown)
@@ -140,11 +132,7 @@ def write_files(
     paths: Paths,
     tell: Callable[[str], None],
 ) -> None:
-    """Write the page, and pictures for papers; ``tell`` takes what was written, and what a picture cannot show.
-
-    Raises:
-        UsageError: a picture is wanted of several sentences, or of a choice that there is not.
-    """
+    """Write page and pictures; ``tell`` takes messages. Raises ``UsageError`` for a picture of several sentences."""
     html, *drawn = paths
     if any(drawn) and len(sentences) != 1:
         raise UsageError(f"a picture shows one line, not {len(sentences)}", help="--html takes any number")

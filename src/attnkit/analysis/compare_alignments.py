@@ -6,7 +6,7 @@ functions alone. Those with parameters are not trained for these states, but dra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,9 +25,9 @@ from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import AlignmentModule, make_alignment
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
+from attnkit.models.attention.multihead import HeadGroup
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice
 from attnkit.tasks.translation.loading import LoadedRun
-from attnkit.tasks.translation.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class FunctionChoice:
 class StateRecorder(AlignmentModule):
     """An alignment function that keeps what it is asked; the results are those of the wrapped function."""
 
-    def __init__(self, inner: AlignmentModule, places: Sequence[int]) -> None:
+    def __init__(self, inner: AlignmentModule, heads: Sequence[int]) -> None:
         super().__init__()
-        self.inner, self.places = inner, list(places)
+        self.inner, self.heads = inner, heads
         self.recorded_keys: list[Tensor] = []
         self.queries: list[Tensor] = []
 
@@ -93,47 +93,36 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
             warnings.append(f"{name} is left out: {reason}")
     facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
     functions = FunctionChoice(named, distribution, functions.seed)
-    return AttentionReport(facts, _sentences(translator, query, functions, number), tuple(warnings))
+    sentences = (_compared(run, line, functions, number) for line in written_lines(translator, query))
+    return AttentionReport(facts, sentences, tuple(warnings))
 
 
-def _sentences(
-    translator: Translator, query: AttentionQuery, functions: FunctionChoice, layer: int
-) -> Iterator[AttentionExample]:
-    run = translator.runs[0]
-    for line in written_lines(translator, query):
-        with torch.inference_mode():
-            own, queries, keys = record_states(run, line, layer)
-            note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
-            own = replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)
-            maps = [own, *(_weighed(run, queries, keys, own, name, functions) for name in functions.alignments)]
-        yield AttentionExample(line.source, line.target, maps, line.tree, line.facts)
-
-
-def _weighed(
-    run: LoadedRun, queries: Tensor, keys: Tensor, own: AttentionMap, name: AlignmentName, functions: FunctionChoice
-) -> AttentionMap:
-    """Return the map of another function on the same states."""
+@torch.inference_mode()
+def _compared(run: LoadedRun, line: ForcedTarget, functions: FunctionChoice, layer: int) -> AttentionExample:
+    """Return the map of the run's own functions, and that of each other function on the same states."""
+    own, queries, keys = record_states(run, line, layer)
+    note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
+    maps = [replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)]
     n_heads, n_keys, width = keys.shape[1:]
     options = run.config.model.attention_options
     options = options.model_copy(update={"max_source": max(options.max_source, n_keys)})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(functions.seed)
-        align = make_alignment(name, queries.shape[-1], width, options, n_heads)
-        distribute = make_distribution(functions.distribution or "softmax", width, options, n_heads)
-    drawn = bool(align.state_dict()) or isinstance(distribute, nn.Module)
-    for part in (align, distribute):
-        if isinstance(part, nn.Module):
-            part.to(queries.device)
-    weights = distribute(align(queries, keys), queries, None)
-    note = f"parameters drawn, seed {functions.seed}" if drawn else "no parameters"
-    return replace(own, kind=name, weights=weights.float().cpu().numpy(), heads=(), note=note)
+    for name in functions.alignments:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(functions.seed)
+            align = make_alignment(name, queries.shape[-1], width, options, n_heads)
+            distribute = make_distribution(functions.distribution or "softmax", width, options, n_heads)
+        drawn = bool(align.state_dict()) or isinstance(distribute, nn.Module)
+        for part in (align, distribute):
+            if isinstance(part, nn.Module):
+                part.to(queries.device)
+        weights = distribute(align(queries, keys), queries, None).float().cpu().numpy()
+        note = f"parameters drawn, seed {functions.seed}" if drawn else "no parameters"
+        maps.append(replace(maps[0], kind=name, weights=weights, heads=(), note=note))
+    return AttentionExample(line.source, line.target, maps, line.tree, line.facts)
 
 
 def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[AttentionMap, Tensor, Tensor]:
-    """Return the weights of attention to the source, and a layer's (from 1) queries and keys.
-
-    Queries are (1, H, T, d), keys (1, H, S, d).
-    """
+    """Return the weights over the source, and a layer's (from 1) queries (1, H, T, d) and keys (1, H, S, d)."""
     assert isinstance(run.model, nn.Module)
     # Each layer's alignments over the source, with the module that holds them.
     layers: dict[str, list[tuple[nn.Module, AlignmentModule, StateRecorder]]] = {}
@@ -141,7 +130,7 @@ def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[Atten
         inner = dict(module.named_children()).get("align")
         # In a Transformer's decoder, layers.N.attention looks at the target, layers.N.cross at the source.
         if isinstance(inner, AlignmentModule) and name.startswith("decoder") and ".attention." not in f".{name}.":
-            recorder = StateRecorder(inner, getattr(module, "indices", [0]))
+            recorder = StateRecorder(inner, module.indices if isinstance(module, HeadGroup) else [0])
             layers.setdefault(name.split(".groups.")[0], []).append((module, inner, recorder))
     alignments = [part for parts in layers.values() for part in parts]
     try:
@@ -152,7 +141,7 @@ def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[Atten
         for parent, inner, _ in alignments:
             parent.register_module("align", inner)
     recorders = [recorder for _, _, recorder in list(layers.values())[layer - 1]]
-    order = torch.tensor([place for recorder in recorders for place in recorder.places]).argsort()
+    order = torch.tensor([head for recorder in recorders for head in recorder.heads]).argsort()
     # A recurrent decoder asks step by step, with the keys of the one sentence prepared once.
     queries = torch.cat([torch.cat(recorder.queries, 2) for recorder in recorders], 1)[:, order]
     keys = torch.cat([recorder.recorded_keys[0] for recorder in recorders], 1)[:, order]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.tasks.language_modeling.loading import is_language
 from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
-WordEncoder = Callable[[str, int, int], NDArray[np.float32]]
-"""(sentence, start, stop): the vector that the word at these characters has in this sentence, (D,)."""
+WordEncoder = Callable[[str, int, int], NDArray[np.float32]]  #: (sentence, start, stop) -> (D,) vector
 
 
 @dataclass(frozen=True)
@@ -39,50 +38,41 @@ class WordComparison:
 
     word: str  #: spelling of the vocabulary
     found: list[str]  #: word form in each sentence
-    pieces: list[str] | None
-    """Tokens whose mean is the static vector; None if the word has a vector of its own."""
+    pieces: list[str] | None  #: tokens whose mean is the static vector; None if the word has its own vector
     static: list[float]
     contextual: list[list[float]] | None  #: one vector per sentence; None without an encoder
     cosines: list[Cosine]
 
-    def as_dictionary(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
-        return asdict(self)
-
 
 def encoder_of(path: Path, layer: int | None = None) -> WordEncoder | None:
-    """Return what gives a word a vector in each sentence, after so many layers; None for a run of word vectors.
-
-    The vector of a word is the mean of its pieces'.
-    """
+    """Return a function for the mean of a word's pieces after ``layer`` layers; None for a run of word vectors."""
     if not is_language(path):
         return None
     from attnkit.analysis.embed_transformer import open_reader, word_vector
 
-    reader = open_reader(path, layer)
-    return lambda sentence, start, stop: word_vector(reader, sentence, start, stop)
+    return partial(word_vector, open_reader(path, layer))
 
 
 def compare_contexts(
     path: Path, sentences: Sequence[str], word: str, encoder: WordEncoder | None = None
 ) -> WordComparison:
-    """Look a word up, and let an encoder, if there is one, say what it is in each sentence.
+    """Compare a word, in any case, in two sentences or more.
 
-    Args:
-        path: word vectors, or a run of BERT or GPT, whose embeddings are looked at.
-        sentences: two or more that hold the word.
-        word: in any case.
-        encoder: of ``encoder_of``.
-
-    Raises:
-        UsageError: fewer than two sentences.
-        DataError: a sentence lacks the word, or the vocabulary does.
+    ``path`` has word vectors, or is a run of BERT or GPT, whose embeddings are compared. Raises ``UsageError`` for
+    fewer sentences, ``DataError`` if a sentence or the vocabulary lacks the word.
     """
     if len(sentences) < 2:
         raise UsageError(
             "two sentences are needed to compare", help='give two: "I eat an apple." "Apple released iOS."'
         )
-    places = [place_of(word, sentence, number) for number, sentence in enumerate(sentences, 1)]
+    spans: list[tuple[int, int]] = []  # the first place where the word stands by itself, in whatever case
+    for number, sentence in enumerate(sentences, 1):
+        match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
+        if match is None:
+            what = f"'{word[:60]}' does not occur in this sentence: {sentence[:80]}"
+            help = "choose a word that all sentences have with --word"
+            raise DataError(what, where=f"sentence:{number}", help=help)
+        spans.append(match.span())
     known, pieces, static = word, None, None
     if is_language(path):
         from attnkit.analysis.embed_transformer import open_reader, static_vector
@@ -94,31 +84,19 @@ def compare_contexts(
         static = vectors[known]
     seen = None
     if encoder is not None:
-        seen = [np.asarray(encoder(text, *place), np.float64) for text, place in zip(sentences, places, strict=True)]
+        seen = [np.asarray(encoder(text, *span), np.float64) for text, span in zip(sentences, spans, strict=True)]
     cosines = [
         Cosine((i + 1, j + 1), 1.0, None if seen is None else cosine(seen[i], seen[j]))
         for i, j in combinations(range(len(sentences)), 2)
     ]
     return WordComparison(
         word=known,
-        found=[text[start:stop] for text, (start, stop) in zip(sentences, places, strict=True)],
+        found=[text[start:stop] for text, (start, stop) in zip(sentences, spans, strict=True)],
         pieces=pieces,
         static=np.asarray(static, np.float64).tolist(),
         contextual=None if seen is None else [vector.tolist() for vector in seen],
         cosines=cosines,
     )
-
-
-def place_of(word: str, sentence: str, number: int) -> tuple[int, int]:
-    """Return where a word first stands by itself in a sentence, in whatever case. Raises ``DataError`` if nowhere."""
-    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
-    if found is None:
-        raise DataError(
-            f"'{word[:60]}' does not occur in this sentence: {sentence[:80]}",
-            where=f"sentence:{number}",
-            help="choose a word that all sentences have with --word",
-        )
-    return found.start(), found.end()
 
 
 def cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:

@@ -31,8 +31,7 @@ from attnkit.tasks.word2vec.vector_files import write_vectors
 from attnkit.text.lines import read_line_batches
 
 _WINDOW = 4096
-BINARY = {".npy": write_npy, ".safetensors": write_matrix}
-"""Endings of files that hold numbers alone -> what writes them."""
+BINARY = {".npy": write_npy, ".safetensors": write_matrix}  #: writers of files of numbers by ending
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,19 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     """
     set_threads(request.threads)
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
-        yield from _of_language(request, tell)
+        if request.reconstruct:
+            raise UsageError("a language model brings nothing back", where="--reconstruct", help="leave it out")
+        reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
+        for warning in reader.warnings:
+            tell(warning)
+        if request.what == "static":
+            if request.layer is not None:
+                raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
+            yield EmbeddingBatch(reader.table, inputs=entry_names(reader.tokenizer))
+            return
+        yield EmbeddingBatch(np.empty((0, reader.width), np.float32))
+        for window in _windows(request, tell):
+            yield EmbeddingBatch(line_vectors(reader, window, request.what or "mean"), inputs=window)
         return
     opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint, warn=tell)
     if request.what is not None or request.layer is not None:
@@ -113,27 +124,11 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
         yield from _of_lines(opened, request, totals, tell)
 
 
-def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
-    if request.reconstruct:
-        raise UsageError("a language model brings nothing back", where="--reconstruct", help="leave it out")
-    reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
-    for warning in reader.warnings:
-        tell(warning)
-    if request.what == "static":
-        if request.layer is not None:
-            raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
-        yield EmbeddingBatch(reader.table, inputs=entry_names(reader.tokenizer))
-        return
-    _refuse_vectors(request.files)
-    yield _empty(reader.width)
-    for window in _windows(request, tell):
-        yield EmbeddingBatch(line_vectors(reader, window, request.what or "mean"), inputs=window)
-
-
 def _of_vectors(opened: LoadedModel, request: Request, totals: EmbedTotals) -> Iterator[EmbeddingBatch]:
     totals.unit = "vectors"
     width = opened.model.mean.numel()
-    yield _empty(width if request.reconstruct else opened.config.model.d_code)
+    n_columns = width if request.reconstruct else opened.config.model.d_code
+    yield EmbeddingBatch(np.empty((0, n_columns), np.float32))
     for path in request.files:
         for vectors in read_vectors(path, width):
             with torch.inference_mode():
@@ -151,8 +146,8 @@ def _of_vectors(opened: LoadedModel, request: Request, totals: EmbedTotals) -> I
 def _of_lines(
     opened: LoadedModel, request: Request, totals: EmbedTotals, tell: Callable[[str], None]
 ) -> Iterator[EmbeddingBatch]:
-    _refuse_vectors(request.files)
-    yield EmbeddingBatch(None, [], []) if request.reconstruct else _empty(opened.config.model.d_code)
+    numbers = None if request.reconstruct else np.empty((0, opened.config.model.d_code), np.float32)
+    yield EmbeddingBatch(numbers, [] if request.reconstruct else None)
     tokenizer = read_tokenizer(opened.checkpoint)
     for window in _windows(request, tell):
         rows = tokenizer.encode(window)
@@ -170,28 +165,17 @@ def _of_lines(
 
 
 def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield the lines of all files, some at a time."""
+    """Yield the lines of all files, some at a time. Raises ``DataError`` for files of vectors."""
+    for path in request.files:
+        if path.name.endswith(VECTORS) and path.exists():
+            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
+            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
     for path in request.files:
         yield from read_line_batches(path, _WINDOW, request.strict, tell)
 
 
-def _refuse_vectors(paths: list[Path]) -> None:
-    for path in paths:
-        if path.name.endswith(VECTORS) and path.exists():
-            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
-            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
-
-
-def _empty(width: int) -> EmbeddingBatch:
-    return EmbeddingBatch(np.empty((0, width), np.float32))
-
-
 def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
-    """Write a vocabulary's vectors in the format of word vectors that a file's ending names; False if it names none.
-
-    Raises:
-        UsageError: ``.csv``, in which pieces that are commas would be lost.
-    """
+    """Write a vocabulary's vectors in the format of a file's ending; return False if it names no format."""
     ending = path.suffix.lower()
     if ending == ".csv":
         raise UsageError("pieces may be commas, which .csv cannot keep", where="-o", help="choose .tsv or another name")
@@ -205,39 +189,26 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
 
 
 def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text", named: bool = False) -> list[str]:
-    """Return a line of text for each row: its numbers with a separator between them, its text, or JSON.
+    """Return a line per row: text, numbers with a separator, or JSON that has the row's input under the key ``of``.
 
-    Args:
-        block: the rows.
-        separator: separator between numbers.
-        as_json: one object per row.
-        of: the key under which an object says what its row is of.
-        named: begin each line with what it is of.
+    If ``named``, the input precedes the numbers.
     """
-    if block.texts is not None and not as_json:
-        return block.texts
-    values: list[dict[str, Any]]
+    # Nine digits tell any two 32-bit numbers apart.
+    rows = [] if block.numbers is None else [[format(n, ".9g") for n in row] for row in block.numbers.tolist()]
+    if as_json:
+        values: list[dict[str, Any]] = [{"reconstruction": text} for text in block.texts or ()]
+        values += [{"numbers": [float(number) for number in row]} for row in rows]
+        inputs: list[dict[str, Any]] = [{of: line} for line in block.inputs or ()] or [{} for _ in values]
+        return [json.dumps({**row, **value}, ensure_ascii=False) for row, value in zip(inputs, values, strict=True)]
     if block.texts is not None:
-        values = [{"reconstruction": text} for text in block.texts]
-    else:
-        assert block.numbers is not None
-        # Nine digits tell any two 32-bit numbers apart.
-        rows = [[format(number, ".9g") for number in row] for row in block.numbers.tolist()]
-        if not as_json:
-            names = [[name] for name in block.inputs or ()] if named else [[] for _ in rows]
-            return [separator.join(name + row) for name, row in zip(names, rows, strict=True)]
-        values = [{"numbers": [float(number) for number in row]} for row in rows]
-    inputs: list[dict[str, Any]] = [{of: line} for line in block.inputs or ()] or [{} for _ in values]
-    return [json.dumps({**row, **value}, ensure_ascii=False) for row, value in zip(inputs, values, strict=True)]
+        return block.texts
+    names = [[name] for name in block.inputs or ()] if named else [[] for _ in rows]
+    return [separator.join(name + row) for name, row in zip(names, rows, strict=True)]
 
 
 def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch]) -> None:
-    """Write all rows, block by block, in the format that a file's ending names (``BINARY``).
-
-    Raises:
-        UsageError: they are text, or the stream is a pipe: the number of rows stands at the beginning.
-    """
-    if not stream.seekable():
+    """Write all rows in the format of a file's ending. Raises ``UsageError`` for text or a pipe."""
+    if not stream.seekable():  # the number of rows is in the header
         what = f"a {path.suffix} file cannot be written into a pipe"
         raise UsageError(what, where="-o", help="name a file, or print text")
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.question_answering import InMemoryTokens, Longs, cut_windows
+from attnkit.data.windows import InMemoryTokens, Longs, cut_windows
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
@@ -43,7 +43,7 @@ class Reader:
     model: Bert | Gpt
     tokenizer: Tokenizer
     layer: int  #: number of layers
-    room: int  #: tokens of a text per row, without special tokens
+    max_tokens: int  #: tokens of a text per row, without special tokens
     backwards: bool  #: whether the model reads right to left
     device: torch.device
     warnings: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
         model=cast("Bert | Gpt", model),
         tokenizer=read_tokenizer(chosen),
         layer=n_layers if layer is None else layer,
-        room=longest - (2 if isinstance(model, Bert) else 1),
+        max_tokens=longest - (2 if isinstance(model, Bert) else 1),
         backwards=getattr(config, "direction", "") == "right-to-left",
         device=opened.device,
         warnings=tuple(warnings),
@@ -101,12 +101,9 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
 
 
 def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cls"]) -> Floats:
-    """Return a vector (n, D) of each line: the mean of its tokens, or its first token.
+    """Return a vector (n, D) of each line: the mean of its tokens, or its first token. Raises ``UsageError`` for GPT.
 
     A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs.
-
-    Raises:
-        UsageError: ``cls`` of a model whose beginning sees nothing of the line.
     """
     if what == "cls" and isinstance(reader.model, Gpt):
         help = "--what mean takes all of them"
@@ -133,11 +130,7 @@ def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
 
 
 def word_vector(reader: Reader, sentence: str, begin: int, end: int) -> Floats:
-    """Return the vector (D,) of characters ``begin`` up to ``end`` of a sentence: its pieces' mean.
-
-    Raises:
-        DataError: the vocabulary has nothing for it.
-    """
+    """Return the mean (D,) of the pieces of a part of a sentence. Raises ``DataError`` if the vocabulary lacks them."""
     ids, place = _pieces(reader, sentence, begin, end)
     found: Floats = token_vectors(reader, ids)[place].mean(0)
     return found
@@ -161,8 +154,8 @@ def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[i
 
 def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[LayerStates]:
     """Yield what the model makes of texts, given as ids, window by window; shorter windows come first."""
-    held, room = InMemoryTokens(texts), np.full(len(texts), reader.room)
-    cut = cut_windows(held.lengths.astype(np.int64), room, max(1, reader.room // 2))
+    held, limits = InMemoryTokens(texts), np.full(len(texts), reader.max_tokens)
+    cut = cut_windows(held.lengths.astype(np.int64), limits, max(1, reader.max_tokens // 2))
     sizes = cut.ends - cut.begins
     for size in np.unique(sizes):
         same = np.flatnonzero(sizes == size)
@@ -171,18 +164,14 @@ def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Layer
             chosen = same[start : start + step]
             numbers, begins = cut.contexts[chosen], cut.begins[chosen]
             ids = held.gather_parts(numbers, begins, sizes[chosen]).reshape(len(chosen), -1)  # (B, T)
-            states = _states(reader, ids[:, ::-1].copy() if reader.backwards else ids)
+            text = torch.from_numpy(ids[:, ::-1].copy() if reader.backwards else ids)
+            # With the symbols around it in training.
+            begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
+            row = torch.cat((begin, text, end) if isinstance(reader.model, Bert) else (begin, text), 1)
+            with torch.inference_mode():
+                layout = PackedLayout.unpacked(len(ids))
+                states = reader.model.hidden(row.to(reader.device), layout, layers=reader.layer).cpu().numpy()
             tokens = states[:, 1 : 1 + ids.shape[1]]
             places = begins[:, None] + np.arange(ids.shape[1])
             best = (places >= cut.best_begins[chosen, None]) & (places < cut.best_ends[chosen, None])
             yield LayerStates(numbers, states[:, 0], tokens[:, ::-1] if reader.backwards else tokens, places, best)
-
-
-@torch.inference_mode()
-def _states(reader: Reader, ids: Longs) -> Floats:
-    """Return the features of rows of tokens (B, T) with the symbols that stand around them in training."""
-    begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
-    parts = (begin, torch.from_numpy(ids), *([end] if isinstance(reader.model, Bert) else []))
-    row, layout = torch.cat(parts, 1).to(reader.device), PackedLayout.unpacked(len(ids))
-    states: Floats = reader.model.hidden(row, layout, layers=reader.layer).cpu().numpy()
-    return states

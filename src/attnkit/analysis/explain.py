@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
 MOST_WORDS = 20  #: columns of a terminal
 LENGTHS = (1024, 4096)  #: lengths for which the pairs of a pattern are counted
-N_POSITIONS, N_POINTS = 16, 50  #: seed of a sparse pattern and of the kernel regression
+N_POSITIONS, N_POINTS = 16, 50  #: of a sparse pattern and of the kernel regression
 _LOWEST_RATE = 1e-9  # at which descent has arrived
 WORDS = ("The", "cat", "sat", "on", "the", "mat")
 KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
@@ -101,7 +100,20 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
     shuffler = random.Random(seed)
     while order == sorted(order):
         shuffler.shuffle(order)
-    kinds = {"no positions": "none", "sinusoidal": "sinusoidal"}
+    # How far apart an encoder's vectors of each word are in the sentence and in the shuffled one.
+    moved: dict[str, list[float]] = {}
+    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    ids = torch.tensor([[vocabulary[word] for word in words]])
+    sizes = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 64}
+    for name, kind in {"no positions": "none", "sinusoidal": "sinusoidal"}.items():
+        config = TransformerConfig.model_validate({**sizes, "positions": kind})
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            model = Transformer(config, len(vocabulary), len(vocabulary)).double().eval()
+            straight, shuffled = model.encoder(ids, None)[0], model.encoder(ids[:, order], None)[0]
+            back = torch.empty_like(shuffled)
+            back[order] = shuffled
+            moved[name] = (straight - back).abs().amax(-1).tolist()
     return PositionsLesson(
         table=table[:10].tolist(),
         shift=shift,
@@ -110,25 +122,9 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
         errors={pos: float((table[pos + shift] - matrix @ table[pos]).abs().max()) for pos in at},
         words=words,
         order=order,
-        moved={name: displacement(words, order, kind, seed) for name, kind in kinds.items()},
+        moved=moved,
         picture=sinusoids(0, 64, torch.empty(1, 64, dtype=torch.float64)).tolist(),
     )
-
-
-@torch.no_grad()
-def displacement(words: Sequence[str], order: Sequence[int], positions: str, seed: int) -> list[float]:
-    """Return for each word how far apart an encoder's vectors of it are in the sentence and in the shuffled one."""
-    sizes = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 64}
-    config = TransformerConfig.model_validate({**sizes, "positions": positions})
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Transformer(config, len(vocabulary), len(vocabulary)).double().eval()
-    ids = torch.tensor([[vocabulary[word] for word in words]])
-    straight, shuffled = model.encoder(ids, None)[0], model.encoder(ids[:, list(order)], None)[0]
-    back = torch.empty_like(shuffled)
-    back[list(order)] = shuffled
-    return [float(apart) for apart in (straight - back).abs().amax(-1)]
 
 
 def noisy_points(n: int, seed: int) -> tuple[Tensor, Tensor]:

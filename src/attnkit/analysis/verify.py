@@ -19,8 +19,7 @@ from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, TEXT_FILES, rea
 from attnkit.engine.resolve import differences
 from attnkit.engine.task import task_of
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.io import safe_read as contents
-from attnkit.io.safe_read import read_regular_file
+from attnkit.io.safe_read import find_mismatches, read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 _ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
@@ -89,12 +88,15 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
     label = path.name if path.name.endswith(REPLACED) else name
     wrong: list[str] = []
     for _ in range(_ATTEMPTS):
-        before, checkpoint = _identity(path), None
+        before, checkpoint, wrong = _identity(path), None, []
         try:
             checkpoint = open_checkpoint(path, name)
-            wrong = [fault.what for fault in checkpoint.find_mismatches()] or list(find_errors(checkpoint))
-        except RunError as error:
-            wrong = [error.what]
+            wrong += (fault.what for fault in checkpoint.find_mismatches())
+            if not wrong:  # every byte is as it was saved
+                config = read_run_config(checkpoint)
+                wrong += task_of(config).find_errors(checkpoint, config)
+        except (RunError, DataError, UsageError) as error:
+            wrong.append(error.what)
         if not wrong and checkpoint is not None:
             files = checkpoint.manifest.files
             text = f"{len(files)} files, {sum(entry.size for entry in files.values()) / 1e6:,.1f} MB"
@@ -105,15 +107,6 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
         if before == now:
             break
     return [CheckResult(label, False, what) for what in wrong], None
-
-
-def find_errors(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield why a checkpoint cannot be used although every byte is as it was saved."""
-    try:
-        config = read_run_config(checkpoint)
-        yield from task_of(config).find_errors(checkpoint, config)
-    except (RunError, DataError, UsageError) as error:
-        yield error.what
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -224,7 +217,7 @@ def _data(folder: RunFolder) -> CheckResult:
         index = read_index(path)
     except RunError as error:
         return CheckResult("data", False, error.what)
-    wrong = list(contents.find_mismatches(path, index["contents"]))
+    wrong = list(find_mismatches(path, index["contents"]))
     return CheckResult("data", not wrong, "; ".join(wrong) or f"{len(index['contents'])} files of encoded text")
 
 

@@ -23,8 +23,7 @@ class ExportResult:
     path: Path
     checkpoint: str
     n_bytes: int
-    warnings: tuple[str, ...] = ()
-    """Damage of newer checkpoints that were skipped, and what the other system has nothing for."""
+    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints, and what the other system has nothing for
 
 
 def export_ctranslate2(

@@ -37,8 +37,7 @@ LONGEST = 1024  #: maximum tokens per side of an exported translation model
 class ExportContents:
     """What a folder holds."""
 
-    trees: dict[str, Tree]
-    """JSON files by their names; ``target/`` holds the tokenizer of the target side where it has its own."""
+    trees: dict[str, Tree]  #: JSON files by their names; ``target/`` holds a tokenizer of the target side alone
     tensors: dict[str, Tensor]
     use: str  #: Python example for the model card
     warnings: tuple[str, ...] = ()  #: what the export leaves out
@@ -96,7 +95,7 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         head = "PreTraining" if follows and kind == "bert" else "MaskedLM"
         links += layout.next_sentence() if head == "PreTraining" else []
     else:
-        links = layout.fine_tuned(task, config)
+        links = layout.with_prefix("encoder", layout.bert_body(config)) + layout.head_of(task, kind)
     tensors = layout.to_theirs(links, opened.model.state_dict()) | _tables(config, layout.PREFIXES[kind])
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # idle, but looked for

@@ -7,6 +7,7 @@ Weights come from safetensors alone. What is to be read is known by name and sha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder, check_target_dir
@@ -37,6 +37,8 @@ Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json then does not name
+_OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
+_OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
 _COUNTERS: dict[str, Any] = {
     **{"step": 0, "epoch": 0.0, "tokens": 0, "minutes": 0.0, "skipped": 0, "skipped_in_row": 0},
     **{"best": None, "best_step": None, "best_loss": None, "evals_without_improvement": 0},
@@ -88,12 +90,7 @@ class ImportPlan:
 
 
 def import_huggingface(folder: Path, run: Path) -> ImportResult:
-    """Make a run of the model in a folder.
-
-    Raises:
-        RunError: the folder holds no model that we have, or one that is damaged.
-        UsageError: there is a run already.
-    """
+    """Make a run of a folder's model. Raises ``RunError`` if it has none of ours, ``UsageError`` if a run exists."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
     check_target_dir(run)
@@ -150,7 +147,9 @@ def _plan(
     described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, weights.TensorEntry], where: str
 ) -> ImportPlan:
     """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
-    names = {layout.modern_name(name): name for name in entries}
+    # BERT's first files call the parts of a norm gamma and beta.
+    old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    names = {re.sub(r"LayerNorm\.(gamma|beta)", lambda match: old[match[0]], name): name for name in entries}
     config, kind = described.config, described.kind
     prefix = layout.PREFIXES[kind]
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
@@ -167,7 +166,12 @@ def _plan(
             else:
                 warnings.append(missing)
     plan = ImportPlan(described, task, labels, links, names, ())
-    expected = layout.their_shapes(links, _outline(plan))
+    changes = {}
+    if isinstance(config, BertConfig):
+        changes = {"max_length": config.max_length + described.skipped, "next_sentence": plan.next_sentence}
+    with torch.device("meta"), SkipWeightInit():  # without numbers, of as many words and positions as theirs have
+        outline = _build(plan, config.model_copy(update=changes), described.vocab_size).state_dict()
+    expected = layout.their_shapes(links, outline)
     if plan.only_segment is not None:
         expected[plan.only_segment] = (1, config.d_model)
     for name, shape in expected.items():
@@ -180,7 +184,10 @@ def _plan(
         else:
             continue
         raise RunError(what, where=where, help=_TOGETHER)
-    left = sorted(name for name in names.keys() - expected.keys() if not _is_read_already(name, described))
+    # The same as a tensor that is read, or no weight.
+    redundant = _OUTPUT_BIASES | (_OUTPUT_WEIGHTS if config.tie_embeddings else set())
+    left = sorted(names.keys() - expected.keys() - redundant)
+    left = [name for name in left if not layout.HARMLESS.fullmatch(name)]
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
     if strange:  # belongs to no head
         what = f"the weights hold '{strange[0][:80]}', which no {kind} of this config.json has"
@@ -234,22 +241,6 @@ def _pretraining_parts(
     return parts
 
 
-def _is_read_already(name: str, described: configs.ForeignModel) -> bool:
-    """Return whether a tensor says nothing new: it is the same as another by which it is read, or no weight."""
-    weight = name in ("cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight")
-    bias = name in ("cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias")
-    return (weight and described.config.tie_embeddings) or bias or layout.HARMLESS.fullmatch(name) is not None
-
-
-def _outline(plan: ImportPlan) -> dict[str, Tensor]:
-    """Return our tensors without numbers, of as many words and positions as theirs have."""
-    config, changes = plan.described.config, {}
-    if isinstance(config, BertConfig):
-        changes = {"max_length": config.max_length + plan.described.skipped, "next_sentence": plan.next_sentence}
-    with torch.device("meta"), SkipWeightInit():
-        return _build(plan, config.model_copy(update=changes), plan.described.vocab_size).state_dict()
-
-
 def _build(plan: ImportPlan, config: BertConfig | GptConfig, vocab_size: int) -> Model:
     """Return a model of fresh weights."""
     if isinstance(config, GptConfig):
@@ -293,7 +284,10 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
         for link in plan.links:
             tensor = link.join({name: opened.read(plan.names[name]) for name in link.theirs})
             if link.ours == f"{near}embedding.weight" or (pretrained and link.ours.startswith("output.")):
-                tensor = _reordered(tensor, order)
+                # A missing entry gets the mean of all: by Jensen's inequality it is never likelier than 1 / V.
+                mean = tensor.mean(0)
+                tensor = tensor[torch.tensor([id or 0 for id in order])]  # (V,) or (V, D), in the order of our ids
+                tensor[torch.tensor([id is None for id in order])] = mean
             elif link.ours == positions:
                 tensor = tensor[plan.described.skipped :]
             own[link.ours].copy_(tensor)
@@ -304,13 +298,3 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
             elif bool(segment.any()):
                 what = "attnkit has no roformer whose only segment has a vector"
                 raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")
-
-
-def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:
-    """Return their rows (V,) or (V, D) in the order of our ids.
-
-    Where they have no such entry it gets the mean of all: by Jensen's inequality it is then never likelier than 1 / V.
-    """
-    found = rows[torch.tensor([0 if id is None else id for id in order])]
-    found[torch.tensor([id is None for id in order])] = rows.mean(0)
-    return found

@@ -33,9 +33,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "roformer": _BERT,
     "roberta": {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
-}
-"""Default names of the special tokens."""
-_NORMALIZERS: tuple[Literal["none", "nfc", "nfkc"], ...] = ("none", "nfc", "nfkc")
+}  #: default names of the special tokens
 
 
 @dataclass(frozen=True)
@@ -48,10 +46,9 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
-    """Return the vocabulary of a folder whose model is of a type and knows so many entries.
+    """Return the vocabulary of a folder. Raises ``RunError`` if there is none, or one of another kind.
 
-    Raises:
-        RunError: there is none, or one of another kind.
+    ``model`` is the type of its model, which has ``n_rows`` embeddings.
     """
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
@@ -119,19 +116,17 @@ def separators(tree: Tree, model: str) -> int:
 
 
 def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> Vocabulary:
-    """Return the vocabulary of a tokenizer of BERT or GPT-2.
-
-    Args:
-        tree: What ``tokenizer.json`` says.
-        model: Type of the model.
-        names: What the special entries are called, by role.
-        n_rows: Entries that the model knows; it may be more than have a name.
-
-    Raises:
-        ValueError: it is of another kind, or makes no sense.
-    """
+    """Return the vocabulary of a tokenizer of BERT or GPT-2, special entries named by role. Raises ``ValueError``."""
     kind, lowercase = _kind(tree)
-    entries = _entries(tree, n_rows)
+    vocab, added = _mapping(tree["model"].get("vocab")), _added_tokens(tree)
+    if not all(type(id) is int for id in vocab.values()):
+        raise ValueError("its entries have no numbers")
+    entries: dict[int, str] = {}
+    for name, id in [*vocab.items(), *((name, id) for id, name in added.items())]:
+        if not 0 <= id < n_rows:
+            raise ValueError(f"its entry '{name[:40]}' has the number {id}, and the model knows {n_rows}")
+        if entries.setdefault(id, name) != name:
+            raise ValueError(f"the number {id} belongs to '{entries[id][:40]}' and to '{name[:40]}'")
     ids = {name: id for id, name in entries.items()}
     roles = ("pad", "bos", "eos", "unk") if model == "gpt2" else ("pad", "cls", "sep", "unk", "mask")
     found = {role: ids.get(names.get(role, "")) for role in roles}
@@ -142,7 +137,6 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
     # An entry of several roles is the begin and the end, which the model has learnt.
     pad, unknown = (None if id in (begin, end) else id for id in (pad, unknown))
     order = [pad, begin, end, unknown, *masked]
-    added = {token["id"]: token["content"] for token in _added_tokens(tree)}
     others = [id for id in sorted(added) if id not in order]
     symbols = (*[MASK][: len(masked)], *(added[id] for id in others))
     rest = sorted(set(range(n_rows)).difference(order, others))
@@ -202,82 +196,56 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
     return kind, lowercase
 
 
-def _entries(tree: Tree, n_rows: int) -> dict[int, str]:
-    """Return the name of each id."""
-    vocab = _mapping(tree["model"].get("vocab"))
-    if not all(type(id) is int for id in vocab.values()):
-        raise ValueError("its entries have no numbers")
-    entries: dict[int, str] = {}
-    for name, id in [*vocab.items(), *((token["content"], token["id"]) for token in _added_tokens(tree))]:
-        if not 0 <= id < n_rows:
-            raise ValueError(f"its entry '{name[:40]}' has the number {id}, and the model knows {n_rows}")
-        if entries.setdefault(id, name) != name:
-            raise ValueError(f"the number {id} belongs to '{entries[id][:40]}' and to '{name[:40]}'")
-    return entries
-
-
-def _added_tokens(tree: Tree) -> list[Tree]:
-    """Return the entries that are looked for in a text before all else. Raises ``ValueError`` where they are odd."""
+def _added_tokens(tree: Tree) -> dict[int, str]:
+    """Return the entries that are looked for in a text before all else by id. Raises ``ValueError`` for odd ones."""
     added = tree.get("added_tokens") or []
     if not isinstance(added, Sequence) or not all(
         isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)
         for token in added
     ):
         raise ValueError("its added tokens have no numbers or no names")
-    return list(added)
+    return {token["id"]: token["content"] for token in added}
 
 
 def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
     """Return the vocabulary of a tokenizer that attnkit exported, None for any other."""
-    model = tree.get("model")
-    kind = _own_kind(tree, model) if isinstance(model, dict) else None
-    if kind is None or not isinstance(model, dict):
-        return None
-    added = {token["id"]: token["content"] for token in _added_tokens(tree)}
+    model, before = _mapping(tree.get("model")), tree.get("pre_tokenizer")
+    kind: TrainedKind
+    match model.get("type"):
+        case "BPE" if before is None or _mapping(before).get("type") == "Sequence":
+            kind = "char" if before is None else "bpe"
+        case "WordPiece" if model.get("continuing_subword_prefix") == CONTINUED:
+            kind = "wordpiece"
+        case "Unigram":
+            kind = "unigram"
+        case "WordLevel":
+            kind = "word"
+        case _:
+            return None
+    added = _added_tokens(tree)
     if sorted(added) != list(range(len(added))) or len(added) < len(SPECIALS):
         return None
     symbols = tuple(added[id] for id in range(len(SPECIALS), len(added)))
-    for normalize, lowercase, fallback in product(_NORMALIZERS, (False, True), (True, False)):
+    names, vocab = _special_names(len(symbols)), model.get("vocab")  # our names of the first entries
+    if isinstance(vocab, list) and all(isinstance(entry, list) for entry in vocab):
+        listed = [[name, *entry[1:2]] for name, entry in zip(names, vocab, strict=False)]
+        renamed = {**model, "vocab": [*listed, *vocab[len(names) :]]}
+    elif isinstance(vocab, dict) and all(type(id) is int for id in vocab.values()):
+        numbers = {names[id] if 0 <= id < len(names) else name: id for name, id in vocab.items()}
+        renamed = {**model, "unk_token": SPECIALS[3], "vocab": numbers}
+    else:
+        return None
+    for normalize, lowercase, fallback in product(("none", "nfc", "nfkc"), (False, True), (True, False)):
         try:
-            config = VocabularyConfig(
-                kind=kind,
-                size=n_rows,
-                normalize=normalize,
-                lowercase=lowercase,
-                byte_fallback=fallback,
-                symbols=symbols,
-                multiple_of=1,
-            )
-            full = engine.pipeline(config, _renamed(model, _special_names(len(symbols))))
+            flags = {"normalize": normalize, "lowercase": lowercase, "byte_fallback": fallback, "multiple_of": 1}
+            config = VocabularyConfig.model_validate({"kind": kind, "size": n_rows, "symbols": symbols, **flags})
+            full = engine.pipeline(config, renamed)
             if {key: tree.get(key) for key in ("normalizer", "pre_tokenizer")} == tokens.pipeline(config, full):
                 found = Tokenizer(config, full)
                 return Vocabulary(found, list(range(n_rows))) if found.vocab_size == n_rows else None
         except ValueError:
             continue
     return None
-
-
-def _own_kind(tree: Tree, model: Tree) -> TrainedKind | None:
-    type = model.get("type")
-    if type == "BPE":
-        before = tree.get("pre_tokenizer")
-        sequence = isinstance(before, dict) and before.get("type") == "Sequence"
-        return "char" if before is None else "bpe" if sequence else None
-    if type == "WordPiece":
-        return "wordpiece" if model.get("continuing_subword_prefix") == CONTINUED else None
-    return "unigram" if type == "Unigram" else "word" if type == "WordLevel" else None
-
-
-def _renamed(model: Tree, names: list[str]) -> dict[str, Any]:
-    """Return a model whose first entries have our names."""
-    vocab = model.get("vocab")
-    if isinstance(vocab, list):
-        scores = [entry[1] for entry in vocab[: len(names)]]
-        return {**model, "vocab": [*(list(pair) for pair in zip(names, scores, strict=True)), *vocab[len(names) :]]}
-    if not isinstance(vocab, dict) or not all(type(id) is int for id in vocab.values()):
-        raise ValueError("its entries have no numbers")
-    listed = {names[id] if 0 <= id < len(names) else name: id for name, id in vocab.items()}
-    return {**model, "unk_token": SPECIALS[3], "vocab": listed}
 
 
 def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
@@ -289,12 +257,7 @@ def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
-    """Return what a file says.
-
-    Raises:
-        RunError: it is missing, too large, or cannot be parsed.
-        SystemFailure: it cannot be read for another reason.
-    """
+    """Parse a file. Raises ``RunError`` if it is missing, too large or invalid, else ``SystemFailure``."""
     try:
         return parse(read_regular_file(path, most, follow=True))
     except ValueError as error:

@@ -40,8 +40,7 @@ class ExampleEncoder(ABC, Generic[ExampleT]):
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.n_tokens = self.n_unknown = 0
-        self.counts: Counter[str] = Counter()
-        """Other numbers so far, for messages."""
+        self.counts: Counter[str] = Counter()  #: other numbers so far, for messages
 
     @abstractmethod
     def sizes(self) -> Mapping[str, int]:
@@ -55,16 +54,11 @@ class ExampleEncoder(ABC, Generic[ExampleT]):
 class ExampleCorpus(ABC, Generic[ExampleT]):
     """The examples of a run's files; those for training are read anew each time."""
 
-    unit: ClassVar[str]
-    """Singular noun of an example, for messages."""
-    valid_option: ClassVar[str] = "--valid-data"
-    """Flag of the validation files, for messages."""
-    chunk: ClassVar[int] = 1024
-    """Examples encoded together."""
-    n_symbols: ClassVar[int] = 0
-    """Symbols that a row has beside those stored."""
-    labels: Labels | None = None
-    """Content of ``labels.json``."""
+    unit: ClassVar[str]  #: singular noun of an example, for messages
+    valid_option: ClassVar[str] = "--valid-data"  #: flag of the validation files, for messages
+    chunk: ClassVar[int] = 1024  #: examples encoded together
+    n_symbols: ClassVar[int] = 0  #: symbols that a row has beside those stored
+    labels: Labels | None = None  #: content of ``labels.json``
 
     def __init__(self, data: ExamplesConfig) -> None:
         self.data = data
@@ -207,12 +201,10 @@ def write_examples(
 
 
 class Rows(Protocol):
-    """Encoded examples."""
+    """Encoded examples; the fingerprint changes with any id and any label."""
 
     @property
-    def fingerprint(self) -> str:
-        """Changes with any id and any label."""
-        ...
+    def fingerprint(self) -> str: ...
 
     def __len__(self) -> int: ...
 
@@ -227,11 +219,9 @@ class PreparedExamples(Generic[RowsT, ExamplesT]):
 
     train: RowsT
     valid: RowsT
-    valid_examples: ExamplesT
-    """The development set as text."""
+    valid_examples: ExamplesT  #: the development set as text
     tokenizer: Tokenizer
-    label_file: Labels | None
-    """Content of ``labels.json``; None for data without labels."""
+    label_file: Labels | None  #: content of ``labels.json``; None for data without labels
     counts: dict[str, Any]
 
     @property
@@ -257,16 +247,10 @@ def load_examples(
     parse: Callable[[list[str]], list[ExampleT]],
     check: Callable[[RowsT, list[ExampleT]], bool] = lambda rows, examples: len(rows) == len(examples),
 ) -> PreparedExamples[RowsT, list[ExampleT]]:
-    """Open what ``write_examples`` wrote.
+    """Open what ``write_examples`` wrote. Raises ``RunError`` if RUN/data is damaged.
 
-    Args:
-        folder: RUN/data.
-        open_rows: opens the rows of a folder, given the number of labels.
-        parse: returns the examples in the lines of ``valid.txt``.
-        check: whether rows and examples of the development set agree.
-
-    Raises:
-        RunError: the folder is damaged.
+    ``open_rows`` takes a folder and the number of labels, ``parse`` the lines of ``valid.txt``; ``check`` returns
+    whether rows and examples of the development set agree.
     """
     with open_prepared_dir(folder) as index:
         labels = Labels.load(folder) if (folder / "labels.json").exists() else None

@@ -77,11 +77,7 @@ def _abbreviate(labels: Sequence[str]) -> str:
 
 
 def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str], int]:
-    """Return all labels that a classifier has to learn, and how many examples have one.
-
-    Raises:
-        DataError: there are fewer than two, or too many.
-    """
+    """Return all labels and the number of examples. Raises ``DataError`` for fewer than two labels or too many."""
     labels, total = set[str](), 0
     for label in found:
         labels.add(label)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,19 @@ Integers = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]
 
 
-class LabeledRows(ABC):
+class LabeledRows:
     """Two stores of equal length, rows of ids and one label id per row; satisfies ``loader.Dataset``."""
 
-    def __init__(self, folder: Path, name: str, n_targets: int = 0) -> None:
-        """Open the stores ``name`` and ``labels`` of a folder; ``n_targets`` tokens of each example count as targets.
-
-        Raises:
-            RunError: a store is damaged, or they differ in length.
-        """
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        collate: Callable[[Integers, Integers, Integers], TensorBatch],
+        n_targets: int = 0,
+    ) -> None:
+        """Open the stores ``name`` and ``labels``. Raises ``RunError`` if one is damaged or they differ in length."""
         self.rows, self.labels = Store.open(folder / name), Store.open(folder / "labels")
-        self._n_targets = n_targets
+        self._collate, self._n_targets = collate, n_targets
         if len(self.rows) != len(self.labels) or self.labels.lengths.tolist() != [1] * len(self.labels):
             raise RunError("the stored texts are damaged: there is not one label for each", where=str(folder))
 
@@ -55,9 +57,9 @@ class LabeledRows(ABC):
         """(n,) tokens of each row, and (n,) targets."""
         return self.rows.lengths, np.full(len(self), self._n_targets, np.int32)
 
-    @abstractmethod
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TensorBatch:
         """Return the rows at ``indices``, in their order; they are the same in every epoch."""
+        return self._collate(*self.rows.gather(indices), self.labels.gather(indices)[0])
 
     def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return the number of rows at ``indices``."""
@@ -73,26 +75,15 @@ class LabeledRows(ABC):
 class TextBatch(TensorBatch):
     """Rows of texts, padded at the end."""
 
-    ids: Tensor
-    """(B, T) int64."""
-    real: Tensor
-    """(B, T) bool, True at tokens."""
-    segments: Tensor
-    """(B, T) int64, 1 at the tokens of a second text and at the symbol after it."""
-    labels: Tensor
-    """(B,) int64; empty if unknown."""
+    ids: Tensor  #: (B, T) int64
+    real: Tensor  #: (B, T) bool, True at tokens
+    segments: Tensor  #: (B, T) int64, 1 at the tokens of a second text and at the symbol after it
+    labels: Tensor  #: (B,) int64; empty if unknown
 
 
-class TextClassificationDataset(LabeledRows):
-    """Texts and their labels."""
-
-    def __init__(self, folder: Path, separators: int = 1) -> None:
-        super().__init__(folder, "texts")
-        self.separators = separators
-
-    def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TextBatch:
-        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
-        return _collate_texts(*self.rows.gather(indices), self.labels.gather(indices)[0], self.separators)
+def text_rows(folder: Path, separators: int = 1) -> LabeledRows:
+    """Open stored texts and their labels."""
+    return LabeledRows(folder, "texts", partial(_collate_texts, separators=separators))
 
 
 def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separators: int = 1) -> tuple[list[int], bool]:
@@ -138,27 +129,16 @@ def _collate_texts(ids: Integers, lengths: Integers, labels: Integers, separator
 class DocumentBatch(TensorBatch):
     """B documents with at most S sentences, N sentences in total with at most W words."""
 
-    words: Tensor
-    """(N, W) int64, the sentences of all documents, one after another."""
-    word_mask: Tensor
-    """(N, W) bool, True where a word is real."""
-    places: Tensor
-    """(B, S) int64, the sentence at each place of each document, 0 at padding."""
-    sentence_mask: Tensor
-    """(B, S) bool, True where a sentence is."""
-    labels: Tensor
-    """(B,) int64; empty if unknown."""
+    words: Tensor  #: (N, W) int64, the sentences of all documents, one after another
+    word_mask: Tensor  #: (N, W) bool, True where a word is real
+    places: Tensor  #: (B, S) int64, the sentence at each place of each document, 0 at padding
+    sentence_mask: Tensor  #: (B, S) bool, True where a sentence is
+    labels: Tensor  #: (B,) int64; empty if unknown
 
 
-class DocumentDataset(LabeledRows):
-    """Documents and their labels. Input tokens are words and the ends of sentences; a label is a target."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "documents", n_targets=1)
-
-    def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> DocumentBatch:
-        """Return the documents at ``indices``, in their order; they are the same in every epoch."""
-        return _collate_documents(*self.rows.gather(indices), self.labels.gather(indices)[0])
+def document_rows(folder: Path) -> LabeledRows:
+    """Open stored documents. Input tokens are words and the ends of sentences; a label is a target."""
+    return LabeledRows(folder, "documents", _collate_documents, n_targets=1)
 
 
 def flatten(sentences: Sentences) -> list[int]:

@@ -20,7 +20,7 @@ from attnkit.engine.dry_run import estimate
 from attnkit.engine.events import PrepareEvent, Sample
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import EvaluationCancelled, RunEstimate, Stop, until_stopped
+from attnkit.engine.task import RunEstimate, Stop, until_stopped
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.labels import label_scores
 from attnkit.models.linear import without_dropout
@@ -37,10 +37,7 @@ def prepare_examples(
     origin: str | None,
     read_corpus: Callable[[Checkpoint | None], ExampleCorpus[Any]],
 ) -> Iterator[PrepareEvent]:
-    """Encode a corpus into RUN/data unless that is done (``Task.prepare``).
-
-    ``read_corpus`` takes the checkpoint that initializes the run.
-    """
+    """Encode a corpus, read given the initial checkpoint, into RUN/data unless that is done (``Task.prepare``)."""
     data: Any = config.data
     if is_prepared(folder, [*data.files, *(data.valid_files or ())], origin):
         return
@@ -62,14 +59,9 @@ def estimate_examples(
     build: Callable[[int], nn.Module],
     n_classes: int | None = None,
 ) -> RunEstimate:
-    """Estimate a run from the samples of a corpus.
+    """Estimate a run from the samples of a corpus; ``source`` initializes it.
 
-    Args:
-        config: the configuration of the run.
-        source: the checkpoint that initializes it.
-        corpus: read with samples.
-        build: returns the model for the size of a vocabulary.
-        n_classes: outputs of the model; None: as many as the vocabulary has tokens.
+    ``build`` takes the size of the vocabulary, which is the number of outputs if ``n_classes`` is None.
     """
     if corpus.valid_paths:
         corpus.check_valid()  # what is held out is not: the files would be read twice
@@ -89,11 +81,7 @@ def estimate_examples(
 def in_batches(
     lengths: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[ResultT]], stop: Stop | None = None
 ) -> list[ResultT]:
-    """Compute results in batches of rows of similar length and return them in the order of the rows.
-
-    Raises:
-        EvaluationCancelled: a stop was asked for.
-    """
+    """Return results in the order of the rows, computed in batches. Raises ``EvaluationCancelled`` if stopped."""
     found: list[Any] = [None] * len(lengths)
     for batch in until_stopped(stop, make_batches(lengths, Batching(n_tokens, "tokens"))):
         for i, result in zip(batch, compute(batch), strict=True):
@@ -110,16 +98,16 @@ def to_float32(logits: Tensor) -> Tensor:
 class ClassificationEvaluation:
     """Scores of a classifier of texts or documents on the development set."""
 
-    prepared: PreparedExamples[Any, list[str]]  #: its rows are ``LabeledRows``
+    prepared: PreparedExamples[LabeledRows, list[str]]
     device: torch.device
     n_samples: int
     stop: Stop | None
     logits: Callable[[Any, Any], Tensor]  #: (model, batch) -> (B, labels)
     samples: list[Sample] = field(default_factory=list)  #: (text, gold label, predicted label)
 
-    def __call__(self, model: nn.Module) -> dict[str, float] | None:
-        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats per example; None if stopped."""
-        valid: LabeledRows = self.prepared.valid
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats per example."""
+        valid = self.prepared.valid
         total = 0.0
 
         def compute(indices: list[int]) -> list[int]:
@@ -130,11 +118,8 @@ class ClassificationEvaluation:
             best: list[int] = log_probs.argmax(-1).tolist()
             return best
 
-        try:
-            with without_dropout(model), torch.inference_mode():
-                found = in_batches(valid.lengths[0].tolist(), _BATCH_TOKENS, compute, self.stop)
-        except EvaluationCancelled:
-            return None
+        with without_dropout(model), torch.inference_mode():
+            found = in_batches(valid.lengths[0].tolist(), _BATCH_TOKENS, compute, self.stop)
         texts, labels, expected = self.prepared.valid_examples, self.prepared.labels, valid.labels.ids.tolist()
         picks = sample_indices(len(valid), self.n_samples)
         self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from torch import nn
 
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.run_config import RunConfig
-from attnkit.engine.task import Evaluation
+from attnkit.engine.task import Evaluation, EvaluationCancelled
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.models.layers import transformer_layers
 from attnkit.training.flat_optimizer import FlatParameterStore, Precision
@@ -121,7 +122,10 @@ def broadcast_metrics(
 
     def scores(model: Any) -> Mapping[str, float] | None:
         with ranks.synchronized():
-            own = evaluation(model) if ranks.rank == 0 else None
+            own = None
+            if ranks.rank == 0:
+                with contextlib.suppress(EvaluationCancelled):
+                    own = evaluation(model)
         # A single process needs no exchange.
         if ranks.world == 1:
             return own

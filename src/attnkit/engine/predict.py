@@ -20,8 +20,7 @@ from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
 from attnkit.text.lines import STDIN, LineReader, encoding_warnings, flush_interval, line_batches
 
-Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
-"""Format of an input file; ``auto`` is the usual one of the task."""
+Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the usual one of the task
 Warn = Callable[[str], None]  #: reports a warning
 ExampleT = TypeVar("ExampleT")
 READ_AHEAD = 1024  #: examples read before they are sorted by length into batches
@@ -42,9 +41,9 @@ class PredictRequest:
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None  #: name of a checkpoint; None: the best
+    # Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
+    # questions; others always answer.
     no_answer_threshold: float | None = None
-    """Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
-    questions; others always answer."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,19 @@ def line_ref(path: Path, number: int) -> str:
 
 
 class Predictor(ABC):
-    """Predictions of one task; iterating yields output lines in groups.
+    """Predictions of one task, by default of one label per example; iterating yields output lines in groups.
 
-    Raises:
-        DataError: while iterating, for a file that violates its format.
+    Raises ``DataError`` while iterating, for a file that violates its format.
     """
+
+    labels: Sequence[str] = ()  #: labels of the model
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         """Take an opened run, options, and what receives warnings."""
         self.opened, self.request, self.warn = opened, request, warn
         self.task: str = opened.config.task
+        self.found: list[Any] = []  #: predictions so far for examples with gold labels
+        self.expected: list[Any] = []  #: their gold labels
 
     def __iter__(self) -> Iterator[list[str]]:
         for path in self.request.files:
@@ -82,13 +84,11 @@ class Predictor(ABC):
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield the output lines of a file in groups."""
 
-    @abstractmethod
-    def warnings(self) -> list[str]:
-        """Return warnings on the input read so far."""
-
-    @abstractmethod
-    def totals(self) -> Totals:
-        """Return the scores of the examples with gold labels."""
+    def batches(
+        self, path: Path, items: Iterable[ExampleT], n_characters: Callable[[ExampleT], int]
+    ) -> Iterator[list[ExampleT]]:
+        """Group the examples of a file, at most ``READ_AHEAD`` together."""
+        return line_batches(items, READ_AHEAD, flush_interval(path), n_characters)
 
     def read(
         self,
@@ -103,64 +103,38 @@ class Predictor(ABC):
         for message in encoding_warnings(reader.counts, path):
             self.warn(message)
 
-
-def truncation_warning(n: int, noun: str, most: int) -> list[str]:
-    """Return a warning on ``n`` truncated texts, if any."""
-    return (
-        [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
-    )
-
-
-def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:
-    """Return the probability of each label, the most probable first."""
-    order = sorted(range(len(row)), key=lambda i: -row[i])
-    return {labels[i]: rounded(row[i]) for i in order}
-
-
-def as_json(tree: dict[str, Any]) -> str:
-    """Return an object as one line of JSON."""
-    return json.dumps(tree, ensure_ascii=False)
-
-
-class GoldLabels:
-    """Predicted and gold labels of the examples read so far."""
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        """Take the labels of the model."""
-        self._labels = labels
-        self._found: list[str] = []
-        self._expected: list[str] = []
-
-    def format(self, request: PredictRequest, row: Sequence[float], gold: str | None, **more: Any) -> str:
-        """Format the probabilities of an example; count it if it has a gold label.
-
-        ``more`` are further values of a JSON line.
-        """
+    def label_line(self, row: Sequence[float], gold: str | None, **more: Any) -> str:
+        """Format the probabilities of an example and ``more`` values for JSON; count it if it has a gold label."""
         best = max(range(len(row)), key=row.__getitem__)
-        if request.gold and gold is not None:
-            self._found.append(self._labels[best])
-            self._expected.append(gold)
-        shares = label_probabilities(self._labels, row) if request.all_labels else {}
-        if not request.as_json:
-            label = f"{self._labels[best]}\t{row[best]:.4f}"
+        if self.request.gold and gold is not None:
+            self.found.append(self.labels[best])
+            self.expected.append(gold)
+        shares = self.shares(row) if self.request.all_labels else {}
+        if not self.request.as_json:
+            label = f"{self.labels[best]}\t{row[best]:.4f}"
             return "\t".join(f"{name}={share:.4f}" for name, share in shares.items()) or label
-        tree: dict[str, Any] = {"label": self._labels[best], "probability": rounded(row[best])}
-        tree |= {"expected": gold} if request.gold else {}
-        tree |= {"all": shares} if request.all_labels else {}
-        return as_json(tree | more)
+        tree: dict[str, Any] = {"label": self.labels[best], "probability": rounded(row[best])}
+        tree |= {"expected": gold} if self.request.gold else {}
+        tree |= {"all": shares} if self.request.all_labels else {}
+        return json.dumps(tree | more, ensure_ascii=False)
+
+    def shares(self, row: Sequence[float]) -> dict[str, float]:
+        """Return the probability of each label, the most probable first."""
+        order = sorted(range(len(row)), key=lambda i: -row[i])
+        return {self.labels[i]: rounded(row[i]) for i in order}
 
     def warnings(self) -> list[str]:
-        """Return a warning on gold labels that the model does not know."""
-        return unknown_labels(self._labels, self._expected)
+        """Return warnings on the input read so far; here on gold labels that the model does not know."""
+        return unknown_labels(self.labels, self.expected)
 
     def totals(self) -> Totals:
-        """Return accuracy, macro-averaged F1 and the scores of each label."""
-        n = len(self._expected)
+        """Return the scores of the examples with gold labels; here accuracy and F1, also of each label."""
+        n = len(self.expected)
         if not n:
             return Totals({"examples": 0}, "0 examples")
-        scores = label_scores(self._found, self._expected)
-        labels = list(dict.fromkeys([*self._labels, *sorted(set(self._expected))]))
-        counted = confusion(self._found, self._expected, labels)
+        scores = label_scores(self.found, self.expected)
+        labels = list(dict.fromkeys([*self.labels, *sorted(set(self.expected))]))
+        counted = confusion(self.found, self.expected, labels)
         plain = {
             "examples": n,
             "accuracy": scores.accuracy,
@@ -170,6 +144,12 @@ class GoldLabels:
         }
         headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
         return Totals(plain, headline, confusion=counted)
+
+
+def truncation_warning(n: int, noun: str, most: int, unit: str = "tokens") -> list[str]:
+    """Return a warning on ``n`` truncated texts, if any."""
+    verb = "s have" if n > 1 else " has"
+    return [f"{n:,} {noun}{verb} more than {most:,} {unit}; the rest was not read"] if n else []
 
 
 def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
@@ -182,26 +162,22 @@ def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
     return [f"gold labels unknown to the model: {names} ({unknown.total():,} examples, counted as errors)"]
 
 
-FORMATS: dict[str, tuple[Format, ...]] = {
+FORMATS: dict[str, tuple[Format, ...]] = {  # the default, the one with gold labels, and others
     "text-classification": ("lines", "table", "pairs"),
     "token-classification": ("lines", "conll"),
     "question-answering": ("jsonl", "squad"),
 }
-"""Formats of each task: the default, the one with gold labels, and others."""
-_BY_NAME = {
+_BY_NAME = {  # suffixes that select the format with gold labels
     "token-classification": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
     "question-answering": (".json",),
 }
-"""Suffixes that select the format with gold labels."""
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     """Open a run for predictions; ``warn`` receives warnings, now and later.
 
-    Raises:
-        RunError: the run is missing, damaged or of another task.
-        UsageError: the task does not read the format.
+    Raises ``RunError`` for a missing or damaged run or one of another task, ``UsageError`` for a format not read by it.
     """
     set_threads(request.threads)
     chosen, warnings = RunFolder(request.run).checkpoint(request.checkpoint)

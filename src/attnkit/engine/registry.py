@@ -113,7 +113,7 @@ _FINETUNED = TaskSpec(
     init_from_tasks=("mlm",),
     excluded_init_keys=EXCLUDED_INIT_KEYS,
     preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
-    predictor_path="tasks.finetuning.predict_text_classification:TextClassificationPredictor",
+    predictor_path="tasks.finetuning.text_classification:TextClassificationPredictor",
 )
 
 # In the order in which messages list them.
@@ -186,7 +186,7 @@ TASKS: dict[str, TaskSpec] = {
         config_path="tasks.finetuning.config:QuestionAnsweringConfig",
         preset_path="tasks.finetuning.config:question_answering_preset",
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
-        predictor_path="tasks.finetuning.predict_question_answering:QuestionAnsweringPredictor",
+        predictor_path="tasks.finetuning.question_answering:QuestionAnsweringPredictor",
     ),
     # The one task with a loop of its own.
     "word2vec": TaskSpec(

@@ -31,9 +31,8 @@ Stop = Callable[[], bool]  #: says whether a stop was asked for
 _T = TypeVar("_T")
 
 
-# Caught by evaluations, which then return None.
 class EvaluationCancelled(Exception):
-    """A stop was requested during an evaluation."""
+    """A stop was requested during an evaluation, which changed nothing: the same model can be scored again."""
 
 
 def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
@@ -71,8 +70,8 @@ class Evaluation(Protocol):
     def samples(self) -> list[Sample]:
         """A few of the last time."""
 
-    def __call__(self, model: Any, /) -> Mapping[str, float] | None:
-        """Return the metrics of the configuration by name; None if a stop was asked for, which changes nothing."""
+    def __call__(self, model: Any, /) -> Mapping[str, float]:
+        """Return the metrics of the configuration by name. Raises ``EvaluationCancelled`` if a stop was asked for."""
 
 
 LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]  #: from a batch of the task's dataset to its loss terms
@@ -175,8 +174,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
     # Training.
     def dataset(self, data: DataT) -> Dataset:
-        """Return the training examples."""
-        raise NotImplementedError
+        """Return the training examples; by default ``data.train``."""
+        return cast("Dataset", cast(Any, data).train)
 
     def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
         """Return which examples an epoch uses; None: every example once."""

@@ -61,14 +61,20 @@ def f1(found: str, references: Sequence[str], version: Version = "2.0") -> float
 
     If an answer or a reference has no words, 2.0 gives 1 where neither has, and 1.1 gives 0 in any case.
     """
-    return max(_f1(found, reference, version) for reference in _references(references, version))
+    ours, best = normalize(found).split(), 0.0
+    for reference in _references(references, version):
+        theirs = normalize(reference).split()
+        if version == "2.0" and not (ours and theirs):
+            best = max(best, float(ours == theirs))
+        elif same := (Counter(ours) & Counter(theirs)).total():
+            best = max(best, 2 * same / (len(ours) + len(theirs)))
+    return best
 
 
 def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], version: Version = "2.0") -> AllScores:
-    """Return the scores of an answer to each question, which has several references, or none if it has no answer.
+    """Return the scores of answers; unanswerable questions have no references.
 
-    Raises:
-        ValueError: no questions, not as many answers, or in 1.1 a question without reference.
+    Raises ``ValueError`` without questions, if answers are missing, or in 1.1 for a question without references.
     """
     if len(found) != len(expected) or not found:
         raise ValueError(f"{len(found)} answers for {len(expected)} questions")
@@ -76,23 +82,19 @@ def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], versi
         (exact_match(answer, references, version), f1(answer, references, version))
         for answer, references in zip(found, expected, strict=True)
     ]
-    kinds = [bool(references) for references in expected]
-    parts = [[score for score, kind in zip(scores, kinds, strict=True) if kind is wanted] for wanted in (True, False)]
-    answered, unanswered = (_mean(part) if part else None for part in parts)
-    return AllScores(_mean(scores), answered, unanswered)
+    kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for score, references in zip(scores, expected, strict=True):
+        kinds[bool(references)].append(score)
+    return AllScores(_mean(scores), *(_mean(part) if part else None for part in kinds.values()))
 
 
 def best_threshold(
     found: Sequence[str], expected: Sequence[Sequence[str]], surety: Sequence[float]
 ) -> tuple[float, AllScores]:
-    """Return beyond which surety to give no answer, so that F1 as 2.0 counts it is highest, and the scores then.
+    """Return the threshold of ``surety`` of no answer with the highest F1 of version 2.0, and the scores with it.
 
-    Where several do, the one with the fewest digits.
-
-    Args:
-        found: the best answer to each question, whether or not it would be given.
-        expected: the references.
-        surety: for each question how sure it is that it has no answer.
+    ``found`` are the best answers, whether or not they would be given. Of several thresholds, the one with the fewest
+    digits is returned.
     """
     gains = [f1(answer, refs) - (not refs) for answer, refs in zip(found, expected, strict=True)]
     order = sorted(range(len(found)), key=surety.__getitem__)
@@ -128,14 +130,6 @@ def _references(references: Sequence[str], version: Version) -> Sequence[str]:
             raise ValueError("version 1.1 has no question without an answer")
         return references
     return [reference for reference in references if normalize(reference)] or [""]
-
-
-def _f1(found: str, reference: str, version: Version) -> float:
-    ours, theirs = normalize(found).split(), normalize(reference).split()
-    if version == "2.0" and not (ours and theirs):
-        return float(ours == theirs)
-    same = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * same / (len(ours) + len(theirs)) if same else 0.0
 
 
 def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:

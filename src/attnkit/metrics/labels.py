@@ -1,13 +1,20 @@
-"""Scores of labels: accuracy, F1 per label and averaged, confusion counts."""
+"""Scores of labels and tagged entities in percent: accuracy, precision, recall, F1, confusion counts.
+
+Entities are counted as by conlleval and seqeval. A tag is ``O``, or ``B``, ``I``, ``E`` or ``S`` (begin, inside, end,
+single), a hyphen, and the type of the entity; ``L`` and ``U`` (last, unit) are other letters for ``E`` and ``S``. An
+entity is found only if its type and both ends are right (Tjong Kim Sang and De Meulder 2003, section 2.3).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnkit.protocols import entities
 
 _DIGITS = 6  # of a probability: further ones change with the rows that happen to be computed together
 
@@ -89,11 +96,7 @@ def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> Lab
 
 
 def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
-    """Return the confusion counts, with labels in the order given, or else alphabetical.
-
-    Raises:
-        ValueError: there is not one label found for each expected, or one that ``labels`` lacks.
-    """
+    """Return confusion counts by the given labels, or all in alphabetical order. Raises ``ValueError`` for others."""
     if len(found) != len(expected):
         raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
     names = tuple(sorted({*found, *expected}) if labels is None else labels)
@@ -123,3 +126,29 @@ def class_weights(counts: Sequence[int], power: float = 1.0) -> list[float]:
     raw = [n**-power if n else 0.0 for n in counts]
     scale = sum(counts) / sum(n * weight for n, weight in zip(counts, raw, strict=True))
     return [scale * weight for weight in raw]
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """Entity scores of a set of sentences."""
+
+    all: ClassScores  #: Micro-average over all types, the first line of conlleval
+    by_type: Mapping[str, ClassScores]  #: scores per predicted or gold type, in alphabetical order
+    accuracy: float  #: percentage of words with the correct tag
+
+
+def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> SpanScores:
+    """Score predicted tags against gold tags. Raises ``ValueError`` without words, or unless there is one for each."""
+    if [len(tags) for tags in found] != [len(tags) for tags in expected] or not any(expected):
+        raise ValueError("there is not one tag found for each tag expected")
+    right, n_found, n_expected = Counter[str](), Counter[str](), Counter[str]()
+    for ours, theirs in zip(found, expected, strict=True):
+        here, there = set(entities(ours)), set(entities(theirs))
+        right.update(entity.type for entity in here & there)
+        n_found.update(entity.type for entity in here)
+        n_expected.update(entity.type for entity in there)
+    by_type = {type: ClassScores(right[type], n_found[type], n_expected[type]) for type in sorted(n_found | n_expected)}
+    together = ClassScores(right.total(), n_found.total(), n_expected.total())
+    n_words = sum(map(len, expected))
+    same = sum(a == b for ours, theirs in zip(found, expected, strict=True) for a, b in zip(ours, theirs, strict=True))
+    return SpanScores(together, by_type, 100 * same / n_words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +46,7 @@ def command(
         raise UsageError("word vectors have no layers", where="--layer", help="name a run of BERT with --encoder")
     found = compare_contexts(run, sentences, word, reads)
     if json:
-        console.result(dumps(found.as_dictionary(), ensure_ascii=False))
+        console.result(dumps(asdict(found), ensure_ascii=False))
         return
     texts = enumerate(zip(found.found, sentences, strict=True), 1)
     rows = [[f"{number}", f"“{form}”", text] for number, (form, text) in texts]

@@ -126,11 +126,7 @@ def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest
 
 
 def generation_json(longest: int | None = None) -> Tree:
-    """Return ``generation_config.json``: what begins and ends a text, and the ids that nothing may be made of.
-
-    Args:
-        longest: most tokens of a translation; None for a language model.
-    """
+    """Return ``generation_config.json``: special and suppressed ids, and for a translator the maximum length."""
     own = _SPECIALS if longest is None else {**_GENERATION, "max_length": longest}
     return {**own, "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID]}
 
@@ -146,11 +142,7 @@ class ForeignModel:
 
 
 def read(tree: Any, where: str) -> ForeignModel:
-    """Return what a ``config.json`` describes.
-
-    Raises:
-        RunError: another architecture, a size that makes no sense, or something that we have no counterpart for.
-    """
+    """Return what a ``config.json`` describes. Raises ``RunError`` for what has no counterpart or makes no sense."""
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in ("bert", "roberta", "roformer", "gpt2"):
         what = "this names no model_type" if kind is None else f"attnkit has no model of the type '{str(kind)[:40]}'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,11 +35,8 @@ class Link:
     ours: str
     theirs: tuple[str, ...]  #: ours concatenates several along the first axis
     transposed: bool = False  #: theirs is transposed (GPT-2's Conv1D)
-    heads: int = 0
-    """Of RoFormer's queries, keys and values: so many heads. What is turned together lies side by side in theirs, half
-    a head apart in ours."""
-    width_axis: int | None = None
-    """The axis of the model width in Marian's order, which has all sines before all cosines; Marian is written only."""
+    heads: int = 0  #: heads of RoFormer, where rotated pairs lie side by side; in ours they are half a head apart
+    width_axis: int | None = None  #: axis of the width in Marian's order, all sines first; Marian is only written
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return their tensors from ours."""
@@ -64,11 +62,18 @@ def _rearranged(part: Tensor, shape: Sequence[int]) -> Tensor:
     return part.reshape(*shape, *part.shape[1:]).transpose(1, 2).reshape(part.shape)
 
 
-def linked(ours: str, *theirs: str, transposed: bool = False, heads: int = 0) -> list[Link]:
-    """Return the links of what has a weight and a bias: a linear map, a fused one, a norm."""
+def linked(
+    ours: str,
+    *theirs: str,
+    transposed: bool = False,
+    heads: int = 0,
+    width_axes: tuple[int | None, int | None] = (None, None),
+) -> list[Link]:
+    """Return the links of weight and bias: of a linear map, a fused one, a norm."""
+    parts = zip(("weight", "bias"), (transposed, False), width_axes, strict=True)
     return [
-        Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), transposed and kind == "weight", heads)
-        for kind in ("weight", "bias")
+        Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), turned, heads, axis)
+        for kind, turned, axis in parts
     ]
 
 
@@ -78,12 +83,7 @@ def body_kind(config: BertConfig) -> str:
 
 
 def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
-    """Return the links of embeddings and layers; positions and segments only where they are tables of ours.
-
-    Args:
-        config: the model.
-        prefix: the text before their names, None for that of a body that has a head.
-    """
+    """Return the links of embeddings and layers; ``prefix`` precedes their names, None: that of a body with a head."""
     prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     links = [
@@ -107,10 +107,7 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
 
 
 def bert_head(config: BertConfig, kind: str) -> list[Link]:
-    """Return the links of what predicts words in BERT and RoFormer, or in RoBERTa.
-
-    An output layer that is not the embedding has a bias of its own; the other one is idle.
-    """
+    """Return the links of the masked language model's head; an untied output has its own bias, the other is idle."""
     near, linear, norm = "cls.predictions", "transform.dense", "transform.LayerNorm"
     if kind == "roberta":
         near, linear, norm = "lm_head", "dense", "layer_norm"
@@ -140,17 +137,11 @@ def next_sentence() -> list[Link]:
     ]
 
 
-def fine_tuned(task: str, config: BertConfig) -> list[Link]:
-    """Return the links of an encoder that was fine-tuned for a task, and its head's."""
-    return with_prefix("encoder", bert_body(config)) + head_of(task, body_kind(config))
-
-
 HEADS = {
     "text-classification": "SequenceClassification",
     "token-classification": "TokenClassification",
     "question-answering": "QuestionAnswering",
-}
-"""Fine-tuning task -> what the architecture's name says after ``For``."""
+}  #: fine-tuning task -> end of the architecture's name
 
 
 def head_of(task: str, kind: str) -> list[Link]:
@@ -205,22 +196,10 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
     return shapes
 
 
-def modern_name(name: str) -> str:
-    """Return a tensor's name as it is written now; BERT's first files call the parts of a norm gamma and beta.
-
-    >>> modern_name("bert.embeddings.LayerNorm.gamma")
-    'bert.embeddings.LayerNorm.weight'
-    """
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
 def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
-    """Return Marian's tensors from those of a Transformer that ``check_marian`` lets pass.
-
-    Args:
-        config: What the model was built from.
-        ours: All parameters by their names in the model's state dict, tied ones under each of their names.
-    """
+    """Return Marian's tensors from the state dict of a Transformer that ``check_marian`` accepts."""
+    # A map that reads what layers pass on has its columns in Marian's order; one that adds to it, or a norm, its rows.
+    reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
     links = [Link("output.bias", ("final_logits_bias",))]
     words = {"model.encoder.embed_tokens": "encoder", "model.decoder.embed_tokens": "decoder"}
     if config.tie_embeddings == "all":
@@ -231,29 +210,18 @@ def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
     for side, n_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for i in range(n_layers):
             near, there = f"{side}.layers.{i}", f"model.{side}.layers.{i}"
-            links += _reading(f"{near}.attention.projection", *(f"{there}.self_attn.{part}_proj" for part in "qkv"))
-            links += _adding(f"{near}.attention.output", f"{there}.self_attn.out_proj")
-            links += _adding(f"{near}.around_attention.norm", f"{there}.self_attn_layer_norm")
+            links += reading(f"{near}.attention.projection", *(f"{there}.self_attn.{part}_proj" for part in "qkv"))
+            links += adding(f"{near}.attention.output", f"{there}.self_attn.out_proj")
+            links += adding(f"{near}.around_attention.norm", f"{there}.self_attn_layer_norm")
             if side == "decoder":
-                links += _reading(f"{near}.cross.projection", f"{there}.encoder_attn.q_proj")
-                links += _adding(f"{near}.cross.output", f"{there}.encoder_attn.out_proj")
-                links += _adding(f"{near}.around_cross.norm", f"{there}.encoder_attn_layer_norm")
-            links += _reading(f"{near}.feed_forward.up", f"{there}.fc1")
-            links += _adding(f"{near}.feed_forward.down", f"{there}.fc2")
-            links += _adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
+                links += reading(f"{near}.cross.projection", f"{there}.encoder_attn.q_proj")
+                links += adding(f"{near}.cross.output", f"{there}.encoder_attn.out_proj")
+                links += adding(f"{near}.around_cross.norm", f"{there}.encoder_attn_layer_norm")
+            links += reading(f"{near}.feed_forward.up", f"{there}.fc1")
+            links += adding(f"{near}.feed_forward.down", f"{there}.fc2")
+            links += adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
     attentions = [f"model.decoder.layers.{i}.encoder_attn" for i in range(config.decoder_layers)]
     # Ours has the memory's keys and values of all layers in one map.
-    links += _reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))
+    links += reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))
     tensors = to_theirs(links, ours)
     return {**tensors, "final_logits_bias": tensors["final_logits_bias"][None]}
-
-
-def _reading(ours: str, *theirs: str) -> list[Link]:
-    """Return the links of a map that reads what the layers pass on: its weight's columns change places."""
-    weight, bias = linked(ours, *theirs)
-    return [replace(weight, width_axis=1), bias]
-
-
-def _adding(ours: str, *theirs: str) -> list[Link]:
-    """Return the links of a map that adds to what the layers pass on, or of a norm: all rows change places."""
-    return [replace(link, width_axis=0) for link in linked(ours, *theirs)]

@@ -20,8 +20,7 @@ from attnkit.errors import RunError
 from attnkit.text.config import VocabularyConfig
 
 Tree = dict[str, Any]
-_BORDER = "\ufdd0"
-"""No character of any language: marks where chunks begin for as long as NFKC makes spaces of other characters."""
+_BORDER = "\ufdd0"  #: no character of any language: the start of a chunk while NFKC makes spaces of other characters
 _SPACELESS = ("char", "bert", "gpt2")  #: Kinds before whose chunks no space is put, or to whom it means nothing
 
 
@@ -61,20 +60,28 @@ MARIAN = Roles(GPT.names, GPT.tokens, ("$A", "</s>"), ("$A", "$B", "</s>"), GPT.
 def files(
     vocabulary: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, longest: int | None
 ) -> dict[str, Tree]:
-    """Return what the files of a tokenizer hold, by their names.
+    """Return the content of a tokenizer's files by their names.
 
-    Args:
-        vocabulary: The kind of vocabulary.
-        tree: Its tokenizer in the JSON form of ``tokenizers``.
-        roles: How the model uses it.
-        mask: The mask symbol, if there is one.
-        longest: Most tokens the model takes, None without a limit.
-
-    Raises:
-        RunError: a symbol is also an entry by another name, which no such file can say.
+    ``tree`` is the tokenizer in the JSON form of ``tokenizers``, ``mask`` the mask symbol, ``longest`` the maximum
+    length of the model. Raises ``RunError`` if a symbol is also an entry by another name, which no such file can say.
     """
     names = [*roles.names, *vocabulary.symbols]
-    added = [_added(vocabulary.kind, id, name, id < len(roles.names) or name == mask) for id, name in enumerate(names)]
+    kind, added = vocabulary.kind, list[Tree]()
+    for id, name in enumerate(names):  # entries that are looked for in a text before all else
+        symbol = id >= len(roles.names)
+        # The space before a mask belongs to it, as before every symbol among whole words.
+        spaced = symbol and (kind == "word" or (name == mask and kind not in ("char", "bert")))
+        added.append(
+            {
+                "id": id,
+                "content": name,
+                "single_word": False,
+                "lstrip": spaced,
+                "rstrip": False,
+                "normalized": symbol and kind not in _SPACELESS,
+                "special": not symbol or name == mask,
+            }
+        )
     roots = {**roles.tokens, **({} if mask is None else {"mask_token": names.index(mask)})}
     special = {role: names[id] for role, id in roots.items()}
     config = {
@@ -101,7 +108,7 @@ def files(
             "added_tokens": added,
             **pipeline(vocabulary, tree),
             "post_processor": around,
-            "decoder": _decoder(vocabulary.kind),
+            "decoder": _decoder(kind),
             "model": _model(tree["model"], names),
         },
         "tokenizer_config.json": config,
@@ -131,24 +138,6 @@ def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
             "type": "Sequence",
             "pretokenizers": [after] if whole_words else [cut, *after["pretokenizers"]],
         },
-    }
-
-
-def _added(kind: str, id: int, name: str, special: bool) -> Tree:
-    """Return an entry that is looked for in a text before all else.
-
-    The space before a masked token belongs to it, so the mask takes it, as every symbol does among whole words.
-    """
-    symbol = id >= 4
-    spaced = symbol and (kind == "word" or (special and kind not in ("char", "bert")))
-    return {
-        "id": id,
-        "content": name,
-        "single_word": False,
-        "lstrip": spaced,
-        "rstrip": False,
-        "normalized": symbol and kind not in _SPACELESS,
-        "special": special,
     }
 
 

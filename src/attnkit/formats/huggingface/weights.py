@@ -53,12 +53,7 @@ class TensorFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TensorFile]:
-    """Yield the tensors of a file.
-
-    Raises:
-        RunError: it is not a safetensors file, or a damaged one.
-        SystemFailure: it cannot be read for another reason.
-    """
+    """Open a file of tensors. Raises ``RunError`` if it is none or damaged, else ``SystemFailure``."""
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))

@@ -12,8 +12,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from attnkit.data.config import NoiseConfig
-from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
+from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples
 from attnkit.data.denoising import LineDataset
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.store import Store
@@ -28,7 +27,7 @@ from attnkit.engine.seq2seq import (
     sample_indices,
     seq2seq_loss,
 )
-from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
+from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.linear import without_dropout
 from attnkit.models.translation import TranslationModel
@@ -90,9 +89,6 @@ class LineCorpus(ExampleCorpus[str]):
     def texts(self, examples: Iterable[str]) -> Iterator[str]:
         return (line for line in examples if line.strip())
 
-    def display(self, example: str) -> list[str]:
-        return [example]
-
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[str]) -> int:
         return 2 * sum(len(ids) + 1 for ids in tokenizer.encode([*self.texts(examples)]))
 
@@ -107,15 +103,6 @@ class LineCorpus(ExampleCorpus[str]):
         return super().write_valid(folder, LineEncoder(encoder.tokenizer, _MAX_VALID_LENGTH))
 
 
-def load_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
-    """Open RUN/data. Raises ``RunError`` if it is damaged."""
-
-    def open_rows(path: Path, n_labels: int) -> LineDataset:
-        return LineDataset(Store.open(path), config.noise if path.name == "train" else NoiseConfig())
-
-    return load_examples(folder, open_rows, list)
-
-
 @dataclass
 class LinesEvaluation:
     """Reconstruction scores on the development set, without noise."""
@@ -127,21 +114,18 @@ class LinesEvaluation:
     samples: list[Sample] = field(default_factory=list)  #: (line, line, reconstruction)
     _unigram: float | None = None
 
-    def __call__(self, model: SequenceAutoencoder) -> dict[str, float] | None:
+    def __call__(self, model: SequenceAutoencoder) -> dict[str, float]:
         """Return ``loss`` and ``unigram_loss`` (nats per token), ``perplexity``, ``exact`` (percent of the lines)."""
         valid = self.prepared.valid
-        try:
-            with without_dropout(model), torch.inference_mode():
-                total, count, loss_of = 0.0, 0, seq2seq_loss(model, self.device, 0.0)
-                batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-                for indices in until_stopped(self.stop, batches):
-                    batch = valid.clean(np.asarray(indices, np.int64))
-                    total += float(loss_of(batch)["nll"].total)
-                    count += len(batch.targets)
-                rows = [valid.store[i].tolist() for i in range(len(valid))]
-                found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
-        except EvaluationCancelled:
-            return None
+        with without_dropout(model), torch.inference_mode():
+            total, count, loss_of = 0.0, 0, seq2seq_loss(model, self.device, 0.0)
+            batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+            for indices in until_stopped(self.stop, batches):
+                batch = valid.clean(np.asarray(indices, np.int64))
+                total += float(loss_of(batch)["nll"].total)
+                count += len(batch.targets)
+            rows = [valid.store[i].tolist() for i in range(len(valid))]
+            found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
         lines, loss = self.prepared.valid_examples, total / count
         # Only normalized text, for example lower-cased, can be reconstructed.
         expected = self.prepared.tokenizer.decode(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,10 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.arrays import count_rows, read_vectors
-from attnkit.data.loader import Dataset
+from attnkit.data.config import NoiseConfig
+from attnkit.data.corpus import load_examples
+from attnkit.data.denoising import LineDataset, VectorBatch
+from attnkit.data.store import Store
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.examples import estimate_examples, prepare_examples
@@ -24,16 +28,15 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.tasks.autoencoding.lines import LineCorpus, LinesEvaluation, PreparedLines, load_lines
+from attnkit.tasks.autoencoding.lines import LineCorpus, LinesEvaluation, PreparedLines
 from attnkit.tasks.autoencoding.vectors import (
     PreparedVectors,
     VectorsEvaluation,
-    build_model,
     load_vectors,
     prepare_vectors,
     read_width,
-    vectors_loss,
 )
+from attnkit.training.losses import LossTerm
 
 Prepared = PreparedLines | PreparedVectors
 
@@ -49,13 +52,20 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         return prepare_examples(config, folder, source, origin, lambda source: LineCorpus(config))
 
     def load_data(self, config: AutoencodeConfig, folder: Path) -> Prepared:
-        return load_vectors(config, folder) if config.model.kind == "mlp" else load_lines(config, folder)
+        if config.model.kind == "mlp":
+            return load_vectors(config, folder)
+        noise = {"train": config.noise, "valid": NoiseConfig()}
+        return load_examples(folder, lambda path, _: LineDataset(Store.open(path), noise[path.name]), list)
 
     def build_model(self, config: AutoencodeConfig, data: Prepared) -> nn.Module:
-        if isinstance(data, PreparedVectors):
-            return build_model(config, data)
-        assert config.model.kind == "rnn"
-        return SequenceAutoencoder(config.model, data.tokenizer.vocab_size)
+        if not isinstance(data, PreparedVectors):
+            assert config.model.kind == "rnn"
+            return SequenceAutoencoder(config.model, data.tokenizer.vocab_size)
+        assert config.model.kind == "mlp"
+        model, mean = VectorAutoencoder(config.model, data.train.width), data.train.mean
+        spread = math.sqrt(data.train.spread(mean))
+        model.centre(torch.from_numpy(mean), spread if spread > 0 and math.isfinite(spread) else 1.0)
+        return model
 
     def evaluation(
         self, config: AutoencodeConfig, data: Prepared, device: torch.device, stop: Stop | None
@@ -95,13 +105,18 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         return estimate_examples(config, source, LineCorpus(config, SAMPLE), partial(SequenceAutoencoder, model))
 
-    def dataset(self, data: Prepared) -> Dataset:
-        return data.train
-
     def loss(self, config: AutoencodeConfig, model: nn.Module, data: Prepared, device: torch.device) -> LossFunction:
-        if isinstance(data, PreparedVectors):
-            return vectors_loss(cast(VectorAutoencoder, model), device)
-        return seq2seq_loss(cast(SequenceAutoencoder, model), device, config.optimization.label_smoothing)
+        if not isinstance(data, PreparedVectors):
+            return seq2seq_loss(cast(SequenceAutoencoder, model), device, config.optimization.label_smoothing)
+
+        def loss(batch: VectorBatch) -> dict[str, LossTerm]:
+            batch = batch.to(device)
+            error = model(batch.noisy) - batch.clean
+            # Trained on in the model's scale, reported in that of the data.
+            total = (error / cast(VectorAutoencoder, model).scale).square().sum()
+            return {"error": LossTerm(total, reported=error.detach().square().sum())}
+
+        return loss
 
 
 TASK = AutoencodingTask()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.arrays import MAX_COLUMNS, Vectors, read_vectors
 from attnkit.data.config import NoiseConfig
-from attnkit.data.denoising import VectorBatch, VectorDataset, write_vectors
+from attnkit.data.denoising import VectorDataset, write_vectors
 from attnkit.data.prepared_dir import (
     StatusEvent,
     is_prepared,
@@ -26,13 +25,12 @@ from attnkit.data.prepared_dir import (
 )
 from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.events import Sample
-from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
+from attnkit.engine.task import Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import VectorAutoencoder
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.training.losses import LossTerm
 
 _BLOCK = 4096  # rows
 _MAX_SHAPE_BYTES = 1 << 10  # bytes
@@ -104,34 +102,12 @@ def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
         return PreparedVectors(train, valid, index["counts"])
 
 
-def build_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAutoencoder:
-    """Build a model centred on the mean of the training data and scaled by its spread."""
-    assert config.model.kind == "mlp"
-    model = VectorAutoencoder(config.model, prepared.train.width)
-    mean = prepared.train.mean
-    spread = math.sqrt(prepared.train.spread(mean))
-    model.centre(torch.from_numpy(mean), spread if spread > 0 and math.isfinite(spread) else 1.0)
-    return model
-
-
 def read_width(checkpoint: Checkpoint) -> int:
     """Return the vector width of a checkpoint. Raises ``RunError`` for an invalid ``vectors.json``."""
     try:
         return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MAX_SHAPE_BYTES)).width
     except ValidationError as error:
         raise RunError("invalid vectors.json", where=str(checkpoint.path)) from error
-
-
-def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[VectorBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: squared errors, trained on in the model's scale and reported in the data's own."""
-
-    def loss(batch: VectorBatch) -> dict[str, LossTerm]:
-        batch = batch.to(device)
-        error = model(batch.noisy) - batch.clean
-        total = (error / model.scale).square().sum()
-        return {"error": LossTerm(total, reported=error.detach().square().sum())}
-
-    return loss
 
 
 @dataclass
@@ -144,18 +120,15 @@ class VectorsEvaluation:
     samples: list[Sample] = field(default_factory=list)  #: always empty: vectors are not text
     _baseline: float | None = None
 
-    def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:
+    def __call__(self, model: VectorAutoencoder) -> dict[str, float]:
         """Return ``error``, ``mean_error`` (mean squares per number) and ``explained`` (1 - error / mean_error)."""
         valid = self.prepared.valid
         total = 0.0
-        try:
-            with without_dropout(model), torch.inference_mode():
-                for start in until_stopped(self.stop, range(0, len(valid), _BLOCK)):
-                    vectors = torch.from_numpy(valid.vectors[start : start + _BLOCK].astype(np.float32))
-                    vectors = vectors.to(self.device)
-                    total += float((model(vectors) - vectors).square().sum(dtype=torch.float32).cpu())
-        except EvaluationCancelled:
-            return None
+        with without_dropout(model), torch.inference_mode():
+            for start in until_stopped(self.stop, range(0, len(valid), _BLOCK)):
+                vectors = torch.from_numpy(valid.vectors[start : start + _BLOCK].astype(np.float32))
+                vectors = vectors.to(self.device)
+                total += float((model(vectors) - vectors).square().sum(dtype=torch.float32).cpu())
         if self._baseline is None:
             self._baseline = valid.spread(self.prepared.train.mean)
         error = total / (len(valid) * valid.width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -13,26 +14,14 @@ import numpy.typing as npt
 
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
-from attnkit.engine.predict import (
-    READ_AHEAD,
-    Format,
-    Predictor,
-    PredictRequest,
-    Totals,
-    Warn,
-    as_json,
-    label_probabilities,
-    line_ref,
-    unknown_labels,
-)
+from attnkit.engine.predict import Format, Predictor, PredictRequest, Totals, Warn, line_ref, unknown_labels
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
-from attnkit.metrics.labels import confusion, label_scores, rounded
-from attnkit.metrics.spans import span_scores
+from attnkit.metrics.labels import confusion, label_scores, rounded, span_scores
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning.token_classification import for_each_word, word_rows
 from attnkit.text.conll import Block, convert, label_scheme, read_blocks, write_tags
-from attnkit.text.lines import STDIN, flush_interval, line_batches
+from attnkit.text.lines import STDIN
 
 Probabilities = npt.NDArray[np.float32]
 Words = Sequence[str]
@@ -45,23 +34,6 @@ class TaggedSentence:
     words: Words
     tags: list[str]
     probabilities: Probabilities  #: (words, tags)
-
-    def as_dictionary(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        found = {
-            "words": list(self.words),
-            "tags": self.tags,
-            "probabilities": [rounded(row) for row in self.probabilities.max(axis=1, initial=0).tolist()],
-            "entities": [
-                {**entity._asdict(), "text": " ".join(self.words[entity.begin : entity.end])}
-                for entity in entities(self.tags)
-            ],
-        }
-        return (
-            {**found, "all": [label_probabilities(labels, row) for row in self.probabilities.tolist()]}
-            if every
-            else found
-        )
 
 
 class TaggingPipeline:
@@ -99,18 +71,13 @@ class TokenClassificationPredictor(Predictor):
             raise UsageError(what, where="--all", help=help)
         self.tagger = TaggingPipeline(opened, request.batch_tokens)
         self.labels, self.scheme = self.tagger.labels, label_scheme(self.tagger.labels)
-        self.found: list[list[str]] = []
-        """Predicted tags of the sentences with gold tags so far."""
-        self.expected: list[list[str]] = []
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line of tags per line of words, or CoNLL columns with a column added."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
-            for window in line_batches(
-                blocks, READ_AHEAD, flush_interval(path), lambda block: sum(map(len, block.words))
-            ):
-                yield list(self._columns(window))
+            for part in self.batches(path, blocks, lambda block: sum(map(len, block.words))):
+                yield list(self._columns(part))
             return
         n_before, warning = 0, None
         for lines in self.read(path, iter):
@@ -131,8 +98,18 @@ class TokenClassificationPredictor(Predictor):
                 yield self._json(one, self.expected[-1] if self.request.gold else None)
 
     def _json(self, one: TaggedSentence, expected: list[str] | None = None) -> str:
-        plain = one.as_dictionary(self.labels, self.request.all_labels)
-        return as_json(plain if expected is None else {**plain, "expected": expected})
+        tree: dict[str, Any] = {
+            "words": list(one.words),
+            "tags": one.tags,
+            "probabilities": [rounded(row) for row in one.probabilities.max(axis=1, initial=0).tolist()],
+            "entities": [
+                {**entity._asdict(), "text": " ".join(one.words[entity.begin : entity.end])}
+                for entity in entities(one.tags)
+            ],
+        }
+        tree |= {"all": [self.shares(row) for row in one.probabilities.tolist()]} if self.request.all_labels else {}
+        tree |= {} if expected is None else {"expected": expected}
+        return json.dumps(tree, ensure_ascii=False)
 
     def warnings(self) -> list[str]:
         """Return a warning on gold tags that the model does not know."""

@@ -11,8 +11,8 @@ from attnkit.data.config import WindowSizes
 from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples
 from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import WarningEvent, open_prepared_dir, sample_validation_indices
-from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
 from attnkit.data.store import Store
+from attnkit.data.windows import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
@@ -22,8 +22,7 @@ from attnkit.text.squad import Paragraph, Question, read_squad, write_squad
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
-ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
-"""``labels.json`` of models that may abstain; others have no such file."""
+ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])  #: ``labels.json`` of models that may abstain
 _SAMPLE = 500  # paragraphs of a dry run
 _MAX_NUMBER = 1 << 30  #: bound of token and paragraph numbers in a store
 
@@ -39,8 +38,7 @@ class QaExamples:
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = InMemoryTokens(tokenizer.encode([question.text for question in self.questions]))
-        self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())
-        """Truncated questions."""
+        self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())  #: truncated questions
         contexts = InMemoryTokens([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
             answer_tokens(question, self.aligned[number]) or NO_ANSWER
@@ -172,8 +170,7 @@ class QuestionEncoder(ExampleEncoder[Paragraph]):
         return questions, contexts, answers
 
 
-PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]
-"""It has a label file if some training questions are unanswerable."""
+PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: labels: if some questions are unanswerable
 
 
 def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
@@ -187,20 +184,16 @@ def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQue
             valid = QaExamples(read_squad(folder / "valid.json"), tokenizer, config.windows)
         except DataError as error:
             raise ValueError(f"invalid valid.json: {error.what}") from error
-        train = _open_rows(folder / "train", config.windows)
+        stores = (Store.open(folder / "train" / name) for name in ("questions", "contexts", "answers"))
+        questions, contexts, answers = stores
+        table, lengths = answers.gather(np.arange(len(answers)))
+        if len(answers) != len(questions) or (lengths != 3).any():
+            raise ValueError("there is not one answer for each question")
+        of, first, last = table.reshape(-1, 3).T
+        outside = len(of) and (int(of.max()) >= len(contexts) or (last > contexts.lengths[of]).any())
+        if outside or (first > last).any() or ((first == 0) & (last > 0)).any():
+            raise ValueError("an answer does not lie in its context")
+        train = StridedContextDataset(questions, contexts, of, config.windows, np.stack([first, last], 1) - 1)
         if len(valid.questions) != index["counts"].get("valid") or not len(train):
             raise ValueError("examples are missing")
         return PreparedQuestions(train, valid.rows, valid, tokenizer, labels, index["counts"])
-
-
-def _open_rows(folder: Path, sizes: WindowSizes) -> StridedContextDataset:
-    questions, contexts, answers = (Store.open(folder / name) for name in ("questions", "contexts", "answers"))
-    n = len(questions)
-    table, lengths = answers.gather(np.arange(len(answers)))
-    if len(answers) != n or (lengths != 3).any():
-        raise ValueError("there is not one answer for each question")
-    of, first, last = table.reshape(-1, 3).T
-    outside = n and (int(of.max()) >= len(contexts) or (last > contexts.lengths[of]).any())
-    if outside or (first > last).any() or ((first == 0) & (last > 0)).any():
-        raise ValueError("an answer does not lie in its context")
-    return StridedContextDataset(questions, contexts, of, sizes, np.stack([first, last], 1) - 1)

@@ -8,7 +8,7 @@ kept for the classifier.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,8 +22,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, check_min_parameters, load_weights, read_tensors, tensors_of
 from attnkit.data.corpus import ExampleCorpus, PreparedExamples
 from attnkit.data.labels import Labels
-from attnkit.data.loader import Dataset
-from attnkit.data.token_classification import UNKNOWN
+from attnkit.data.windows import UNKNOWN
 from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.dry_run import SAMPLE, SkipWeightInit
 from attnkit.engine.events import PrepareEvent
@@ -41,8 +40,7 @@ from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.training.losses import LossTerm
 
 ENCODER_PREFIX = "encoder."
-DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")
-"""Name prefixes of pretrained weights that do not belong to the encoder."""
+DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefixes of weights besides the encoder's
 POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
@@ -52,12 +50,10 @@ ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPred
 class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     """What a fine-tuned model predicts: labels of texts, tags of words, or answers."""
 
-    description: ClassVar[str]
-    """These three are for the model card."""
+    description: ClassVar[str]  #: these three are for the model card
     scored: ClassVar[str]
     example: ClassVar[str]
-    has_labels: ClassVar[bool] = True
-    """Whether every checkpoint has labels, which a run initialized from it keeps."""
+    has_labels: ClassVar[bool] = True  #: whether checkpoints have labels, which a run initialized from one keeps
     has_pooler: ClassVar[bool] = False
 
     @abstractmethod
@@ -83,7 +79,9 @@ class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
         """Return the loss; here that of ``logits``."""
         assert isinstance(config.finetuning, LabelingConfig)
-        weights = label_weights(config.finetuning, data.train.label_counts(len(data.labels)))
+        weights = None
+        if config.finetuning.class_weights == "balanced":
+            weights = torch.tensor(class_weights(data.train.label_counts(len(data.labels))), dtype=torch.float32)
         return label_loss(partial(self.logits, model), device, config.optimization.label_smoothing, weights)
 
 
@@ -159,10 +157,7 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
                     own[target].copy_(weights[name])
 
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
-        """Return the learning-rate multiplier of each encoder parameter.
-
-        The head has 1, the highest layer ``layerwise_lr_decay``, the one below it its square, and so on.
-        """
+        """Return the multiplier of each encoder parameter: ``layerwise_lr_decay`` ** k, k = 1 in the highest layer."""
         decay, n_layers = config.finetuning.layerwise_lr_decay, config.model.n_layers
         if config.finetuning.from_scratch or decay == 1:
             return {}
@@ -191,10 +186,6 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
             config, source, corpus, lambda vocab_size: self.labels.model(config, vocab_size, n_labels), n_labels
         )
 
-    def dataset(self, data: DataT) -> Dataset:
-        train: Dataset = data.train
-        return train
-
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
         return self.labels.loss(config, model, data, device)
 
@@ -202,11 +193,6 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
 def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
     """Return whether the head is initialized too: the checkpoint is of the same task."""
     return not config.finetuning.from_scratch and read_run_config(source).task == config.task
-
-
-def label_weights(config: LabelingConfig, counts: Sequence[int]) -> Tensor | None:
-    """Return label weights for the loss, (labels,) float32, from their counts; None if all are 1."""
-    return torch.tensor(class_weights(counts), dtype=torch.float32) if config.class_weights == "balanced" else None
 
 
 def label_loss(

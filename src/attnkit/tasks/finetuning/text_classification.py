@@ -1,8 +1,9 @@
-"""Classification of texts and pairs of texts: training data, loss and the task."""
+"""Classification of texts and pairs of texts: training data, the task, and predictions for lines and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,10 +12,14 @@ from torch import Tensor
 from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
 from attnkit.data.labels import Labels, check_known_labels, check_valid_label, count_labels
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
-from attnkit.data.text_classification import TextBatch, TextClassificationDataset, join
-from attnkit.engine.examples import ClassificationEvaluation
+from attnkit.data.text_classification import LabeledRows, TextBatch, join, text_batch, text_rows
+from attnkit.engine.checkpoint_metadata import read_labels
+from attnkit.engine.examples import ClassificationEvaluation, in_batches
+from attnkit.engine.loading import LoadedModel
+from attnkit.engine.predict import Format, Predictor, PredictRequest, Warn, line_ref, truncation_warning
 from attnkit.engine.task import Evaluation, Stop
-from attnkit.errors import DataError
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.errors import DataError, UsageError
 from attnkit.models.bert import SequenceClassifier
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassificationConfig
@@ -24,7 +29,7 @@ from attnkit.text.long_lines import encode_prefixes
 from attnkit.text.tokenizer import Tokenizer
 
 _HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
-PreparedTexts = PreparedExamples[TextClassificationDataset, list[str]]
+PreparedTexts = PreparedExamples[LabeledRows, list[str]]
 
 
 class TextEncoder(ExampleEncoder[LabeledText]):
@@ -66,8 +71,7 @@ class TextCorpus(ExampleCorpus[LabeledText]):
     def __init__(self, config: TextClassificationConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
         super().__init__(config.data)
         self._config = config
-        self.columns: dict[Path, Columns] = {}
-        """Columns of each file read so far."""
+        self.columns: dict[Path, Columns] = {}  #: columns of each file read so far
         labels = (line.label or "" for line in self.first_pass(n_sampled))
         self._found, total = count_labels(labels, self.unit, config.data.files[0])
         self.labels: Labels = Labels(labels=sorted(self._found), columns=list(self.columns[self.paths[0]].taken))
@@ -124,11 +128,7 @@ def n_characters(line: LabeledText) -> int:
 
 
 def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
-    """Return the labels of the initial run, by their ids, and the columns of the texts.
-
-    Raises:
-        DataError: a label is unknown, or single texts are given for pairs or vice versa.
-    """
+    """Return the initial run's labels and the columns found. Raises ``DataError`` for other labels or kinds of text."""
     check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
         what = f"this file has {KINDS[bool(found.pairs)]}, and the initial run was trained on {KINDS[known.pairs]}"
@@ -146,7 +146,7 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
         return TextCorpus(config, known, n_sampled)
 
     def load(self, config: TextClassificationConfig, folder: Path) -> PreparedTexts:
-        return load_examples(folder, lambda path, _: TextClassificationDataset(path, config.model.separators), list)
+        return load_examples(folder, lambda path, _: text_rows(path, config.model.separators), list)
 
     def model(self, config: TextClassificationConfig, vocab_size: int, n_labels: int) -> SequenceClassifier:
         return SequenceClassifier(config.model, vocab_size, n_labels)
@@ -159,6 +159,94 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
         self, config: TextClassificationConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, self.logits)
+
+
+class TextClassifier:
+    """Classifies texts. Each result depends on its own text alone."""
+
+    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
+        self.opened = opened
+        self.label_file = read_labels(opened.checkpoint)
+        self.labels = self.label_file.labels
+        config = opened.config
+        self.reader = TextEncoder(read_tokenizer(opened.checkpoint), config.max_row_length, config.model.separators)
+        self._batch_tokens = batch_tokens
+
+    def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[float]]:
+        """Return the probability of each label for each text, or pair of texts if ``texts2`` has one."""
+        rows = self.reader.encode(texts, texts2)
+
+        def compute(indices: list[int]) -> list[list[float]]:
+            batch = text_batch([rows[i] for i in indices], self.reader.separators).to(self.opened.device)
+            with torch.inference_mode():
+                logits = self.opened.model(*batch.inputs)
+                found: list[list[float]] = logits.float().softmax(-1).tolist()
+            return found
+
+        return in_batches([len(row) for row in rows], self._batch_tokens, compute)
+
+
+class TextClassificationPredictor(Predictor):
+    """``attnkit predict`` for text classification."""
+
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
+        self.labels = self.classifier.labels
+        pairs, asked = self.classifier.label_file.pairs, self.request.format
+        if pairs is not None and asked == ("lines" if pairs else "pairs"):
+            what = f"this run was trained on {KINDS[pairs]}, but --format {asked} reads {KINDS[not pairs]}"
+            raise UsageError(what, where="--format", help=f"use --format {'pairs' if pairs else 'lines'} or table")
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield one line per text; none for the header of a table."""
+        if format == "table":
+            batches = self.batches(path, self._table(path), n_characters)
+        else:
+            pairs = format == "pairs" or (self.request.format == "auto" and bool(self.classifier.label_file.pairs))
+            batches = self.read(path, partial(self._texts, path, pairs), n_characters)
+        for batch in batches:
+            rows = self.classifier.classify([one.text for one in batch], [one.text2 for one in batch])
+            yield [self.label_line(row, one.label) for one, row in zip(batch, rows, strict=True)]
+
+    def _texts(self, path: Path, pairs: bool, lines: Iterable[str]) -> Iterator[LabeledText]:
+        """Yield each line as a text, with a warning of the first tab, or as two (of a blank line, blank ones)."""
+        warned = False
+        for number, line in enumerate(lines, 1):
+            if not pairs:
+                if "\t" in line and not warned:
+                    warned = True
+                    where = line_ref(path, number)
+                    self.warn(f"{where} holds a tab and is read as one text; --format pairs or table reads columns")
+                yield LabeledText(line, None, None, number)
+                continue
+            parts = line.split("\t") if line else ["", ""]
+            if len(parts) != 2:
+                what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, not two"
+                raise DataError(what, where=f"{path}:{number}", help="separate two texts by one tab")
+            yield LabeledText(parts[0], parts[1], None, number)
+
+    def _table(self, path: Path) -> Iterator[LabeledText]:
+        """Yield the rows of a table; warn of the choice of columns unless their names are the usual ones."""
+        known = self.classifier.label_file
+        table = LabeledTable(path, labeled=self.request.gold, trained=known.columns or ())
+        columns = table.columns
+        pairs = len(columns.texts) == 2
+        if known.pairs is not None and pairs != known.pairs:
+            what = (
+                f"this table has {KINDS[pairs]}, but the run was trained on {KINDS[known.pairs]}: {columns.message()}"
+            )
+            help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + known.pairs])
+            raise DataError(what, where=f"{path}:1", help=help)
+        usual = {"label", "text", "text2", *(known.columns or ())}
+        if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
+            self.warn(f"{line_ref(path, 1)}: {columns.message()}")
+        yield from table
+
+    def warnings(self) -> list[str]:
+        """Return warnings on truncated texts and on gold labels that the model does not know."""
+        cut = truncation_warning(self.classifier.reader.counts["cut_short"], "text", self.opened.config.max_row_length)
+        return cut + super().warnings()
 
 
 TASK = FinetuningTask(TextLabels())

@@ -21,10 +21,10 @@ from torch import Tensor
 from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
 from attnkit.data.labels import MAX_LABELS, Labels, check_known_labels
 from attnkit.data.prepared_dir import WarningEvent
-from attnkit.data.question_answering import InMemoryTokens
 from attnkit.data.store import Store
-from attnkit.data.token_classification import (
+from attnkit.data.windows import (
     UNKNOWN,
+    InMemoryTokens,
     TagBatch,
     TokenClassificationDataset,
     first_subword_mask,
@@ -34,9 +34,9 @@ from attnkit.data.token_classification import (
 from attnkit.engine.events import Sample
 from attnkit.engine.examples import in_batches, to_float32
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import Evaluation, EvaluationCancelled, Stop
+from attnkit.engine.task import Evaluation, Stop
 from attnkit.errors import DataError
-from attnkit.metrics.spans import span_scores
+from attnkit.metrics.labels import span_scores
 from attnkit.models.bert import TokenClassifier
 from attnkit.models.linear import without_dropout
 from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
@@ -90,10 +90,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
     def __init__(self, config: TokenClassificationConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
         """Read all tags; keep the words of the first ``n_sampled`` sentences in ``samples``.
 
-        ``known`` are the tags of the initial weights, whose scheme is kept.
-
-        Raises:
-            DataError: there are no sentences, or a tag is not among the known ones.
+        ``known`` are the tags of the initial weights, whose scheme is kept. Raises ``DataError`` for other tags.
         """
         super().__init__(config.data)
         where, words = config.data.files[0], list[Sequence[str]]()
@@ -161,23 +158,6 @@ def _complete(tags: set[str], scheme: Scheme, where: str) -> list[str]:
     return labels
 
 
-def _open_rows(folder: Path, longest: int, n_tags: int) -> TokenClassificationDataset:
-    tokens, marks = Store.open(folder / "tokens"), Store.open(folder / "marks")
-    if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
-        raise ValueError("there is not one mark for each token")
-    return TokenClassificationDataset(tokens, marks, longest)
-
-
-def _parse(lines: Iterable[str]) -> list[Sentence]:
-    """Return the sentences in the lines of ``TagCorpus.display``."""
-    found: list[Sentence] = []
-    for empty, group in groupby(lines, key=lambda line: not line):
-        if not empty:
-            pairs = [line.split("\t") for line in group]
-            found.append((tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs)))
-    return found
-
-
 def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TokenClassificationDataset:
     """Return rows of at most ``longest`` tokens of untagged sentences."""
     encoded = encode_sentences(tokenizer, sentences)
@@ -225,10 +205,9 @@ class TokenClassificationEvaluation:
     device: torch.device
     n_samples: int
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """(words, gold entities, predicted entities); tags instead if they name no entities."""
+    samples: list[Sample] = field(default_factory=list)  #: (words, gold, predicted): entities, or tags without any
 
-    def __call__(self, model: TokenClassifier) -> dict[str, float] | None:
+    def __call__(self, model: TokenClassifier) -> dict[str, float]:
         """Return ``loss`` in nats per word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
         labels, sentences = self.prepared.labels, self.prepared.valid_examples
         nll, n_known = 0.0, 0
@@ -239,10 +218,7 @@ class TokenClassificationEvaluation:
             n_known += int((batch.labels != UNKNOWN).sum())
             return logits.softmax(-1).argmax(-1)
 
-        try:
-            tags = for_each_word(model, self.prepared.valid, self.device, _BATCH_TOKENS, predict, self.stop)
-        except EvaluationCancelled:
-            return None
+        tags = for_each_word(model, self.prepared.valid, self.device, _BATCH_TOKENS, predict, self.stop)
         found = [[labels[tag] for tag in part.tolist()] for part in tags]
         plain = label_scheme(labels) == "plain"
         self.samples = []
@@ -272,12 +248,24 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifie
         return TagCorpus(config, known, n_sampled)
 
     def load(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:
-        return load_examples(
-            folder,
-            lambda path, n_tags: _open_rows(path, config.max_row_length, n_tags),
-            _parse,
-            lambda rows, sentences: rows.count_words() == [len(words) for words, _ in sentences],
-        )
+        def open_rows(path: Path, n_tags: int) -> TokenClassificationDataset:
+            tokens, marks = Store.open(path / "tokens"), Store.open(path / "marks")
+            if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
+                raise ValueError("there is not one mark for each token")
+            return TokenClassificationDataset(tokens, marks, config.max_row_length)
+
+        def parse(lines: list[str]) -> list[Sentence]:  # as the corpus displays them
+            found: list[Sentence] = []
+            for empty, group in groupby(lines, key=lambda line: not line):
+                if not empty:
+                    pairs = [line.split("\t") for line in group]
+                    found.append((tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs)))
+            return found
+
+        def agree(rows: TokenClassificationDataset, sentences: list[Sentence]) -> bool:
+            return rows.count_words() == [len(words) for words, _ in sentences]
+
+        return load_examples(folder, open_rows, parse, agree)
 
     def model(self, config: TokenClassificationConfig, vocab_size: int, n_labels: int) -> TokenClassifier:
         return TokenClassifier(config.model, vocab_size, n_labels)

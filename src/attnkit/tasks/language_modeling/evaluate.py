@@ -19,7 +19,7 @@ from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
+from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.linear import without_dropout
@@ -100,17 +100,14 @@ class LanguageEvaluation:
     epoch: int = EVALUATION_EPOCH
     """Epoch number that selects the masked tokens."""
 
-    def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
+    def __call__(self, model: Bert | Gpt) -> dict[str, float]:
         """Return the metrics of the configuration; the loss is NaN if no token can be masked."""
-        try:
-            with without_dropout(model), torch.inference_mode():
+        with without_dropout(model), torch.inference_mode():
+            scores = self._score(model)
+            while math.isnan(scores["loss"]) and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
+                self.epoch -= 1
                 scores = self._score(model)
-                while math.isnan(scores["loss"]) and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
-                    self.epoch -= 1
-                    scores = self._score(model)
-                self.samples = self._make_samples(model)
-        except EvaluationCancelled:
-            return None
+            self.samples = self._make_samples(model)
         return scores
 
     def _score(self, model: Bert | Gpt) -> dict[str, float]:

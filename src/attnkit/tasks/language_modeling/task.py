@@ -11,7 +11,7 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.loader import Dataset, Sampler
+from attnkit.data.loader import Sampler
 from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.engine.dry_run import estimate
 from attnkit.engine.events import PrepareEvent
@@ -115,9 +115,6 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
             lengths = map(len, Encoder(tokenizer, config).encode(texts))
             tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
         return estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
-
-    def dataset(self, data: PreparedText) -> Dataset:
-        return data.train
 
     def sampler(self, config: Config, data: PreparedText) -> Sampler | None:
         return data.train.mixture.draw

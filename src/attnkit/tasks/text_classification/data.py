@@ -9,13 +9,13 @@ from pathlib import Path
 from attnkit.data.config import DocumentsConfig
 from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
 from attnkit.data.labels import Labels, check_known_labels, check_valid_label, count_labels
-from attnkit.data.text_classification import DocumentDataset, Sentences, flatten
+from attnkit.data.text_classification import LabeledRows, Sentences, document_rows, flatten
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 
 LabeledDocument = tuple[str, str]  #: document and label
-PreparedDocuments = PreparedExamples[DocumentDataset, list[str]]
+PreparedDocuments = PreparedExamples[LabeledRows, list[str]]
 
 
 def _sentences(document: str, spaced: bool) -> list[str]:
@@ -96,4 +96,4 @@ class LabeledDocuments(ExampleCorpus[LabeledDocument]):
 
 def load_documents(folder: Path) -> PreparedDocuments:
     """Open RUN/data. Raises ``RunError`` if it is damaged."""
-    return load_examples(folder, lambda path, _: DocumentDataset(path), list)
+    return load_examples(folder, lambda path, _: document_rows(path), list)

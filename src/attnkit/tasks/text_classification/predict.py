@@ -12,12 +12,11 @@ from attnkit.data.text_classification import Sentences, document_batch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.examples import in_batches
 from attnkit.engine.loading import LoadedModel
-from attnkit.engine.predict import READ_AHEAD, Format, GoldLabels, Predictor, PredictRequest, Totals, Warn
+from attnkit.engine.predict import Format, Predictor, PredictRequest, Warn, truncation_warning
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
-from attnkit.text.lines import flush_interval, line_batches
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,7 @@ class DocumentPrediction:
     label: str
     probabilities: list[float]  #: one per label of the model, in that order
     sentences: list[list[str]]  #: tokens per encoded sentence; empty for a blank document
-    word_weights: list[list[float]]
-    """For each sentence one weight per token; they sum to 1 unless the model's distribution is sigmoid or local."""
+    word_weights: list[list[float]]  #: one per token of each sentence; they sum to 1 except for sigmoid and local
     sentence_weights: list[float]  #: they sum to 1, with the same exceptions
 
 
@@ -47,30 +45,31 @@ class DocumentClassifier:
 
     def warnings(self) -> list[str]:
         """Return warnings on documents that were truncated so far."""
-        n, most = self.reader.counts["cut_short"], self.reader.data.max_sentences
-        text = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
-        return [text] if n else []
+        most = self.reader.data.max_sentences
+        return truncation_warning(self.reader.counts["cut_short"], "document", most, "sentences")
 
     def classify_encoded(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
         """Return the prediction for each encoded document."""
-        sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
-        return in_batches(sizes, self._batch_tokens, lambda batch: self._batch([encoded[i] for i in batch]))
+        model, tokens = self.opened.model, self.reader.tokenizer.tokens
 
-    def _batch(self, documents: Sequence[Sentences]) -> Iterator[DocumentPrediction]:
-        model, inputs = self.opened.model, document_batch(documents).to(self.opened.device).inputs
-        with torch.inference_mode():
-            features, word_weights, sentence_weights = model.forward_with_weights(*inputs)
-            probabilities = model.output(features).float().softmax(-1).tolist()  # (B, labels)
-        tokens = self.reader.tokenizer.tokens
-        rows = zip(probabilities, documents, word_weights.tolist(), sentence_weights.tolist(), strict=True)
-        for row, document, of_words, of_sentences in rows:
-            yield DocumentPrediction(
-                label=self.labels[max(range(len(row)), key=row.__getitem__)],
-                probabilities=row,
-                sentences=[tokens(ids) for ids in document],
-                word_weights=[weights[: len(ids)] for ids, weights in zip(document, of_words, strict=False)],
-                sentence_weights=of_sentences[: len(document)],
-            )
+        def predict(indices: list[int]) -> Iterator[DocumentPrediction]:
+            documents = [encoded[i] for i in indices]
+            inputs = document_batch(documents).to(self.opened.device).inputs
+            with torch.inference_mode():
+                features, word_weights, sentence_weights = model.forward_with_weights(*inputs)
+                probabilities = model.output(features).float().softmax(-1).tolist()  # (B, labels)
+            rows = zip(probabilities, documents, word_weights.tolist(), sentence_weights.tolist(), strict=True)
+            for row, document, of_words, of_sentences in rows:
+                yield DocumentPrediction(
+                    label=self.labels[max(range(len(row)), key=row.__getitem__)],
+                    probabilities=row,
+                    sentences=[tokens(ids) for ids in document],
+                    word_weights=[weights[: len(ids)] for ids, weights in zip(document, of_words, strict=False)],
+                    sentence_weights=of_sentences[: len(document)],
+                )
+
+        sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
+        return in_batches(sizes, self._batch_tokens, predict)
 
 
 class HanPredictor(Predictor):
@@ -79,32 +78,25 @@ class HanPredictor(Predictor):
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
         self.classifier = DocumentClassifier(opened, request.batch_tokens)
-        self.gold = GoldLabels(self.classifier.labels)
+        self.labels = self.classifier.labels
         if request.format == "pairs":
             raise UsageError("this model reads single documents", where="--format", help="use lines or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per document; a table has lines of document, tab, label, as in training."""
         if format == "table":
-            for window in line_batches(read_labeled(path), READ_AHEAD, flush_interval(path), lambda row: len(row[0])):
-                yield self._format([text for text, _ in window], [label for _, label in window])
-            return
-        for texts in self.read(path, iter):
-            yield self._format(texts, [None] * len(texts))
-
-    def _format(self, documents: Sequence[str], gold: Sequence[str | None]) -> list[str]:
-        lines = []
-        for one, expected in zip(self.classifier.classify(documents), gold, strict=True):
-            attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
-            lines.append(
-                self.gold.format(self.request, one.probabilities, expected, sentences=one.sentences, **attention)
-            )
-        return lines
+            rows: Iterator[tuple[str, str | None]] = read_labeled(path)
+            batches = self.batches(path, rows, lambda row: len(row[0]))
+        else:
+            batches = self.read(path, lambda lines: ((line, None) for line in lines), lambda row: len(row[0]))
+        for batch in batches:
+            lines = []
+            predictions = self.classifier.classify([document for document, _ in batch])
+            for one, (_, gold) in zip(predictions, batch, strict=True):
+                attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
+                lines.append(self.label_line(one.probabilities, gold, sentences=one.sentences, **attention))
+            yield lines
 
     def warnings(self) -> list[str]:
         """Return warnings on truncated documents and on gold labels that the model does not know."""
-        return self.classifier.warnings() + self.gold.warnings()
-
-    def totals(self) -> Totals:
-        """Return accuracy, macro-averaged F1, and the scores of each label."""
-        return self.gold.totals()
+        return self.classifier.warnings() + super().warnings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from torch import Tensor
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.loader import Dataset
 from attnkit.data.text_classification import DocumentBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE
@@ -25,20 +24,6 @@ from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.tasks.text_classification.data import LabeledDocuments, PreparedDocuments, load_documents
 from attnkit.training.losses import LossTerm, linear_cross_entropy
-
-
-def documents_loss(
-    model: HierarchicalAttentionNetwork, device: torch.device, smoothing: float
-) -> Callable[[DocumentBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: the negative log-likelihood of the labels."""
-
-    def loss(batch: DocumentBatch) -> dict[str, LossTerm]:
-        batch = batch.to(device)
-        features = model.hidden(*batch.inputs)
-        total, nll = linear_cross_entropy(features, model.output.weight, model.output.bias, batch.labels, smoothing)
-        return {"nll": LossTerm(total, reported=nll)}
-
-    return loss
 
 
 def document_logits(model: HierarchicalAttentionNetwork, batch: DocumentBatch) -> Tensor:
@@ -98,9 +83,6 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
         build = partial(HierarchicalAttentionNetwork, config.model, n_labels=n_labels)
         return estimate_examples(config, source, corpus, build, n_labels)
 
-    def dataset(self, data: PreparedDocuments) -> Dataset:
-        return data.train
-
     def loss(
         self,
         config: HanClassificationConfig,
@@ -108,7 +90,15 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
         data: PreparedDocuments,
         device: torch.device,
     ) -> LossFunction:
-        return documents_loss(model, device, config.optimization.label_smoothing)
+        smoothing, output = config.optimization.label_smoothing, model.output
+
+        def loss(batch: DocumentBatch) -> dict[str, LossTerm]:
+            batch = batch.to(device)
+            features = model.hidden(*batch.inputs)
+            total, nll = linear_cross_entropy(features, output.weight, output.bias, batch.labels, smoothing)
+            return {"nll": LossTerm(total, reported=nll)}
+
+        return loss
 
 
 TASK = HanTask()

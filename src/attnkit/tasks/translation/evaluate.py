@@ -14,7 +14,7 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.seq2seq import LineSegment, LocalSearch, exclude_padding_ids, greedy_ids, sample_indices
-from attnkit.engine.task import EvaluationCancelled, until_stopped
+from attnkit.engine.task import until_stopped
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
@@ -40,20 +40,14 @@ class TranslationEvaluation:
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """(source, reference, translation)."""
 
-    def __call__(self, model: TranslationModel) -> dict[str, float] | None:
-        """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``.
-
-        None if it was given up, which changes nothing: the same model can be scored again.
-        """
+    def __call__(self, model: TranslationModel) -> dict[str, float]:
+        """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``."""
         module = cast(torch.nn.Module, model)
-        try:
-            with without_dropout(module), torch.inference_mode():
-                # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
-                packed = cast(TranslationModel, pack(module))
-                loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
-                hypotheses = self.translate(packed)
-        except EvaluationCancelled:
-            return None
+        with without_dropout(module), torch.inference_mode():
+            # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
+            packed = cast(TranslationModel, pack(module))
+            loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
+            hypotheses = self.translate(packed)
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
