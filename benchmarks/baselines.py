@@ -30,8 +30,7 @@ from peers import Message, machine, save_result
 from squad_parts import split_paragraphs
 
 from attnkit.metrics.answers import answer_scores
-from attnkit.metrics.labels import confusion, label_scores
-from attnkit.metrics.labels import span_scores
+from attnkit.metrics.labels import confusion, label_scores, span_scores
 from attnkit.text.conll import read_sentences
 from attnkit.text.documents import LabeledTable, LabeledText, space_words
 from attnkit.text.squad import Paragraph, Question, read_squad
