@@ -119,7 +119,7 @@ def cuts(word: bytes) -> list[list[bytes]]:
 
 def test_expected_counts_equal_a_sum_over_all_cuts() -> None:
     counts = {b"abab": 5, b"abc": 3, b"cab": 2}
-    corpus = unigram._Corpus.of(counts)
+    corpus = unigram._Corpus(counts)
     seeds = unigram._find_seeds(corpus, 1000, 2)
     names = [corpus.substring(seeds, i) for i in range(len(seeds.length))]
     assert set(names[256:]) == {b"ab", b"ba", b"aba", b"bab", b"abab", b"bc", b"abc", b"ca", b"cab"}
@@ -132,9 +132,11 @@ def test_expected_counts_equal_a_sum_over_all_cuts() -> None:
         for weight, cut in weighted:
             for piece in cut:
                 expected[piece] += n * weight / total
-    found = unigram._word_lattice(corpus, seeds).expect(probability, corpus.count)
+    found = unigram._lattice(seeds, corpus.start[:-1], np.diff(corpus.start), words=True).expect(
+        probability, corpus.count
+    )
     np.testing.assert_allclose(found, [expected[name] for name in names], rtol=1e-12, atol=1e-15)
-    best = unigram._piece_lattice(corpus, seeds).best(probability)
+    best = unigram._lattice(seeds, seeds.occurrence, seeds.length, words=False).best(probability)
     for i in range(256, len(names)):
         others = [cut for cut in cuts(names[i]) if len(cut) > 1 and all(p in of for p in cut)]
         assert best[i] == pytest.approx(max(math.prod(of[p] for p in cut) for cut in others))
@@ -142,7 +144,7 @@ def test_expected_counts_equal_a_sum_over_all_cuts() -> None:
 
 def test_frequencies_of_seeds_are_exact() -> None:
     counts = {"".join(word).encode(): i % 5 + 1 for i, word in enumerate(product("ab", "bc", "ca", "ab"))}
-    corpus = unigram._Corpus.of(counts)
+    corpus = unigram._Corpus(counts)
     seeds = unigram._find_seeds(corpus, 10_000, 2)
     exact: Counter[bytes] = Counter()
     for word, n in counts.items():

@@ -65,7 +65,15 @@ def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
             spans = located[text] if id is None else [(id, 0, len(text))]
             rows += [(piece, begin + n_before, end + n_before) for piece, begin, end in spans]
             n_before += len(text)
-        tables[chunk] = _close_gaps(rows, len(chunk))
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        # Pieces extend over the characters behind them that no piece represents, such as marks joined with a letter.
+        begin, end, closed = len(chunk), len(chunk), len(chunk)
+        for row in range(len(rows) - 1, -1, -1):
+            _, here, behind = rows[row]
+            closed = closed if (here, behind) == (begin, end) else max(behind, begin)
+            begin, end = here, behind
+            table[row, 2] = closed
+        tables[chunk] = table
     # Single characters lack the space before the first chunk.
     n_dropped = int(tokenizer.config.kind == "char")
     aligned = []
@@ -95,18 +103,6 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> li
             ids += pieces
         sentences_as_ids.append(EncodedWords(np.array(ids, np.int64), np.array(firsts, np.int64)))
     return sentences_as_ids
-
-
-def _close_gaps(rows: list[tuple[int, int, int]], length: int) -> Longs:
-    """Extend pieces over the characters behind them that no piece represents, such as marks joined with a letter."""
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    begin, end, closed = length, length, length
-    for row in range(len(rows) - 1, -1, -1):
-        _, here, behind = rows[row]
-        closed = closed if (here, behind) == (begin, end) else max(behind, begin)
-        begin, end = here, behind
-        table[row, 2] = closed
-    return table
 
 
 Kinds = npt.NDArray[np.uint8]

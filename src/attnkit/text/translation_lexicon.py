@@ -7,13 +7,12 @@ the source of target words that translate nothing.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,24 +170,24 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             raise RunError(f"{path} is not a lexicon: {error}", help=_MAKE) from error
         except OSError as error:
             raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
-        yield header, _rows(path, header.lines, stream)
 
+        def rows() -> Iterator[_Row]:
+            number, total = 1, f"{header.lines:,} entries"
+            for number, raw in enumerate(stream, 2):
+                if number > header.lines + 1:
+                    raise _damaged(path, number, f"it should have {total} and has more")
+                try:
+                    source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
+                    prob = float(text)
+                except ValueError as error:
+                    raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
+                if not 0 < prob <= 1.000001:  # nor is it NaN
+                    raise _damaged(path, number, f"{text[:40]} is not a probability")
+                yield number, source, target, prob
+            if number <= header.lines:
+                raise _damaged(path, number, f"it should have {total} and is cut off here")
 
-def _rows(path: Path, n_lines: int, stream: BinaryIO) -> Iterator[_Row]:
-    number = 1
-    for number, raw in enumerate(stream, 2):
-        if number > n_lines + 1:
-            raise _damaged(path, number, f"it should have {n_lines:,} entries and has more")
-        try:
-            source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
-            prob = float(text)
-        except ValueError as error:
-            raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
-        if not math.isfinite(prob) or not 0 < prob <= 1.000001:
-            raise _damaged(path, number, f"{text[:40]} is not a probability")
-        yield number, source, target, prob
-    if number <= n_lines:
-        raise _damaged(path, number, f"it should have {n_lines:,} entries and is cut off here")
+        yield header, rows()
 
 
 def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArray[np.float64], best: int) -> Entries:

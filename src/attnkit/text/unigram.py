@@ -9,6 +9,7 @@ vocabularies.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,9 +40,10 @@ class Piece(NamedTuple):
 
 def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int = 2) -> list[Piece]:
     """Return the 256 bytes and at most ``n_pieces - 256`` longer pieces, the likeliest first."""
-    corpus = _Corpus.of(counts)
+    corpus = _Corpus(counts)
     seeds = _find_seeds(corpus, max(MIN_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
-    words, within = _word_lattice(corpus, seeds), _piece_lattice(corpus, seeds)
+    words = _lattice(seeds, corpus.start[:-1], np.diff(corpus.start), words=True)
+    within = _lattice(seeds, seeds.occurrence, seeds.length, words=False)
     is_byte = seeds.length == 1
     alive = np.ones(len(is_byte), dtype=np.bool_)
     probability = _reestimate(seeds.frequency, alive, is_byte)
@@ -62,28 +64,20 @@ def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int
     return [Piece(corpus.substring(seeds, int(i)), float(np.log(probability[i]))) for i in chosen]
 
 
-@dataclass(frozen=True)
 class _Corpus:
     """Distinct words joined into one array of bytes."""
 
-    text: NDArray[np.uint8]
-    word: Ints  #: index of the word of each byte
-    start: Ints  #: offset of each word in ``text``, and the end of the last
-    count: Floats
-
-    @staticmethod
-    def of(counts: Mapping[bytes, int]) -> _Corpus:
-        parts: dict[bytes, int] = {}
+    def __init__(self, counts: Mapping[bytes, int]) -> None:
+        parts: Counter[bytes] = Counter()
         for word, count in counts.items():
             for begin in range(0, len(word), MAX_WORD_LENGTH):
-                part = word[begin : begin + MAX_WORD_LENGTH]
-                parts[part] = parts.get(part, 0) + count
+                parts[word[begin : begin + MAX_WORD_LENGTH]] += count
         chosen = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:MAX_WORDS]
         lengths = np.array([len(word) for word, _ in chosen], dtype=np.int64)
-        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        text = np.frombuffer(b"".join(word for word, _ in chosen), dtype=np.uint8)
-        weights = np.array([count for _, count in chosen], dtype=np.float64)
-        return _Corpus(text, np.repeat(np.arange(len(chosen)), lengths), start, weights)
+        self.text = np.frombuffer(b"".join(word for word, _ in chosen), dtype=np.uint8)
+        self.word = np.repeat(np.arange(len(chosen)), lengths)  # index of the word of each byte
+        self.start: Ints = np.cumsum([0, *lengths], dtype=np.int64)  # offset of each word, and the end of the last
+        self.count = np.array([count for _, count in chosen], dtype=np.float64)
 
     def substring(self, seeds: _Seeds, i: int) -> bytes:
         if seeds.length[i] == 1:
@@ -185,30 +179,22 @@ class _Lattice:
         return _sums(piece, weight, len(probability))
 
 
-def _word_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
-    word = corpus.word[seeds.at]
-    source = seeds.at + word  # a word of n bytes has n + 1 nodes
-    goal = source + seeds.length[seeds.piece]
-    first = corpus.start[:-1] + np.arange(len(corpus.count))
-    last = corpus.start[1:] + np.arange(len(corpus.count))
-    forward = _sorted_edges(source, goal, seeds.piece, goal - first[word])
-    return _Lattice(first, last, forward, _sorted_edges(goal, source, seeds.piece, last[word] - source))
-
-
-def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
-    """Return a lattice per seed, without the edge that is the whole seed."""
-    index = np.searchsorted(seeds.at, np.arange(len(corpus.text) + 1))
-    begin, end = index[seeds.occurrence], index[seeds.occurrence + seeds.length]
-    size = np.where(seeds.length > 1, end - begin, 0)
+def _lattice(seeds: _Seeds, begin: Ints, length: Ints, *, words: bool) -> _Lattice:
+    """Return the lattice of texts; unless they are ``words``, text i is seed i, which is no part of itself."""
+    low, high = np.searchsorted(seeds.at, (begin, begin + length))
+    size = high - low if words else np.where(length > 1, high - low, 0)
     owner = np.repeat(np.arange(len(size)), size)
-    edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + begin[owner]
-    offset, piece = seeds.at[edge] - seeds.occurrence[owner], seeds.piece[edge]
-    inside = (offset + seeds.length[piece] <= seeds.length[owner]) & (piece != owner)
+    edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + low[owner]
+    offset, piece = seeds.at[edge] - begin[owner], seeds.piece[edge]
+    inside = offset + seeds.length[piece] <= length[owner]
+    if not words:
+        inside &= piece != owner
     owner, offset, piece = owner[inside], offset[inside], piece[inside]
-    first = np.cumsum(seeds.length + 1) - (seeds.length + 1)
-    source = first[owner] + offset
-    goal = source + seeds.length[piece]
-    return _Lattice(first, first + seeds.length, _sorted_edges(source, goal, piece, goal - first[owner]), None)
+    first = np.cumsum(length + 1) - (length + 1)  # a text of n bytes has n + 1 nodes
+    source, end = first[owner] + offset, offset + seeds.length[piece]
+    goal = first[owner] + end
+    backward = _sorted_edges(goal, source, piece, length[owner] - offset) if words else None
+    return _Lattice(first, first + length, _sorted_edges(source, goal, piece, end), backward)
 
 
 def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:

@@ -297,12 +297,8 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
         code = process.wait()
     finally:
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            with contextlib.suppress(OSError), process:  # closes the pipes and waits
+                process.kill()
     if code < 0:
         name = signal.Signals(-code).name
         raise SystemFailure(

@@ -129,16 +129,14 @@ def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     return {name: [(" ".join(digits), " ".join(reversed(digits))) for digits in drawn[name]] for name in drawn}
 
 
-def _distinct_pairs(
-    rng: random.Random, kinds: Sequence[Callable[[random.Random], Pair]], n_train: int, n_valid: int, n_test: int
-) -> Parts:
-    """Draw test, valid and train pairs of the kinds; no source occurs twice."""
+def _distinct_pairs(draw: Callable[[], Pair], n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Draw test, valid and train pairs; no source occurs twice."""
     seen: set[str] = set()
     parts: Parts = {}
     for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
         parts[name] = []
         while len(parts[name]) < size:
-            pair = rng.choice(kinds)(rng)
+            pair = draw()
             if pair[0] not in seen:
                 seen.add(pair[0])
                 parts[name].append(pair)
@@ -147,8 +145,7 @@ def _distinct_pairs(
 
 def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
-    kinds = (_assignment, _assignment, _conditional, _print, _comprehension)
-    return _distinct_pairs(random.Random(f"code {seed}"), kinds, n_train, n_valid, n_test)
+    return _distinct_pairs(partial(_statement, random.Random(f"code {seed}")), n_train, n_valid, n_test)
 
 
 @dataclass(frozen=True)
@@ -176,27 +173,23 @@ def _value(rng: random.Random, depth: int) -> _Value:
     return _Value(words.format(*(value.words for value in operands)), code.format(*written), simple=call)
 
 
-def _assignment(rng: random.Random) -> Pair:
-    target, value = rng.choice(_CODE["names"]), _value(rng, 2)
-    opening = rng.choice(("Set {} to {}.", "Let {} be {}."))
-    return opening.format(target, value.words), f"{target} = {value.code}"
-
-
-def _conditional(rng: random.Random) -> Pair:
-    target = rng.choice(_CODE["names"])
-    words, code = rng.choice(_CODE["tests"]).split(" | ")
-    left, right = rng.choice(_CODE["names"]), _value(rng, 1)
-    yes, no = _value(rng, 1), _value(rng, 0)
-    said = f"Set {target} to {yes.words} if {words.format(left, right.words)}, otherwise to {no.words}."
-    return said, f"{target} = {yes.code} if {code.format(left, right.code)} else {no.code}"
-
-
-def _print(rng: random.Random) -> Pair:
-    value = _value(rng, 2)
-    return f"{rng.choice(('Print', 'Show'))} {value.words}.", f"print({value.code})"
-
-
-def _comprehension(rng: random.Random) -> Pair:
+def _statement(rng: random.Random) -> Pair:
+    """Draw an instruction and its statement."""
+    kind = rng.choice(("assignment", "assignment", "conditional", "print", "comprehension"))
+    if kind == "assignment":
+        target, value = rng.choice(_CODE["names"]), _value(rng, 2)
+        opening = rng.choice(("Set {} to {}.", "Let {} be {}."))
+        return opening.format(target, value.words), f"{target} = {value.code}"
+    if kind == "conditional":
+        target = rng.choice(_CODE["names"])
+        words, code = rng.choice(_CODE["tests"]).split(" | ")
+        left, right = rng.choice(_CODE["names"]), _value(rng, 1)
+        yes, no = _value(rng, 1), _value(rng, 0)
+        said = f"Set {target} to {yes.words} if {words.format(left, right.words)}, otherwise to {no.words}."
+        return said, f"{target} = {yes.code} if {code.format(left, right.code)} else {no.code}"
+    if kind == "print":
+        value = _value(rng, 2)
+        return f"{rng.choice(('Print', 'Show'))} {value.words}.", f"print({value.code})"
     target, source = rng.sample(_CODE["lists"], 2)
     change, code = rng.choice(_CODE["changes"]).split(" | ")
     words, made = f"Make {target} from {change} each of {source}", f"{target} = [{code.format('n')} for n in {source}"
@@ -208,18 +201,17 @@ def _comprehension(rng: random.Random) -> Pair:
 
 def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make reports of four sentences and their headlines; no report occurs twice."""
-    kinds = [partial(_report, template=template) for template in _TABLES["reports"].values()]
-    return _distinct_pairs(random.Random(f"summary {seed}"), kinds, n_train, n_valid, n_test)
+    return _distinct_pairs(partial(_report, random.Random(f"summary {seed}")), n_train, n_valid, n_test)
 
 
-def _report(rng: random.Random, template: list[str]) -> Pair:
-    """Fill a template: names of the words to draw, facts with their alternatives, and the headline."""
+def _report(rng: random.Random) -> Pair:
+    """Fill one of the templates: names of the words to draw, facts with their alternatives, and the headline."""
 
     class Words(dict[str, str | list[str]]):
         def __missing__(self, name: str) -> str:  # a word that is drawn where the text needs it
             return rng.choice(_HEADLINES[name])
 
-    names, *facts, headline = template
+    names, *facts, headline = rng.choice(list(_TABLES["reports"].values()))
     words = Words()
     for entry in names.split():
         name, _, n = entry.partition("*")

@@ -116,7 +116,13 @@ class Sampler:
             case "couple":
                 return _listed([self.expand("name"), self.describe(self.pick(nouns_of(_KIN)))])
             case "pronoun":
-                return self._pronoun(words)
+                # Without a noun before it, "they" is "ils": one English sentence has one translation.
+                options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
+                options += [self._you] * (1 if self._you is _VOUS else 4)  # whoever is addressed is often the subject
+                if "other" in words:
+                    here = self._subject.person  # neither "I see us" nor "they see them", but "he sees them"
+                    options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
+                return self.pick(options)
             case "object":
                 return self._object(words)
             case "verb":  # a command to the one addressed, or to us ("we"); or the "infinitive"
@@ -192,7 +198,14 @@ class Sampler:
         else:
             noun = self.pick(_nouns(verb.subjects - {"person"}))
             subject = self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
-        tense = self._tense(verb, words)
+        # One of the tenses among the words, else one that the verb has.
+        weights = {name: tense.stative_weight if stative else tense.weight for name, tense in TENSES.items()}
+        if "ing" in verb.flags:
+            weights |= {"progressive": 3, "was_ing": 1}
+        refused = {"progressive", "was_ing"} if "instant" in verb.flags else set()
+        refused |= {"present"} if "same" in verb.flags else set()
+        allowed = [name for name in weights if name in words] or [name for name in weights if name not in refused]
+        tense = self.pick(allowed, [weights[name] for name in allowed])
         # A negation or, in the simple present, a frequency.
         if "positive" in words:
             middle = ""
@@ -220,17 +233,6 @@ class Sampler:
                 tail.append(self.expand(f"time_{time}"))
         return Clause(subject, verb, tense, middle, after, tuple(tail), gap).phrase()
 
-    def _tense(self, verb: Verb, words: Words) -> str:
-        """Draw one of the tenses among the words, else one that the verb has."""
-        stative = "stative" in verb.flags
-        weights = {name: tense.stative_weight if stative else tense.weight for name, tense in TENSES.items()}
-        if "ing" in verb.flags:
-            weights |= {"progressive": 3, "was_ing": 1}
-        refused = {"progressive", "was_ing"} if "instant" in verb.flags else set()
-        refused |= {"present"} if "same" in verb.flags else set()
-        allowed = [tense for tense in weights if tense in words] or [tense for tense in weights if tense not in refused]
-        return self.pick(allowed, [weights[tense] for tense in allowed])
-
     def describe(self, noun: Noun, words: Words = frozenset()) -> Phrase:
         """Give a noun a number, a determiner and, one time in three, adjectives.
 
@@ -240,12 +242,23 @@ class Sampler:
         rarely = not noun.kinds.isdisjoint(("kin", "place", "surface"))
         plural = bool(noun.en_plural) and "singular" not in words
         plural = plural and ("plural" in words or self.chance(0.1 if rarely else 0.28))
-        determiner = "the" if "the" in words else self._determiner(noun, words, plural)
+        # Somebody's for kin, "some" for what is not counted.
+        owned, kin = not noun.kinds.isdisjoint(_OWNED), "kin" in noun.kinds
+        mass = not noun.en_plural and not kin
+        weights: dict[str, float] = {}
+        for row in DETERMINERS:
+            indefinite = "indefinite" in row.fits
+            fitting = row.en[plural] and (owned if row.fits == "owned" else not kin)
+            if fitting and (mass if "mass" in row.fits else not (mass and indefinite)):
+                weights[row.en[plural]] = 0 if ("definite" if indefinite else "new") in words else row.weight
+        if plural and not kin and "definite" not in words:
+            weights |= dict.fromkeys(NUMBERS, 0.25)
+        determiner = "the" if "the" in words else self.pick(tuple(weights), tuple(weights.values()))
         adjectives = [
             adjective
             for adjective in adjectives_for(noun.kinds)
             # "mon beau père" is the father-in-law, "grand grand-père" a mistake.
-            if adjective.masculine not in noun.fr and ("kin" not in noun.kinds or adjective.masculine != "beau")
+            if adjective.masculine not in noun.fr and (not kin or adjective.masculine != "beau")
         ]
         described = bool(adjectives) and "plain" not in words and self.chance(0.3)
         chosen = [self.pick(adjectives)] if described else []
@@ -258,36 +271,12 @@ class Sampler:
             phrase = replace(phrase, en=f"{owner.en} 's {bare}", fr=f"{phrase.fr} de {owner.fr}")
         return phrase
 
-    def _determiner(self, noun: Noun, words: Words, plural: bool) -> str:
-        """Draw a determiner: somebody's for kin, "some" for what is not counted."""
-        owned = not noun.kinds.isdisjoint(_OWNED)
-        mass = not noun.en_plural and "kin" not in noun.kinds
-        weights: dict[str, float] = {}
-        for row in DETERMINERS:
-            en, indefinite = row.en[plural], "indefinite" in row.fits
-            fitting = en and (owned if row.fits == "owned" else "kin" not in noun.kinds)
-            if fitting and (mass if "mass" in row.fits else not (mass and indefinite)):
-                weights[en] = 0 if ("definite" if indefinite else "new") in words else row.weight
-        if plural and "kin" not in noun.kinds and "definite" not in words:
-            weights |= dict.fromkeys(NUMBERS, 0.25)
-        return self.pick(tuple(weights), tuple(weights.values()))
-
-    def _pronoun(self, words: Words) -> Phrase:
-        """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
-        # Without a noun before it, "they" is "ils": one English sentence has one translation.
-        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
-        options += [self._you] * (1 if self._you is _VOUS else 4)  # whoever is addressed is often the subject
-        if "other" in words:
-            here = self._subject.person  # neither "I see us" nor "they see them", but "he sees them"
-            options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
-        return self.pick(options)
-
     def _object(self, words: Words) -> Phrase:
         """Draw what the verb is done to: a noun, a pronoun for a person, a list, or a kind of thing ("I like cats")."""
         verb, nouns = self._verb, _nouns(self._verb.objects)
         if "person" in verb.objects and words.isdisjoint(("thing", "take", "definite")):
             if self.chance(0.35):
-                return self._pronoun(frozenset(["other"])).form("indirect" if verb.preposition else "object")
+                return self.expand("pronoun", frozenset(["other"])).form("indirect" if verb.preposition else "object")
             if self.chance(0.25):
                 return self.expand("name")
         noun = self.pick(nouns)

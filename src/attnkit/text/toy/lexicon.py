@@ -208,7 +208,7 @@ class Determiner(NamedTuple):
     """English singular and plural and French masculine, feminine and plural, empty if not used; what it fits."""
 
     en: tuple[str, str]
-    fr: tuple[str, str, str]
+    fr: tuple[str, ...]
     weight: float
     fits: str
 
@@ -290,8 +290,8 @@ def _tense(entry: str, name: str) -> Tense:
 
 
 def _determiner(entry: str) -> Determiner:
-    en, en_plural, masculine, feminine, plural, weight, fits = ("" if x == "-" else x for x in entry.split(", "))
-    return Determiner((en, en_plural), (masculine, feminine, plural), float(weight), fits)
+    en, en_plural, *french, weight, fits = ("" if form == "-" else form for form in entry.split(", "))
+    return Determiner((en, en_plural), tuple(french), float(weight), fits)
 
 
 NOUNS = tuple(starmap(_noun, _entries("nouns")))
