@@ -180,7 +180,7 @@ class _Lattice:
 
 
 def _lattice(seeds: _Seeds, begin: Ints, length: Ints, *, words: bool) -> _Lattice:
-    """Return the lattice of texts; unless they are ``words``, text i is seed i, which is no part of itself."""
+    """Return the lattice of texts; unless they are ``words``, text i is seed i, and its lattice lacks that seed."""
     low, high = np.searchsorted(seeds.at, (begin, begin + length))
     size = high - low if words else np.where(length > 1, high - low, 0)
     owner = np.repeat(np.arange(len(size)), size)
