@@ -17,8 +17,7 @@ from attnkit.tasks.translation.translator import Translation, load_translator
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, as_files, make_corpus
 from attnkit.text.toy.lexicon import translate_word_for_word
 
-SIZES = (24_000, 500, 1000)
-"""Pairs for training, validation and test."""
+SIZES = (24_000, 500, 1000)  #: pairs for training, validation and test
 
 CONFIG: Tree = {
     "vocabulary": {"kind": "bpe", "size": 1600},
@@ -56,12 +55,10 @@ class DemoResults:
 
     bleu: MetricScore
     n_test: int
-    word_by_word: MetricScore
-    """BLEU of translating word by word with the corpus's own lexicon."""
+    word_by_word: MetricScore  #: BLEU of translating word by word with the corpus's own lexicon
     examples: list[tuple[str, str, str]]
     """(source, reference, translation) of held-out sentences whose words never met in training."""
-    notes: list[Translation]
-    """The lecture notes' sentences, with attention."""
+    notes: list[Translation]  #: the lecture notes' sentences, with attention
 
 
 def write_corpus(folder: Path, seed: int) -> Corpus:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from attnkit.analysis.attention_request import AttentionReport, MapSelection, Paths
     from attnkit.plotting.attention_maps import AttentionExample
 
-MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}
-"""Mode -> its invocation."""
+MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}  #: mode -> its invocation
 RUN_OPTIONS = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head", "beam_size", "checkpoint", "device")
 OPTIONS = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Strict, Threads
-
-if TYPE_CHECKING:
-    from attnkit.analysis.embed import EmbedTotals, Request
 
 
 def command(
@@ -47,7 +44,9 @@ def command(
       attnkit embed bert --what static -o pieces.tsv
       echo "a dog runs" | attnkit embed run
     """
+    from attnkit.cli import console
     from attnkit.errors import UsageError
+    from attnkit.io import atomic
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     static = what == "static"
@@ -57,41 +56,28 @@ def command(
     if static and inputs:
         raise UsageError("the table is of the vocabulary, not of lines", where="--what static", help="leave FILE out")
     check_not_overwriting(output, sources)  # before torch is loaded
-    from attnkit.analysis.embed import EmbedTotals, Request
-
-    request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
-    totals = EmbedTotals()
-    _write(output, request, totals, summary, json)
-    if reconstruct:
-        from attnkit.cli import console
-
-        (console.result if summary and not json else console.info)(str(totals))
-
-
-def _write(output: Path | None, request: Request, totals: EmbedTotals, summary: bool, json: bool) -> None:
-    from attnkit.analysis.embed import BINARY, embed_stream, render, write_binary, write_table
-    from attnkit.cli import console
-    from attnkit.errors import UsageError
-    from attnkit.io import atomic
+    from attnkit.analysis.embed import BINARY, EmbedTotals, Request, embed_stream, render, write_binary, write_table
 
     ending = "" if output is None else output.suffix.lower()
     if ending in BINARY and (json or summary):
-        flag, what = ("--json", "JSON") if json else ("--summary", "totals")
-        raise UsageError(f"a {ending} file holds no {what}", where=flag, help="give another name to -o")
+        flag, noun = ("--json", "JSON") if json else ("--summary", "totals")
+        raise UsageError(f"a {ending} file holds no {noun}", where=flag, help="give another name to -o")
     if summary and output is not None and not json:
         raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
+    totals = EmbedTotals()
+    request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
     blocks = embed_stream(request, totals, console.warn)
-    static = request.what == "static"
-    if output is not None and static and not json and write_table(output, blocks):
-        return
-    separator, of = ("," if ending == ".csv" else "\t"), ("piece" if static else "text")
-    with atomic.open_output(output) as stream:
-        if output is not None and ending in BINARY:
-            write_binary(output, stream.buffer, blocks)
-            return
-        for block in blocks:
-            rows = () if summary else render(block, separator, json, of, named=static)
-            stream.writelines(line + "\n" for line in rows)
-            stream.flush()
-        if request.reconstruct and json:
-            stream.write(dumps(totals.as_dictionary()) + "\n")
+    if output is None or not static or json or not write_table(output, blocks):
+        separator, unit = ("," if ending == ".csv" else "\t"), ("piece" if static else "text")
+        with atomic.open_output(output) as stream:
+            if output is not None and ending in BINARY:
+                write_binary(output, stream.buffer, blocks)
+                blocks = iter(())
+            for block in blocks:
+                rows = () if summary else render(block, separator, json, unit, named=static)
+                stream.writelines(line + "\n" for line in rows)
+                stream.flush()
+            if reconstruct and json:
+                stream.write(dumps(totals.as_dictionary()) + "\n")
+    if reconstruct:
+        (console.result if summary and not json else console.info)(str(totals))

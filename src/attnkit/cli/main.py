@@ -24,11 +24,9 @@ from attnkit.cli.options import command_hints
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
-MAX_LINE_LENGTH = 1000
-"""Characters of a line of a message; a path or a word of the user's may be of any length."""
+MAX_LINE_LENGTH = 1000  #: characters of a line of a message; a path or a word of the user's may be of any length
 _NO_MEMORY = re.compile(r"(can't|[Cc]annot) allocate memory|out of memory|failed to map segment")
-READER = "attnkit reader"
-"""The name of the thread that reads standard input ahead."""
+READER = "attnkit reader"  #: the name of the thread that reads standard input ahead
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -75,8 +73,7 @@ WORD2VEC: dict[str, tuple[str, str]] = {
 }
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that several processes may run as one."""
-GROUPS = {"word2vec": WORD2VEC}
-"""Commands that have commands of their own."""
+GROUPS = {"word2vec": WORD2VEC}  #: commands that have commands of their own
 
 
 class LazyGroup(typer.core.TyperGroup):

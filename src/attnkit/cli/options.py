@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from typer import Argument, Option
 from typer.models import OptionInfo
 
+from attnkit.engine.names import LanguagePreset
+
 
 def command_hints(command: Callable[..., None]) -> dict[str, Any]:
     """Return the annotations of a command with what no option needs to say.
@@ -62,8 +64,10 @@ RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write."
 InitFrom = Annotated[Path | None, Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")]
 Overwrite = Annotated[bool, Option(help="Move an existing run of this name aside.")]
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
+LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
-ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
+ValidLanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
+Text = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
 
 # Commands on word vectors.
 VectorsPath = Annotated[

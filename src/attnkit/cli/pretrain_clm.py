@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Option
 
 from attnkit.cli import options
 from attnkit.cli._train import TrainingOptions, run_training, with_training_options
-from attnkit.engine.names import Direction, LanguagePreset
+from attnkit.engine.names import Direction
 
 
 @with_training_options
@@ -18,7 +18,7 @@ def command(
     output: options.RunOutput = Path("run"),
     direction: Annotated[Direction | None, Option(help="Reading direction. [default: left-to-right]")] = None,
     valid: options.ValidText = None,
-    preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
+    preset: options.LanguageModelPreset = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary.", metavar="FILE")] = None,
     init_from: options.InitFrom = None,
     *,

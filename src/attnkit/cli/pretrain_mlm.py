@@ -9,7 +9,6 @@ from typer import Option
 
 from attnkit.cli import options
 from attnkit.cli._train import TrainingOptions, run_training, with_training_options
-from attnkit.engine.names import LanguagePreset
 
 
 @with_training_options
@@ -17,7 +16,7 @@ def command(
     files: options.Text = None,
     output: options.RunOutput = Path("run"),
     valid: options.ValidText = None,
-    preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
+    preset: options.LanguageModelPreset = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary that has the symbol [MASK].", metavar="FILE")] = None,
     units: Annotated[
         Literal["tokens", "words", "spans"] | None, Option(help="Unit of masking. [default: tokens]")

@@ -7,7 +7,17 @@ from typing import Annotated
 
 from typer import Option
 
-from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, RunPath, Source, Summary, Target
+from attnkit.cli.options import (
+    CheckpointName,
+    Device,
+    JsonPairs,
+    OutputFile,
+    Precision,
+    RunPath,
+    Source,
+    Summary,
+    Target,
+)
 
 
 def command(
@@ -20,7 +30,7 @@ def command(
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    json: Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")] = False,
+    json: JsonPairs = False,
 ) -> None:
     """Print the natural log-probability of each pair, one per line; the totals go to stderr.
 

@@ -36,18 +36,12 @@ class AttentionMap:
     """All weights of one kind of attention over one input."""
 
     kind: str
-    queries: Sequence[str]
-    """T tokens: what asks."""
-    keys: Sequence[str]
-    """S tokens: what is looked at."""
-    weights: Weights
-    """(L, H, T, S)."""
-    heads: Sequence[str] = ()
-    """Functions of each of the H heads, to be shown."""
-    note: str = ""
-    """Addition to the title."""
-    first_layer: int = 1
-    """Number of the first of the L layers, where they are cut from more."""
+    queries: Sequence[str]  #: T tokens: what asks
+    keys: Sequence[str]  #: S tokens: what is looked at
+    weights: Weights  #: (L, H, T, S)
+    heads: Sequence[str] = ()  #: functions of each of the H heads, to be shown
+    note: str = ""  #: addition to the title
+    first_layer: int = 1  #: number of the first of the L layers, where they are cut from more
 
     def __post_init__(self) -> None:
         expected = (len(self.queries), len(self.keys))
@@ -78,13 +72,10 @@ class BeamNode:
     step: int
     parent: int | None
     token: str
-    log_prob: float
-    """Natural logarithm of the probability of all words up to this one."""
+    log_prob: float  #: natural logarithm of the probability of all words up to this one
     fate: Literal["open", "pruned", "ended", "cut"]
-    score: float | None
-    """Log-probability of a finished translation."""
-    best: bool
-    """Whether it is on the way to the answer."""
+    score: float | None  #: log-probability of a finished translation
+    best: bool  #: whether it is on the way to the answer
 
 
 @dataclass(frozen=True)
@@ -92,14 +83,11 @@ class AttentionExample:
     """One input with everything there is to show of it."""
 
     source: str
-    target: str
-    """Target tokens, generated or given."""
+    target: str  #: target tokens, generated or given
     maps: Sequence[AttentionMap]
     tree: Sequence[BeamNode] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Further facts in words: score, settings."""
-    sides: tuple[str, str] = ("Source", "Target")
-    """Names of the two texts."""
+    facts: dict[str, Any] = field(default_factory=dict)  #: further facts in words: score, settings
+    sides: tuple[str, str] = ("Source", "Target")  #: names of the two texts
 
 
 @dataclass(frozen=True)
@@ -110,10 +98,8 @@ class MapSlice:
     axes: str
     queries: Sequence[str]
     keys: Sequence[str]
-    weights: NDArray[np.float64]
-    """(T, S)."""
-    entropy: float
-    """Mean entropy of its rows in bits: see ``entropies``."""
+    weights: NDArray[np.float64]  #: (T, S)
+    entropy: float  #: mean entropy of its rows in bits: see ``entropies``
 
 
 def entropies(weights: Weights) -> NDArray[np.float64]:

@@ -14,10 +14,8 @@ from attnkit.plotting.terminal import draw_table, fit_label
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
-_RIGHT, _WRONG = "38;5;39", "38;5;208"
-"""256-colour foregrounds, apart for colour-blind eyes."""
-MOST_LABELS = 24
-"""Labels whose table is drawn in a terminal; with more, only the most frequent mistakes are shown."""
+_RIGHT, _WRONG = "38;5;39", "38;5;208"  #: 256-colour foregrounds, apart for colour-blind eyes
+MOST_LABELS = 24  #: labels whose table is drawn in a terminal; with more, only the most frequent mistakes are shown
 _MOST_MISTAKES = 20
 _STYLE = (
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em;color:#1b1f24;background:#fff}"

@@ -20,8 +20,7 @@ class Curve:
     """One curve through the points (x, y), x rising; or the points alone."""
 
     name: str
-    mark: str
-    """The sign that draws it in a terminal."""
+    mark: str  #: the sign that draws it in a terminal
     x: Sequence[float]
     y: Sequence[float]
     points: bool = False

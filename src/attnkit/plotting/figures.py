@@ -30,17 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PictureFormat = Literal["svg", "png", "pdf"]
-MAX_PIXELS = 100_000_000
-"""Pixels of a PNG; each takes four bytes of memory."""
-MAX_COLUMNS = 4
-"""Panels side by side."""
-_INCH, _DENSITY = 96.0, 192
-"""Layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch."""
-_FONT, _SMALL = 12.0, 10.0
-"""Heights of text in layout units."""
+MAX_PIXELS = 100_000_000  #: pixels of a PNG; each takes four bytes of memory
+MAX_COLUMNS = 4  #: panels side by side
+_INCH, _DENSITY = 96.0, 192  #: layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch
+_FONT, _SMALL = 12.0, 10.0  #: heights of text in layout units
 _PAD, _BAR = 16.0, 160.0
-_LONGEST = 24
-"""Columns of a terminal that a token may take; longer ones are truncated."""
+_LONGEST = 24  #: columns of a terminal that a token may take; longer ones are truncated
 _FONT_PACKAGES = ("mplfonts", "matplotlib_fontja")
 """Packages that bring fonts for Chinese and Japanese; they are read, never imported."""
 # Apart for colour-blind eyes (Okabe and Ito 2008).

@@ -16,42 +16,31 @@ class MaskLesson:
     """Which positions may attend to which."""
 
     words: Sequence[str]
-    pattern: str | None
-    """The name of a sparse pattern; None for all pairs."""
-    size: int
-    """Of the pattern."""
-    n_global: int
-    """Of the pattern."""
+    pattern: str | None  #: the name of a sparse pattern; None for all pairs
+    size: int  #: of the pattern
+    n_global: int  #: of the pattern
     causal: bool
     mask: Sequence[Sequence[bool]]
     """A row for each word that attends, a column for each that it attends to; True = may attend."""
-    weights: Sequence[Sequence[float]]
-    """Softmax of equal scores under this mask."""
-    pairs: Sequence[tuple[int, int]]
-    """Lengths, and how many pairs the mask leaves of a sequence as long."""
+    weights: Sequence[Sequence[float]]  #: softmax of equal scores under this mask
+    pairs: Sequence[tuple[int, int]]  #: lengths, and how many pairs the mask leaves of a sequence as long
 
 
 @dataclass(frozen=True)
 class PositionsLesson:
     """Sinusoidal positions, and what attention is without any."""
 
-    table: Sequence[Sequence[float]]
-    """A row for each position."""
+    table: Sequence[Sequence[float]]  #: a row for each position
     shift: int
-    angles: Sequence[float]
-    """By which a shift turns each pair of sine and cosine, in radians."""
-    matrix: Sequence[Sequence[float]]
-    """M with PE(pos + shift) = M PE(pos)."""
-    errors: Mapping[int, float]
-    """Position -> the largest |PE(pos + shift) - M PE(pos)|."""
+    angles: Sequence[float]  #: by which a shift turns each pair of sine and cosine, in radians
+    matrix: Sequence[Sequence[float]]  #: M with PE(pos + shift) = M PE(pos)
+    errors: Mapping[int, float]  #: position -> the largest |PE(pos + shift) - M PE(pos)|
     words: Sequence[str]
-    order: Sequence[int]
-    """Original positions of the words of the shuffled sentence."""
+    order: Sequence[int]  #: original positions of the words of the shuffled sentence
     moved: Mapping[str, Sequence[float]]
     """Kind of positions -> for each word of the sentence, the largest difference between its vector in the sentence
     and its vector in the shuffled one."""
-    picture: Sequence[Sequence[float]]
-    """A larger table, for paper."""
+    picture: Sequence[Sequence[float]]  #: a larger table, for paper
 
 
 @dataclass(frozen=True)
@@ -60,10 +49,8 @@ class Fit:
 
     name: str
     w: float | None
-    error: float
-    """Mean squared difference from the true curve."""
-    effective_points: float
-    """e to the entropy of the weights, mean over places."""
+    error: float  #: mean squared difference from the true curve
+    effective_points: float  #: e to the entropy of the weights, mean over places
 
 
 @dataclass(frozen=True)
@@ -74,8 +61,7 @@ class PoolingLesson:
     fits: Sequence[Fit]
 
 
-_LONGEST = 12
-"""Columns of a word."""
+_LONGEST = 12  #: columns of a word
 _SEES, _STRONG, _WARM, _COLD = "48;5;30;38;5;231", "1", "38;5;208", "38;5;39"
 
 PATTERN_WORDS = {

@@ -10,8 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from attnkit.plotting.terminal import truncate
 
 _BLANK = "___"
-_PIECE = 12
-"""Columns of the token that is there."""
+_PIECE = 12  #: columns of the token that is there
 
 
 @dataclass(frozen=True)
@@ -26,17 +25,12 @@ class Candidate:
 class Position:
     """A token of a text, and what a model guesses there."""
 
-    before: str
-    """Context before the token, spaces included."""
-    after: str
-    """Context after the token."""
-    piece: str
-    """The token."""
+    before: str  #: context before the token, spaces included
+    after: str  #: context after the token
+    piece: str  #: the token
     probability: float
-    rank: int
-    """Rank of the token, 1 for the most probable."""
-    guesses: list[Candidate]
-    """The likeliest first."""
+    rank: int  #: rank of the token, 1 for the most probable
+    guesses: list[Candidate]  #: the likeliest first
 
 
 def render(places: Sequence[Position], width: int = 80) -> str:

@@ -46,12 +46,9 @@ class WorkedExample:
     words: Sequence[str]
     query: Sequence[float]
     keys: Sequence[Sequence[float]]
-    pair: tuple[str, str]
-    """Names of the alignment and the distribution function."""
-    seed: int | None
-    """Seed of the parameters; None without parameters."""
-    parameters: Mapping[str, Any]
-    """Name -> numbers in lists, nested as the parameter is."""
+    pair: tuple[str, str]  #: names of the alignment and the distribution function
+    seed: int | None  #: seed of the parameters; None without parameters
+    parameters: Mapping[str, Any]  #: name -> numbers in lists, nested as the parameter is
     steps: Sequence[ExampleStep]
     scores: Sequence[float]
     weights: Sequence[float]

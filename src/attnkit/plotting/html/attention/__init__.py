@@ -15,8 +15,7 @@ from attnkit.plotting.html import as_json, render_page
 HERE = "attnkit.plotting.html.attention"
 SCRIPTS = ("read.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.js")
 """Parts of the one script, in their order."""
-MOST, LEAST = 4, 2
-"""Decimals of a weight."""
+MOST, LEAST = 4, 2  #: decimals of a weight
 ROOM = 3_800_000
 """Bytes for the weights of a page whose whole is to stay below 4 MB; with the fewest decimals it may take more."""
 

@@ -15,10 +15,8 @@ from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.projection"
-SCRIPTS = ("vectors.js", "map.js", "main.js")
-"""Parts of the one script, in their order."""
-SPAN = 65_535
-"""Whole numbers that the longer side of the map is divided into."""
+SCRIPTS = ("vectors.js", "map.js", "main.js")  #: parts of the one script, in their order
+SPAN = 65_535  #: whole numbers that the longer side of the map is divided into
 _BLOCK = 4096  # rows
 
 
@@ -26,16 +24,11 @@ _BLOCK = 4096  # rows
 class Projection:
     """Words, where they stand, and the vectors by which they have neighbours; V words of D numbers."""
 
-    words: Sequence[str]
-    """The most frequent first: they are named first too."""
-    points: NDArray[np.float64]
-    """(V, 2)."""
-    vectors: NDArray[np.float32]
-    """(V, D), of any length."""
-    note: str
-    """Meaning of the two dimensions, as a sentence."""
-    facts: Mapping[str, str]
-    """Model and method, in words."""
+    words: Sequence[str]  #: the most frequent first: they are named first too
+    points: NDArray[np.float64]  #: (V, 2)
+    vectors: NDArray[np.float32]  #: (V, D), of any length
+    note: str  #: meaning of the two dimensions, as a sentence
+    facts: Mapping[str, str]  #: model and method, in words
 
 
 def build_projection(projection: Projection) -> str:
