@@ -66,8 +66,7 @@ Overwrite = Annotated[bool, Option(help="Move an existing run of this name aside
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
 LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
-ValidLanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
-Text = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
+ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
 
 # Commands on word vectors.
 VectorsPath = Annotated[
