@@ -10,14 +10,13 @@ import re
 import sys
 import typing
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from typer.models import OptionInfo
 
-from attnkit.cli.main import COMMANDS, GROUPS
+from attnkit.cli.main import COMMANDS, GROUPS, import_command
 from attnkit.cli.options import command_hints
 from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
@@ -43,7 +42,7 @@ def commands() -> str:
 
 
 def _command(name: str, module: str, level: str) -> Iterator[str]:
-    function = import_module(f"attnkit.cli.{module}").command
+    function = import_command(module)
     yield f"{level} {name}"
     prose, _, examples = re.sub(r"(First steps|Examples):", "Example:", inspect.getdoc(function)).partition("Example:")
     shown, _, rest = examples.strip().partition("\n\n")

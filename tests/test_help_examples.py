@@ -12,13 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attnkit.cli.main import COMMANDS, GROUPS, main
+from attnkit.cli.main import COMMANDS, GROUPS, import_command, main
 
 ROOT = Path(__file__).parents[1]
 SMALL = "--preset tiny --max-steps 2 --device cpu --threads 1 --overwrite"
@@ -44,9 +43,9 @@ UNAVAILABLE = {"attnkit demo": "tested by make demo"}
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the name of each command and its help page, groups of commands included."""
     for name, (module, _) in COMMANDS.items():
-        yield name, inspect.getdoc(import_module(f"attnkit.cli.{module}").command) or ""
+        yield name, inspect.getdoc(import_command(module)) or ""
         for inner, (path, _) in GROUPS.get(name, {}).items():
-            yield f"{name} {inner}", inspect.getdoc(import_module(f"attnkit.cli.{path}").command) or ""
+            yield f"{name} {inner}", inspect.getdoc(import_command(path)) or ""
 
 
 def examples() -> Iterator[tuple[str, str]]:

@@ -66,11 +66,11 @@ def test_metadata(unpacked: Path) -> None:
 def test_the_wheel_alone_runs(unpacked: Path, tmp_path: Path) -> None:
     """Import and help come from the unpacked wheel, away from the source tree, every command's module included."""
     code = (
-        "import sys, importlib, attnkit\n"
-        "from attnkit.cli.main import COMMANDS, GROUPS\n"
+        "import sys, attnkit\n"
+        "from attnkit.cli.main import COMMANDS, GROUPS, import_command\n"
         "tables = [COMMANDS, *GROUPS.values()]\n"
         "names = [module for table in tables for module, _ in table.values()]\n"
-        "for name in names: importlib.import_module(f'attnkit.cli.{name}')\n"
+        "for name in names: import_command(name)\n"
         "assert 'torch' not in sys.modules\n"
         "print(attnkit.__file__)"
     )

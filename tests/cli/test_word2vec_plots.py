@@ -40,11 +40,11 @@ def test_the_notes_point(call: Call, vectors: Path) -> None:
 
 
 def test_one_hot_vectors_in_short() -> None:
-    from attnkit.tasks.word2vec.one_hot import drawn
+    from attnkit.tasks.word2vec.one_hot import abbreviate_one_hot
 
-    assert drawn(2, 4) == "[0 1 0 0]"
-    assert drawn(11, 500) == "[0 0 … 0 1 0 … 0 0]"
-    assert drawn(1, 500) == "[1 0 … 0 0]" and drawn(500, 500) == "[0 0 … 0 1]"
+    assert abbreviate_one_hot(2, 4) == "[0 1 0 0]"
+    assert abbreviate_one_hot(11, 500) == "[0 0 … 0 1 0 … 0 0]"
+    assert abbreviate_one_hot(1, 500) == "[1 0 … 0 0]" and abbreviate_one_hot(500, 500) == "[0 0 … 0 1]"
 
 
 def test_words_that_are_not_there(call: Call, vectors: Path) -> None:

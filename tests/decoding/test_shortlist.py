@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnkit.decoding import shortlist
+from attnkit.decoding import ensemble
 from attnkit.decoding.beam import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
@@ -26,12 +26,12 @@ WAYS = {
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch):
     """Round so little up that the words of these small vocabularies stay few."""
-    monkeypatch.setattr(shortlist, "ROUND", 8)
+    monkeypatch.setattr(ensemble, "ROUND", 8)
 
 
 def test_the_words_of_a_batch_are_those_of_its_sentences_and_a_few_more():
     own = [np.array(ids, np.int64) for ids in ([2, 9, 50], [2, 3, 9], [2], [2, 139])]
-    short = shortlist.BatchShortlist(own, torch.device("cpu"))
+    short = ensemble.BatchShortlist(own, torch.device("cpu"))
     assert short.words.tolist() == [0, 1, 2, 3, 4, 9, 50, 139]  # 4 was let in to make it eight
     logits = short.mask_unlisted(torch.zeros(4, 2, 8))
     for row, ids in zip(logits, own, strict=True):

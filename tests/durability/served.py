@@ -19,11 +19,12 @@ MODULES = (
 
 def import_everything() -> None:
     """Import what commands import, so that a forked one starts at once; whom a killed one leaves behind comes here."""
-    from attnkit.cli.main import COMMANDS, GROUPS
+    from attnkit.cli.main import COMMANDS, GROUPS, import_command
 
-    modules = [f"attnkit.cli.{module}" for table in (COMMANDS, *GROUPS.values()) for module, _ in table.values()]
-    for module in (*modules, *(f"attnkit.{module}" for module in MODULES)):
-        importlib.import_module(module)
+    for target in [target for table in (COMMANDS, *GROUPS.values()) for target, _ in table.values()]:
+        import_command(target)
+    for module in MODULES:
+        importlib.import_module(f"attnkit.{module}")
     import torch
 
     torch.set_num_threads(1)

@@ -15,8 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from attnkit.errors import DataError
-from attnkit.formats.word_vectors.formats import recognised
-from attnkit.formats.word_vectors.table import VectorTable
+from attnkit.formats.word_vectors.table import VectorTable, recognised
 from attnkit.formats.word_vectors.tensors import read_tensors, words_of, write_tensors
 from attnkit.formats.word_vectors.text import (
     metadata_text,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnkit.kernels.huffman import Paths, huffman
+from attnkit.kernels.sampling import HuffmanPaths, huffman
 
 
 def way(counts: list[int], word: int) -> list[tuple[int, int]]:
@@ -55,7 +55,7 @@ def test_the_tree_is_optimal_and_words_are_a_distribution() -> None:
     assert set(paths.nodes.tolist()) == set(range(96))
 
 
-def probability(paths: Paths, word: int, outputs: NDArray[np.float64], hidden: NDArray[np.float64]) -> float:
+def probability(paths: HuffmanPaths, word: int, outputs: NDArray[np.float64], hidden: NDArray[np.float64]) -> float:
     product = 1.0
     for at in range(paths.starts[word], paths.starts[word + 1]):
         sign = 1 - 2 * paths.codes[at]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from slow_loops import Slow
 
-from attnkit.kernels.huffman import huffman
-from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
+from attnkit.kernels.sampling import alias_table, huffman, keep_thresholds, key_of
 from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
 
 V, D = 40, 20
@@ -23,14 +22,14 @@ def tables(spec: LoopSpec) -> LookupTables:
     made = LookupTables(keep_thresholds(COUNTS, 2e-2))
     if spec.output == "hierarchical":
         paths = huffman(COUNTS)
-        made = replace(made, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
+        made = made._replace(path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
     else:
         prob, alias = alias_table(COUNTS, 0.75)
-        made = replace(made, prob=prob, alias=alias)
+        made = made._replace(prob=prob, alias=alias)
     if spec.subwords:  # from no n-gram to four, which words share
         lists = [[word, *(V + (7 * word + k * k) % 23 for k in range(word % 5))] for word in range(V)]
         ends = np.cumsum([0, *map(len, lists)])
-        made = replace(made, subword_starts=ends, subword_rows=np.concatenate(lists).astype(np.int32))
+        made = made._replace(subword_starts=ends, subword_rows=np.concatenate(lists).astype(np.int32))
     return made
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
-from attnkit.kernels.huffman import huffman
+from attnkit.kernels.sampling import huffman
 from attnkit.kernels.word2vec import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2VecModel
 from attnkit.tasks.word2vec import torch_loop
@@ -56,7 +56,7 @@ def no_lookups() -> Lookups:
 
 def tree(counts: list[int]) -> Lookups:
     paths, nothing = huffman(np.array(counts)), torch.empty(0, dtype=torch.int64)
-    return Lookups(nothing, nothing, *(torch.from_numpy(p.astype(np.int64)) for p in vars(paths).values()))
+    return Lookups(nothing, nothing, *(torch.from_numpy(p.astype(np.int64)) for p in paths))
 
 
 def j_of_the_notes(v: Doubles, u: Doubles) -> tuple[float, Doubles, Doubles]:

@@ -139,7 +139,7 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path) -> None:
 def test_words_beyond_the_most_are_one_that_no_dictionary_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = WordEncoder(most=4)
     assert words.encode(["a b a", "c d", "d " + "x" * 2000, "b"]) == [[1, 2, 1], [3, 0], [0, 0], [2]]
-    assert words.size == 4 and words.names == ["", "a", "b", "c"]
+    assert len(words) == 4 and words.names == ["", "a", "b", "c"]
     monkeypatch.setattr("attnkit.tasks.word_alignment.lexicon.WordEncoder.__init__.__defaults__", (4,))
     aligner, book = learnt(AlignRequest(*files(tmp_path)))
     assert {line.split("\t")[0] for line in book.splitlines()[1:]} == {"", "das", "Haus", "Buch"}

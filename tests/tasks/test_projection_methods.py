@@ -9,7 +9,7 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec.project import ProjectionRequest, cluster, pca, project
+from attnkit.tasks.word2vec.project import ProjectionRequest, cluster_words, pca, project_words
 
 DRAWN = np.random.default_rng(1)
 VECTORS = DRAWN.normal(size=(60, 12)) @ np.diag(np.linspace(3, 0.2, 12)) + 2
@@ -38,11 +38,11 @@ def test_groups_stay_groups_and_the_picture_is_always_the_same(tmp_path: Path) -
     Vectors([f"w{i}" for i in range(80)], rows).save(tmp_path / "a.safetensors")
     asked = ProjectionRequest(tmp_path / "a.safetensors", "tsne", perplexity=10.0, steps=300)
     said: list[str] = []
-    placed = project(asked, said.append)
+    placed = project_words(asked, said.append)
     distances = ((placed.points[:, None] - placed.points[None]) ** 2).sum(-1)
     np.fill_diagonal(distances, np.inf)
     assert (labels[distances.argmin(1)] == labels).all() and said == ["t-SNE: 300 steps"]
-    assert np.array_equal(project(asked, said.append).points, placed.points)
+    assert np.array_equal(project_words(asked, said.append).points, placed.points)
 
 
 def test_what_needs_an_extra_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_what_needs_an_extra_says_which(tmp_path: Path, monkeypatch: pytest.Monk
     vectors = Vectors(["a", "b", "c"], np.eye(3, dtype=np.float32))
     vectors.save(tmp_path / "a.safetensors")
     with pytest.raises(UsageError, match="a projection needs scikit-learn") as found:
-        project(ProjectionRequest(tmp_path / "a.safetensors"), print)
+        project_words(ProjectionRequest(tmp_path / "a.safetensors"), print)
     assert found.value.help == 'pip install "attnkit[plot]"'
     with pytest.raises(UsageError, match="clustering needs scikit-learn"):
-        cluster(vectors.index, 3, 2)
+        cluster_words(vectors, 3, 2)

@@ -20,7 +20,7 @@ from attnkit.tasks.word2vec.evaluate import (
     score_analogies,
     score_pairs,
 )
-from attnkit.tasks.word2vec.project import cluster
+from attnkit.tasks.word2vec.project import cluster_words
 
 V, D = 60, 6
 WORDS = [f"w{i}" for i in range(V)]
@@ -143,10 +143,12 @@ def test_pairs_in_every_layout(tmp_path: Path, text: str) -> None:
 def test_analogies_with_and_without_sections(tmp_path: Path) -> None:
     path = written(tmp_path / "a", ": capitals\nAthens Greece Oslo Norway\n\n: gram1\na b c d\n")
     found = read_analogies(path)
-    assert [(s.name, s.questions, s.is_syntactic) for s in found] == [
-        ("capitals", [("Athens", "Greece", "Oslo", "Norway")], False),
-        ("gram1", [("a", "b", "c", "d")], True),
+    assert found == [
+        Section("capitals", [("Athens", "Greece", "Oslo", "Norway")]),
+        Section("gram1", [("a", "b", "c", "d")]),
     ]
+    scores = score_analogies(Vectors(WORDS, ROWS), found)
+    assert [(group.name, group.unknown) for group in scores.groups] == [("semantic", 1), ("syntactic", 1)]
     bare = written(tmp_path / "b", "a b c d\n")
     assert kind_of(bare) == kind_of(path) == "analogies" and read_analogies(bare)[0].name == "all"
 
@@ -180,7 +182,7 @@ def test_words_apart_are_classes_of_their_own() -> None:
     truth = random.integers(0, 5, 400)
     rows = (10 * np.eye(5)[truth] + random.normal(size=(400, 5))) * random.uniform(0.1, 9, (400, 1))
     vectors = Vectors([f"w{i}" for i in range(400)], rows.astype(np.float32))
-    found = cluster(vectors.index, 400, 5)
+    found = cluster_words(vectors, 400, 5)
     assert found.converged
     pairs = set(zip(found.labels.tolist(), truth.tolist(), strict=True))
     assert len(pairs) == 5 and found.labels[0] == 0
@@ -190,7 +192,7 @@ def test_words_apart_are_classes_of_their_own() -> None:
 
 def test_a_settled_result_is_a_fixed_point(vectors: Vectors) -> None:
     """Every word is in the class whose mean is nearest, by a plain loop."""
-    found = cluster(vectors.index, V, 7, seed=3)
+    found = cluster_words(vectors, V, 7, seed=3)
     assert found.converged
     units = [unit(row) for row in ROWS]
     means = [np.mean([u for u, label in zip(units, found.labels, strict=True) if label == k], 0) for k in range(7)]
@@ -200,13 +202,13 @@ def test_a_settled_result_is_a_fixed_point(vectors: Vectors) -> None:
 
 
 def test_the_seed_decides_and_more_classes_come_nearer(vectors: Vectors) -> None:
-    one, again, other = (cluster(vectors.index, V, 6, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (cluster_words(vectors, V, 6, seed=seed) for seed in (1, 1, 2))
     assert one.labels.tolist() == again.labels.tolist() and one.labels.tolist() != other.labels.tolist()
-    each = cluster(vectors.index, V, V)
+    each = cluster_words(vectors, V, V)
     assert sorted(each.labels.tolist()) == list(range(V)) and each.nearness == pytest.approx(1, abs=1e-5)
 
 
 def test_the_same_word_many_times_still_makes_classes() -> None:
     rows = np.ones((20, 3), np.float32)
-    found = cluster(Vectors([f"w{i}" for i in range(20)], rows).index, 20, 4)
+    found = cluster_words(Vectors([f"w{i}" for i in range(20)], rows), 20, 4)
     assert set(found.labels.tolist()) <= set(range(4)) and np.isfinite(found.nearness).all()

@@ -60,7 +60,7 @@ def test_words_and_rows(vectors: Vectors) -> None:
     assert vectors[["w3", "w1"]].tolist() == ROWS[[3, 1]].tolist()
     assert vectors.get_vector("w3", norm=True) == pytest.approx(unit(ROWS[3]), abs=1e-6)
     assert vectors.key_to_index["w9"] == 9 and vectors.index_to_key[9] == "w9"
-    assert vectors.index.unit(np.arange(V)) == pytest.approx(ROWS / np.linalg.norm(ROWS, axis=1)[:, None], abs=1e-6)
+    assert vectors.unit(np.arange(V)) == pytest.approx(ROWS / np.linalg.norm(ROWS, axis=1)[:, None], abs=1e-6)
 
 
 def test_neighbours_equal_a_loop(vectors: Vectors) -> None:

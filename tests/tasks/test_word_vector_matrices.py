@@ -13,9 +13,9 @@ import safetensors.numpy
 from attnkit.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from attnkit.errors import RunError
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.matrices import FILE, Matrices, Shape, content, draw, empty, fill, read, shapes
+from attnkit.tasks.word2vec.matrices import FILE, Matrices, MatrixShape, content, draw, empty, fill, read, shapes
 
-SHAPES = {"inputs": Shape(5000, 20), "outputs": Shape(4999, 20)}
+SHAPES = {"inputs": MatrixShape(5000, 20), "outputs": MatrixShape(4999, 20)}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from attnkit.engine.resolve import resolve
 from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec import loop as module
 from attnkit.tasks.word2vec.loop import WorkerPool, average_replicas
-from attnkit.tasks.word2vec.matrices import Matrices, Shape, copied, empty
+from attnkit.tasks.word2vec.matrices import Matrices, MatrixShape, copied, empty
 from attnkit.tasks.word2vec.workload import MAX_PIECE, MIN_PIECE, ROUND, build_workload, chunk_boundaries, piece_size
 from attnkit.text.word_vocabulary import WordVocabulary
 
@@ -65,7 +65,7 @@ class Marks:
     """Pieces that count themselves, in places where no two threads write."""
 
     def __init__(self, n_pieces: int, seconds: float = 0.0, concurrent: bool = True) -> None:
-        self.shapes = {"inputs": Shape(n_pieces, 16)}
+        self.shapes = {"inputs": MatrixShape(n_pieces, 16)}
         self.n_pieces, self.where, self.concurrent = n_pieces, "here", concurrent
         self.seconds = seconds
         self.threads: Counter[int] = Counter()
@@ -174,7 +174,7 @@ def test_an_error_in_a_thread_is_raised_and_ends_the_others() -> None:
 
 
 def test_rows_begin_where_the_loops_want_them() -> None:
-    matrices = empty({"inputs": Shape(5, 20)})
+    matrices = empty({"inputs": MatrixShape(5, 20)})
     assert matrices["inputs"].shape == (5, 32)
     for found in (matrices, copied(matrices)):
         assert found["inputs"].ctypes.data % 64 == 0 and found["inputs"].flags.c_contiguous

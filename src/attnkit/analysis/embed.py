@@ -19,8 +19,7 @@ from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.ctranslate2 import entry_names
-from attnkit.formats.word_vectors.formats import ENDINGS
-from attnkit.formats.word_vectors.table import VectorTable
+from attnkit.formats.word_vectors.table import ENDINGS, VectorTable
 from attnkit.formats.word_vectors.tensors import write_matrix
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencoding.config import VECTORS

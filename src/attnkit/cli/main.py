@@ -56,24 +56,31 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "toy-corpus": ("toy_corpus", "Generate a small corpus to experiment with."),
     "word2vec": ("word2vec", "Train, query, evaluate, convert and plot word vectors."),
 }
-"""Command -> (module in attnkit.cli that holds ``command``, the line shown in the list)."""
+"""Command -> (module in attnkit.cli, with the function unless it is ``command``; the line shown in the list)."""
 WORD2VEC: dict[str, tuple[str, str]] = {
     "train": ("word2vec.train", "Train vectors: skip-gram, CBOW, GloVe, subwords."),
-    "similar": ("word2vec.similar", "Print the nearest neighbours of words."),
-    "analogy": ("word2vec.analogy", "Solve analogies: man is to king as woman to ..."),
-    "odd-one": ("word2vec.odd_one", "Find the word that does not fit."),
-    "distance": ("word2vec.distance", "Print cosine and distance of two words."),
+    "similar": ("word2vec.queries:similar", "Print the nearest neighbours of words."),
+    "analogy": ("word2vec.queries:analogy", "Solve analogies: man is to king as woman to ..."),
+    "odd-one": ("word2vec.queries:odd_one", "Find the word that does not fit."),
+    "distance": ("word2vec.queries:distance", "Print cosine and distance of two words."),
     "evaluate": ("word2vec.evaluate", "Evaluate on word-similarity and analogy files."),
-    "cluster": ("word2vec.cluster", "Cluster words by k-means."),
+    "cluster": ("word2vec.maps:cluster", "Cluster words by k-means."),
     "phrases": ("word2vec.phrases", "Find and join phrases: new_york."),
     "convert": ("word2vec.convert", "Convert vectors to another format."),
-    "project": ("word2vec.project", "Project vectors to two dimensions, as a page."),
-    "one-hot": ("word2vec.one_hot", "Compare one-hot vectors with trained ones."),
+    "project": ("word2vec.maps:project", "Project vectors to two dimensions, as a page."),
+    "one-hot": ("word2vec.queries:one_hot", "Compare one-hot vectors with trained ones."),
     "compare-context": ("word2vec.compare_context", "Compare the vectors of a word in two sentences."),
 }
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that several processes may run as one."""
 GROUPS = {"word2vec": WORD2VEC}  #: commands that have commands of their own
+
+
+def import_command(target: str) -> Callable[..., Any]:
+    """Return the function of a command: ``command`` of its module, or the one named after a colon."""
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"attnkit.cli.{module}"), name or "command")
+    return function
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -89,7 +96,7 @@ class LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.table:
             return None
-        function: Callable[..., Any] = import_module(f"attnkit.cli.{self.table[cmd_name][0]}").command
+        function = import_command(self.table[cmd_name][0])
         function.__annotations__ = command_hints(function)
         made = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         if cmd_name in GROUPS:

@@ -79,14 +79,10 @@ class WordIds:
     """A text as numbers of its distinct words, which are numbered from 0 in the order of their first occurrence."""
 
     spool: TempIdFile
-    counts: NDArray[np.int64]
-    """Occurrences of each word."""
-    first: NDArray[np.int64]
-    """Rank of each word by its first occurrence."""
-    names: Callable[[NDArray[np.int64]], list[str]]
-    """Return the words of some numbers."""
-    n_words: int = 0
-    """All words, also those without a number: too long ones, and tokens for unknown text."""
+    counts: NDArray[np.int64]  #: occurrences of each word
+    first: NDArray[np.int64]  #: rank of each word by its first occurrence
+    names: Callable[[NDArray[np.int64]], list[str]]  #: return the words of some numbers
+    n_words: int = 0  #: all words, also those without a number: too long ones, and tokens for unknown text
     n_bytes: int = 0
 
     @property
@@ -96,12 +92,7 @@ class WordIds:
 
 
 def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]) -> WordIds:
-    """Number the words between white space, lower-cased if ``lower``.
-
-    Raises:
-        DataError: A byte is not UTF-8, or a compressed file is damaged.
-        UsageError: A file does not exist.
-    """
+    """Number the words between white space, lower-cased if ``lower``. Raises ``DataError`` unless it is UTF-8."""
     numberer = fastest(lower)
     release_library("libllvmlite")  # its compiler has done its work
     n_words = n_bytes = 0
@@ -146,11 +137,9 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
                 line = counts.n_lines + before.count(b"\n") + 1
                 begin = n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else line_begin
                 kind = guess(block, "utf-8") if line == 1 and not n_bytes else None
-                raise DataError(
-                    f"byte 0x{error.byte:02X} is not UTF-8 (byte {n_bytes + error.at - begin + 1} of the line)",
-                    where=f"{path}:{line}",
-                    help=kind or "convert the file to UTF-8 (iconv), or mend the line",
-                ) from error
+                what = f"byte 0x{error.byte:02X} is not UTF-8 (byte {n_bytes + error.at - begin + 1} of the line)"
+                help = kind or "convert the file to UTF-8 (iconv), or mend the line"
+                raise DataError(what, where=f"{path}:{line}", help=help) from error
             counts.n_lines += block.count(b"\n")
             if b"\n" in block:
                 line_begin = n_bytes + block.rfind(b"\n") + 1

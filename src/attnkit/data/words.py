@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,7 @@ Tell = Callable[[str], None]
 
 
 def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> tuple[Phrases, int]:
-    """Find phrases in a text and join them there, ``config.passes`` times; a pass that finds none is the last.
-
-    Returns the phrases, and how many occurrences of pairs were forgotten for lack of room.
-    """
+    """Find and join phrases ``config.passes`` times; return them and how many pairs were forgotten for room."""
     passes: list[tuple[Phrase, ...]] = []
     n_lost = 0
     connectors = dict(enumerate(dict.fromkeys(config.connectors), 1))
@@ -81,6 +78,68 @@ def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
         tell(f"pass {number}: joining {len(targets):,} of {len(found):,} phrases")
         if targets:
             _join(text, kinds, targets, config.joiner)
+
+
+@dataclass(frozen=True)
+class JoinedText:
+    """What was done to a text."""
+
+    phrases: Phrases  #: those that were found, or given
+    n_read: int  #: words before any were joined
+    n_written: int
+    warnings: tuple[str, ...]
+
+
+def join_words(
+    sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: bool, out: TextIO, tell: Tell
+) -> JoinedText:
+    """Write a text with its phrases joined, line by line, one space between words; blank lines stay.
+
+    ``asked`` says how phrases are found, or gives those to be joined; ones found in lower-cased text ask for ``lower``.
+    Raises ``DataError``: no text, or a byte is not UTF-8.
+    """
+    with atomic.anonymous_tempfile() as stream:
+        lower = asked.lower or lower if isinstance(asked, Phrases) else lower
+        text = words_to_ids(sources, lower, TempIdFile(stream), tell)
+        if not text.n_words:
+            raise DataError("no text", where=", ".join(map(str, sources)), help="name a file that is not empty")
+        warnings, n_read = [], text.n_words
+        if text.n_long:
+            warnings.append(f"{text.n_long:,} words of more than {MAX_WORD_BYTES:,} bytes are left out")
+        if isinstance(asked, Phrases):
+            phrases, n_lost = asked, 0
+            apply_phrases(text, phrases, tell)
+        else:
+            phrases, n_lost = find_phrases(text, asked, lower, tell)
+        if n_lost:
+            warnings.append(f"{n_lost:,} occurrences of rare pairs were forgotten: raise --max-pairs to keep them")
+        for block in _joined_lines(text):
+            out.write(block)
+        return JoinedText(phrases, n_read, text.n_words, tuple(warnings))
+
+
+def _joined_lines(text: WordIds) -> Iterator[str]:
+    """Yield a text as it is written, block by block."""
+    begun = False  # the line has a word already
+    for numbers in text.spool:
+        # The word of each number, "" for what is none.
+        distinct, places = np.unique(numbers, return_inverse=True)
+        is_word = distinct >= 0
+        known = np.full(len(distinct), "", object)
+        known[is_word] = text.names(distinct[is_word].astype(np.int64))
+        names: list[str] = known[places].tolist()
+        begin, parts = 0, []
+        for end in [*np.flatnonzero(numbers == LINE_END).tolist(), len(numbers)]:
+            line = " ".join(name for name in names[begin:end] if name)
+            if begun and line:
+                parts.append(" ")
+            parts.append(line)
+            begun = begun or bool(line)
+            if end < len(numbers):
+                parts.append("\n")
+                begun = False
+            begin = end + 1
+        yield "".join(parts)
 
 
 def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
@@ -132,8 +191,7 @@ def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]
 
 _INDEX = "words.json"
 _MAX_BYTES = 1 << 36
-_LONG_WORDS = 24
-"""Bytes of a word, on average, from which on a text seems to be one that puts no spaces between words."""
+_LONG_WORDS = 24  #: bytes of a word, on average, from which on a text seems to be one that puts no spaces between words
 _TOKENS = (
     "attnkit vocab FILE -o vocab.json makes a vocabulary for text without spaces; give it as --tokenizer vocab.json"
 )
@@ -144,12 +202,9 @@ class Encoded:
     """What word vectors are learnt from."""
 
     words: WordVocabulary
-    store: Store
-    """One row per line: the ids of its words. Words without a vector are left out, and lines without such words."""
-    n_raw: int
-    """Words of the text before any was left out, phrases counting as one."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about the text."""
+    store: Store  #: one row of ids per line; words without a vector are left out, and lines without such words
+    n_raw: int  #: words of the text before any was left out, phrases counting as one
+    warnings: tuple[str, ...] = ()  #: warnings about the text
 
 
 class _WordsIndex(BaseModel, extra="forbid", strict=True):

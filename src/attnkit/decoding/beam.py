@@ -16,8 +16,8 @@ from attnkit.decoding.hypotheses import Hypothesis, SearchHistory, active_rows
 from attnkit.decoding.selection import topk_continuations
 from attnkit.protocols import BOS_ID, EOS_ID
 
+# Kept among the best K; looked at and dropped at once; ended by EOS_ID; ended by the greatest length.
 NodeStatus = Literal["open", "pruned", "ended", "cut"]
-"""Kept among the best K; looked at and dropped at once; ended by EOS_ID; ended by the greatest length."""
 
 
 @dataclass
@@ -29,8 +29,7 @@ class Node:
     word: int
     log_prob: float  #: natural logarithm of the probability of all words up to this one
     status: NodeStatus
-    score: float | None = None
-    """Of a finished translation, as its ``Hypothesis`` has it; None where nothing ended or it was not asked for."""
+    score: float | None = None  #: score of the ``Hypothesis`` that ends here, if any was returned
 
 
 class BeamTrace:
@@ -81,8 +80,7 @@ class BeamTrace:
         """Give the ends of hypotheses their scores."""
         for sentence, hypotheses in enumerate(found):
             for hypothesis in hypotheses:
-                path = self.path(sentence, hypothesis)
-                if path:
+                if path := self.path(sentence, hypothesis):
                     self.nodes[sentence][path[-1]].score = hypothesis.score
 
     def path(self, sentence: int, hypothesis: Hypothesis) -> list[int]:

@@ -25,13 +25,11 @@ class Sources:
 
     ids: Tensor  #: (B, S), padded at the end
     mask: Tensor | None = None  #: (B, S), True at real tokens; None if nothing is padded
-    prefix: Tensor | None = None
-    """Ids (B, P) that the translations start with, padded at the end. They count in score and length."""
-    keys: Sequence[int] | None = None  #: key of each sentence's random numbers, e.g. its line number; None: its index.
+    prefix: Tensor | None = None  #: (B, P) ids that translations start with, padded at the end; part of the score
+    keys: Sequence[int] | None = None  #: key of each sentence's random numbers, e.g. its line number; None: its index
+    # The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary.
     allowed: Sequence[NDArray[np.int32]] | None = None
-    """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
-    context_ids: Tensor | None = None
-    """Ids (B, T) that precede the results, as of a prompt: rules that look back see them too."""
+    context_ids: Tensor | None = None  #: (B, T) ids before the results, e.g. a prompt: rules that look back see them
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,7 @@ class SourceBatch:
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
 
-    Raises:
-        ValueError: shapes do not fit, or a prefix has padding before its end, or holds BOS_ID or EOS_ID.
+    Raises ``ValueError``: shapes do not fit, or a prefix has padding before its end, or holds BOS_ID or EOS_ID.
     """
     n_sentences, n_tokens = sources.ids.shape
     prefix, keys = sources.prefix, sources.keys

@@ -19,10 +19,8 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
 from attnkit.protocols import EOS_ID
 
-ENOUGH_ALIVE = 0.8
-"""Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""
-ROUND = 8
-"""The rows that remain are a multiple of this, or 1, 2, 4: then batches meet shapes whose kernels are there already."""
+ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which others are dropped: that copies the model's state
+ROUND = 8  #: the remaining rows are a multiple of it, or 1, 2, 4: shapes whose kernels are there already
 
 
 @dataclass(frozen=True)
@@ -32,9 +30,8 @@ class Hypothesis:
     ids: list[int]  #: target words with neither BOS_ID nor EOS_ID; a forced prefix is part of them
     score: float  #: log-probability / length**alpha plus the coverage term; length counts EOS_ID
     log_prob: float  #: natural logarithm of its probability, EOS_ID and a forced prefix included
-    attention: NDArray[np.float32] | None
-    """Weights (len(ids), S) over the sentence's own source tokens, where recorded."""
-    finished: bool  #: false where the greatest length cut it off
+    attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, where recorded
+    finished: bool  #: False where the greatest length cut it off
 
 
 class _Endings(NamedTuple):
@@ -52,8 +49,7 @@ class SearchHistory:
     """The choices of every step, and where translations ended."""
 
     def __init__(self, batch: SourceBatch, *, record: bool) -> None:
-        self.batch = batch
-        self.record = record
+        self.batch, self.record = batch, record
         self.alive = torch.arange(len(batch.limits), device=batch.device)
         self._places = self.alive
         self._steps: list[tuple[Tensor, Tensor]] = []
@@ -62,11 +58,7 @@ class SearchHistory:
         self._ended: list[tuple[int, list[Tensor]]] = []
 
     def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
-        """Keep the attention weights (B, K, S) of the step that is being taken, or (B, 1, S) for n_beams all alike.
-
-        Raises:
-            ValueError: they are wanted, and the model has none.
-        """
+        """Keep a step's weights (B, K, S), or (B, 1, S) for n_beams all alike. Raises ``ValueError`` for None."""
         if self.record:
             if attention is None:
                 raise ValueError("attention weights were requested, but this model has none")
@@ -95,7 +87,15 @@ class SearchHistory:
 
         They are fewer than ``num_hypotheses`` only where the rules allow no more, and never none.
         """
-        found = self._endings(vocab_size)
+        # The endings of all steps, brought to the host.
+        none = torch.empty(0, dtype=torch.long)
+        empty = (none, none, none.double(), none.bool())
+        sentences, flat, log_probs, finished = (  # (N,) each; flat is beam * V + word
+            torch.cat([start, *(own[i].cpu() for _, own in self._ended)]).numpy() for i, start in enumerate(empty)
+        )
+        counts = [len(own[0]) for _, own in self._ended]
+        steps = np.repeat(np.array([step for step, _ in self._ended], np.int64), counts)
+        found = _Endings(sentences, steps, flat // vocab_size, flat % vocab_size, log_probs, finished)
         # Wu et al. 2016 without their constant 5; steps + 1 counts EOS.
         scores = found.log_probs / (found.steps + 1.0) ** config.length_penalty
         if config.coverage_penalty:
@@ -112,30 +112,11 @@ class SearchHistory:
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
         for i, sentence in enumerate(found.sentences.tolist()):
             n_words = int(found.steps[i]) + int(found.words[i] != EOS_ID)
-            results[sentence].append(
-                Hypothesis(
-                    ids=words[i, :n_words].tolist(),
-                    score=float(scores[i]),
-                    log_prob=float(found.log_probs[i]),
-                    attention=None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].copy(),
-                    finished=bool(found.finished[i]),
-                )
-            )
+            ids, numbers = words[i, :n_words].tolist(), (float(scores[i]), float(found.log_probs[i]))
+            own = None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].copy()
+            results[sentence].append(Hypothesis(ids, *numbers, own, bool(found.finished[i])))
         # Only a model whose numbers are not finite leaves a sentence without any.
         return [own or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for own in results]
-
-    def _endings(self, vocab_size: int) -> _Endings:
-        """Bring the endings of all steps to the host."""
-        steps = np.repeat(
-            np.array([step for step, _ in self._ended], np.int64), [len(own[0]) for _, own in self._ended]
-        )
-        none = torch.empty(0, dtype=torch.long)
-        empty = (none, none, none.double(), none.bool())
-        # (N,) each; flat is beam * V + word
-        sentences, flat, log_probs, finished = (
-            torch.cat([start, *(own[i].cpu() for _, own in self._ended)]).numpy() for i, start in enumerate(empty)
-        )
-        return _Endings(sentences, steps, flat // vocab_size, flat % vocab_size, log_probs, finished)
 
     def _trace(self, found: _Endings, vocab_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Follow N endings back to the start: words and beams, both (N, steps), zero behind the end."""

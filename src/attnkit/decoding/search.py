@@ -9,11 +9,9 @@ import torch
 from attnkit.decoding.beam import BeamTrace, beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
-from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.greedy import TokenCallback, decode_step_by_step, pick_best
+from attnkit.decoding.ensemble import Ensemble, apply_shortlist
 from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
-from attnkit.decoding.sampling import build_sampler
-from attnkit.decoding.shortlist import apply_shortlist
+from attnkit.decoding.sampling import TokenCallback, build_sampler, decode_step_by_step, pick_best
 from attnkit.protocols import Decodable
 
 __all__ = ["Hypothesis", "Sources", "search"]
@@ -35,8 +33,6 @@ def search(
 
     Args:
         models: in evaluation mode, on the device of the sources, all over the same target vocabulary.
-        sources: the sentences.
-        config: the settings.
         record: whether to return attention weights.
         tree: filled in with what a beam search keeps and drops; it chooses the same without.
         on_step: called with the tokens of every step of a search without beams as they are chosen.

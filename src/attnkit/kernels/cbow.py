@@ -10,18 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.inputs import (
+from attnkit.kernels.jit import inline, no_refcount
+from attnkit.kernels.layers import (
     ONE,
     ROWS,
     STARTS,
     aligned_rows,
     context_rows,
     covered_words,
+    draw_negatives,
+    learning_rate,
     max_input_rows,
+    noise_key,
     prefetch_input,
+    prefetch_outputs,
+    train_outputs,
 )
-from attnkit.kernels.jit import inline, no_refcount
-from attnkit.kernels.outputs import draw_negatives, learning_rate, noise_key, prefetch_outputs, train_outputs
 from attnkit.kernels.sampling import windows
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, sum_rows
 

@@ -21,7 +21,7 @@ from attnkit.kernels.sampling import MULTIPLIERS, STEP, array_bits, random_bits
 
 # Integers, since sums of floats depend on their order.
 UNIT = 1 << 32  #: fixed-point value of a count of 1
-MAX_WORDS = 1 << 31  #: A pair of word numbers is one number of 64 bits
+MAX_WORDS = 1 << 31  #: a pair of word numbers is one number of 64 bits
 _STRETCH = 1 << 20  # pairs that numpy sorts at a time
 _SLOT_BYTES = 40  # of the table, and of what it is sorted in
 _MIN_SLOTS = 1 << 15  # slots: more than the widest window needs

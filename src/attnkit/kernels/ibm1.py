@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled
 
-CELLS = 1 << 18  #: cells that are worked on together: some 150 bytes each in numpy. One pair of lines may have more.
+CELLS = 1 << 18  #: cells that are worked on together: some 150 bytes each in numpy; one pair of lines may have more
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -133,8 +133,7 @@ class TranslationTable:
     starts: Ints  #: (rows + 1,): where each row begins among the keys
     keys: Ints  #: (P,): row * n_tgt + y, ascending
     probs: Floats  #: (P,): each row adds up to 1; a row whose word never occurs beside another has no keys
-    null_prob: float | None
-    """Probability that a target word comes from NULL; None makes it 1 / (S + 1), as in the paper."""
+    null_prob: float | None  #: probability that a target word comes from NULL; None: 1 / (S + 1), as in the paper
     n_lost: int  #: times that pairs of words were pruned for lack of memory
 
 
@@ -192,10 +191,10 @@ class AlignmentLoops:
     """One way to go over the cells of a run of lines (begin, end)."""
 
     name: str
+    # Adds the expected counts of pairs to the last argument and returns the log-likelihood.
     expect: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], Floats], float]
-    """Adds the expected counts of pairs to the last argument and returns the log-likelihood."""
+    # Returns the best source place of each target word of the lines.
     choose: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int]], NDArray[np.int32]]
-    """Returns the best source place of each target word of the lines."""
 
 
 @cache

@@ -58,13 +58,15 @@ def has_numba() -> bool:
     return _numba() is not None
 
 
+def _marked(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
+    numba = _numba()
+    marked: Callable[..., Any] = function if numba is None else numba.njit(**options, **FAST)(function)
+    return marked
+
+
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that becomes part of the loops that call it; without numba it stays what it is."""
-    numba = _numba()
-    if numba is None:
-        return function
-    marked: Callable[..., Any] = numba.njit(forceinline=True, **FAST)(function)
-    return marked
+    return _marked(function, forceinline=True)
 
 
 def no_refcount(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,11 +74,7 @@ def no_refcount(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Counting takes longer than the arithmetic of a row, and threads that count the same array's wait for each other.
     """
-    numba = _numba()
-    if numba is None:
-        return function
-    marked: Callable[..., Any] = numba.njit(_nrt=False, **FAST)(function)
-    return marked
+    return _marked(function, _nrt=False)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compiled
 from attnkit.kernels.words import Numbers
 
-RARE = -1  #: Kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors
+RARE = -1  #: kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors
 _MAX_GAP = 1 << 24  # of a gap, before the next connector
 _LONGEST_GAP = 32
 Pair = tuple[int, int, int]  #: number of the first word, gap, number of the second
@@ -52,8 +52,7 @@ class PairCounter:
     """Counts pairs. When there are more than ``most``, the rarest are forgotten, and the next time those less rare."""
 
     def __init__(self, kinds: WordClasses, most: int) -> None:
-        self.n_lost = 0
-        """Occurrences of pairs that were forgotten."""
+        self.n_lost = 0  #: occurrences of pairs that were forgotten
         self._kinds = kinds
         self._most = most
         self._min_kept = 1
@@ -112,10 +111,7 @@ class PairCounter:
         self._state[:2] = first, gap
 
     def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the pairs (n, 3), first word, gap and second word, sorted, and how often each occurs (n,).
-
-        Those that occur less often than ``least`` are left out.
-        """
+        """Return sorted pairs (n, 3) of first word, gap, second word, that occur ``least`` times, and counts (n,)."""
         if self._loops is None:
             found = {pair: n for pair, n in self._counts.items() if n >= least}
             rows = np.array(list(found), np.int64).reshape(-1, 3)
@@ -136,10 +132,8 @@ class PhraseJoiner:
 
     def __init__(self, kinds: WordClasses, targets: Mapping[Pair, int], n_numbers: int) -> None:
         """Store what becomes of the pairs: ``targets`` below ``n_numbers``."""
-        self.counts = np.zeros(n_numbers, np.int64)
-        """How often each number has been returned."""
-        self.first = np.full(n_numbers, n_numbers, np.int64)
-        """The place of each number in the order in which they were first returned."""
+        self.counts = np.zeros(n_numbers, np.int64)  #: how often each number has been returned
+        self.first = np.full(n_numbers, n_numbers, np.int64)  #: rank of each number by its first return
         self._kinds = kinds
         self._targets = targets
         self._loops = compiled_loops()

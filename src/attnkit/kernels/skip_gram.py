@@ -15,10 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.inputs import MINUS_ONE, ONE, aligned_rows, load_input, prefetch_input, store_input
 from attnkit.kernels.jit import inline, no_refcount
+from attnkit.kernels.layers import (
+    MINUS_ONE,
+    ONE,
+    add_nll,
+    aligned_rows,
+    draw_negatives,
+    learning_rate,
+    load_input,
+    noise_key,
+    prefetch_input,
+    prefetch_outputs,
+    store_input,
+    train_outputs,
+)
 from attnkit.kernels.logistic import slopes, slopes32
-from attnkit.kernels.outputs import add_nll, draw_negatives, learning_rate, noise_key, prefetch_outputs, train_outputs
 from attnkit.kernels.sampling import drawn, random_bits, windows
 from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ class LoopSpec:
     dynamic_window: bool = True  #: draw each window's width from 1 to ``window``
     # Negative sampling.
     negative: int = 5
-    exact: bool = False
-    """Draw ``negative`` words for every pair, as gensim does, instead of sharing some among neighbours."""
+    exact: bool = False  #: draw ``negative`` words for every pair, as gensim does; False shares some
     subwords: bool = False
 
     @property
@@ -77,7 +76,7 @@ def rows(n: int, width: int) -> Floats:
 class Text:
     """The encoded corpus; both arrays may be mapped."""
 
-    ids: NDArray[np.uint16] | NDArray[np.uint32]  #: (N,)
+    ids: NDArray[np.uint16] | NDArray[np.uint32]  #: (N,) word ids
     starts: NDArray[np.int64]  #: (L + 1,): where each line begins, and the end
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -85,30 +84,28 @@ class Text:
         return read_only(self.ids), read_only(self.starts)
 
 
-@dataclass(frozen=True)
-class LookupTables:
-    """Tables indexed by word; those that a spec does not need are empty."""
+_UINTS, _INTS, _LONGS = np.empty(0, np.uint32), np.empty(0, np.int32), np.empty(0, np.int64)
 
-    # Subsampling.
+
+class LookupTables(NamedTuple):
+    """Tables indexed by word, in the order in which loops take them; those that a spec does not need are empty.
+
+    STARTS and ROWS of ``layers`` and the indices there depend on the order.
+    """
+
     keep: NDArray[np.uint32]  #: (V,) from ``sampling.keep_thresholds``
-    # Negative sampling.
-    prob: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
-    """(V,) and ``alias`` (V,) from ``sampling.alias_table``."""
-    alias: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    # Hierarchical softmax.
-    path_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """(V + 1,): where each word's Huffman path begins; ``nodes`` are rows of the outputs, ``codes`` 0 or 1."""
-    nodes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    codes: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
-    # Subwords.
-    subword_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """(V + 1,): where each word's list of rows of the inputs begins; its own row stands first."""
-    subword_rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    prob: NDArray[np.uint32] = _UINTS  #: (V,) and ``alias`` (V,) from ``sampling.alias_table``
+    alias: NDArray[np.int32] = _INTS
+    path_starts: NDArray[np.int64] = _LONGS  #: (V + 1,), ``nodes`` and ``codes`` from ``sampling.huffman``
+    nodes: NDArray[np.int32] = _INTS
+    codes: NDArray[np.int8] = np.empty(0, np.int8)
+    subword_starts: NDArray[np.int64] = _LONGS  #: (V + 1,) begin of each word's rows of the inputs, its own row first
+    subword_rows: NDArray[np.int32] = _INTS
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Return all of them, read-only, in the order in which loops take them."""
-        # The order is that of the fields, on which STARTS and ROWS of ``inputs`` and the indices in ``outputs`` depend.
-        return tuple(read_only(getattr(self, table.name)) for table in fields(self))
+        """Return all of them, read-only."""
+        tables: tuple[Any, ...] = self
+        return tuple(map(read_only, tables))
 
 
 @dataclass(frozen=True)
@@ -116,8 +113,7 @@ class PieceStats:
     """Loss and counts of a trained piece."""
 
     loss: float  #: the sum of -log σ over its terms, under the weights as each was met
-    terms: int
-    """How many there were; with shared negatives each positive counts ``1 + negative``, as they are weighted."""
+    terms: int  #: number of terms; with shared negatives each positive counts ``1 + negative``, its weight
     words: int  #: words that stayed
 
 
@@ -126,7 +122,7 @@ class CompiledBackend:
 
     A loop is a function of (weights, text, piece, settings, tables), each a tuple: (inputs, outputs, lanes), whose
     ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (begin, end, key, first
-    alpha, last alpha); (window, dynamic, negative, mean); ``LookupTables.arrays``. It returns (loss, terms, words).
+    alpha, last alpha); (window, dynamic, negative, mean); ``LookupTables``. It returns (loss, terms, words).
     """
 
     def __init__(self, spec: LoopSpec, tables: LookupTables, ids: Any = np.uint32) -> None:

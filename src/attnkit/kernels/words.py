@@ -44,16 +44,14 @@ class PlainNumberer:
         self._skips = False
         self._numbers: dict[str, int] = {}
         self._as_read: dict[str, int] = {}
-        self.counts = np.empty(0, np.int64)
-        """How often each word has come."""
+        self.counts = np.empty(0, np.int64)  #: how often each word has come
 
     def feed(self, block: bytes) -> Numbers:
         """Return the numbers of the words that end in this block, and ``LINE_END`` for each end of a line.
 
         A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
 
-        Raises:
-            NoTextError: A byte is not UTF-8.
+        Raises ``NoTextError``: a byte is not UTF-8.
         """
         # Bytes of a character that the last block cut off: an error may lie in them, before this block.
         pending = len(self._decoder.getstate()[0])

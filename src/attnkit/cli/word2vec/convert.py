@@ -9,8 +9,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from attnkit.cli.options import FirstWords, Json, VectorsCheckpoint, VectorsPath
-from attnkit.cli.word2vec._query import load
-from attnkit.formats.word_vectors.formats import Format
+from attnkit.cli.word2vec.queries import load
+from attnkit.formats.word_vectors.table import Format
 
 
 def command(
@@ -37,7 +37,7 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.errors import UsageError
-    from attnkit.formats.word_vectors.formats import format_of
+    from attnkit.formats.word_vectors.table import format_of
     from attnkit.tasks.word2vec.vectors import Vectors
     from attnkit.text.lines import check_not_overwriting
 

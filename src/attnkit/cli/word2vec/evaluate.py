@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from attnkit.cli.options import VectorsCheckpoint, VectorsPath
-from attnkit.cli.word2vec._query import load
+from attnkit.cli.word2vec.queries import load
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.evaluate import PairScores, SectionScores
 
-_NAME, _SHORT_NAME = 28, 19
-"""Characters of a name that leave room for the other columns on 80, without the one for n-grams and with it."""
+_NAME, _SHORT_NAME = 28, 19  #: characters of a name on a line of 80, without the column of n-grams and with it
 
 
 def command(

@@ -52,7 +52,7 @@ def command(
 
     `attnkit word2vec train --phrases 2` does the same without writing the text.
     """
-    from attnkit.tasks.word2vec.phrases import join_words
+    from attnkit.data.words import join_words
     from attnkit.text.lines import check_not_overwriting
     from attnkit.text.phrases import load
 
@@ -62,9 +62,8 @@ def command(
     if given is not None and (changed or save):
         raise UsageError("--with brings its own settings: leave out the flags that find phrases, and --save")
     if json and output is None:
-        raise UsageError(
-            "the text goes to standard output, and so would the report", help="name a file for it: -o FILE"
-        )
+        what = "the text goes to standard output, and so would the report"
+        raise UsageError(what, help="name a file for it: -o FILE")
     origins = {name: "--connector" if name == "connectors" else f"--{name.replace('_', '-')}" for name in changed}
     asked = validate(PhrasesConfig, {"passes": 1, **changed}, origins) if given is None else load(given)
     check_not_overwriting(output, paths)

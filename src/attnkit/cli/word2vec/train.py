@@ -14,8 +14,7 @@ from attnkit.tasks.word2vec.config import Context, Loss, Method
 _KEYS = (
     *("method", "context", "loss", "dim", "window", "dynamic_window", "negative", "exact", "sample", "ns_exponent"),
     *("epochs", "alpha", "min_alpha", "init_from", "threads", "deterministic", "seed", "device", "save_every"),
-)
-"""Configuration keys whose flags have their names."""
+)  #: configuration keys whose flags have their names
 
 
 def command(

@@ -1,18 +1,20 @@
-"""Words with a row of numbers each, as every format gives and takes them.
+"""Words with a row of numbers each, as every format gives and takes them, and the formats' names and first bytes.
 
 Letters: V words, D numbers of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.errors import DataError
+from attnkit.errors import DataError, UsageError
 
 Floats = NDArray[np.float32]
 MAX_WIDTH = 1 << 16  #: numbers of a row
@@ -40,8 +42,9 @@ class ScatteredRows:
         return rows[0] if isinstance(key, int | np.integer) else rows
 
 
+# (V, D): in memory or mapped; of float32, or of other numbers that become so when they are read.
 Rows: TypeAlias = "NDArray[Any] | ScatteredRows"
-"""(V, D): in memory or mapped; of float32, or of other numbers that become so when they are read."""
+Unseen: TypeAlias = Callable[[str], "Floats | None"]  #: gives the vector of a word without a row, if it has one
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +53,10 @@ class VectorTable:
 
     words: list[str]
     rows: Rows
-    counts: NDArray[np.int64] | None = None
-    """(V,) how often each word occurs in the text that the vectors come from, where the file tells."""
+    counts: NDArray[np.int64] | None = None  #: (V,) occurrences of each word in the text, where the file has them
     name: str = "vectors"  #: source of the vectors, for messages
+    unseen: Unseen | None = None  #: for runs that compose words of n-grams
+    warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
 
 
 def rows_at(rows: Rows, key: Any) -> Floats:
@@ -129,3 +133,71 @@ def text_of(words: list[bytes], name: str, number: int) -> list[str]:
             what = f"byte 0x{word[error.start]:02X} in a word is not UTF-8"
             raise DataError(what, where=f"{name}:{number + place}", help="convert the words to UTF-8") from error
     return [word.decode("utf-8") for word in words]
+
+
+Format = Literal["word2vec", "word2vec-binary", "glove", "fasttext", "safetensors", "npy", "projector"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: dict[str, Format] = {
+    ".bin": "word2vec-binary",
+    ".txt": "word2vec",
+    ".w2v": "word2vec",
+    ".vec": "fasttext",
+    ".glove": "glove",
+    ".safetensors": "safetensors",
+    ".npy": "npy",
+    ".tsv": "projector",
+}  #: ending of a name -> the format that is written under it; a name without one is a folder for the projector
+_ARRAYS = (".safetensors", ".npy")  #: endings of what cannot be mistaken for anything else
+_AGAIN = "fetch or write the file again"
+LOOKED_AT = 1 << 12  #: bytes at the beginning of a file that tell what it is
+_SIZES = re.compile(rb"[-+]?[0-9]+[ \t]+[-+]?[0-9]+[ \t\r]*")
+_NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
+
+
+def header(line: bytes) -> tuple[int, int] | None:
+    """Return the sizes (V, D) that a first line tells of; None where it is a row itself."""
+    fields = line.split()
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 16 for field in fields):
+        return int(fields[0]), int(fields[1])
+    return None
+
+
+def format_of(path: Path) -> Format:
+    """Return the format that a file is written in by its name. Raises ``UsageError`` where it asks for none."""
+    found = ENDINGS.get(path.suffix.lower()) if path.suffix else "projector"
+    if found is None:
+        known = ", ".join(ENDINGS)
+        raise UsageError(f"{path} has the ending of no format", help=f"choose one of {known}, or say it with --to")
+    return found
+
+
+def recognised(begin: bytes, name: str) -> Format:
+    """Return the format of a file by its first bytes (fastText's is word2vec's). Raises ``DataError`` for others."""
+    if not begin:
+        raise DataError("this file is empty: it holds no vectors", where=name, help=_AGAIN)
+    if begin.startswith(b"\x93NUMPY"):
+        return "npy"
+    if begin.startswith(b"\xba\x16\x4f\x2f"):
+        help = "write its words as text: fasttext print-word-vectors, or take the .vec file that lies beside it"
+        raise DataError("this is a model in fastText's own format, not word vectors", where=name, help=help)
+    if begin.startswith(b"\x80") and begin[1:2] in b"\x02\x03\x04\x05":
+        help = "in gensim: model.wv.save_word2vec_format('vectors.bin', binary=True)"
+        raise DataError("this is a pickle, which runs what it holds and is never opened", where=name, help=help)
+    if begin[8:9] == b"{" and b"\0" in begin[:8]:  # the size of a header, which is never text
+        return "safetensors"
+    if (ending := Path(name).suffix.lower()) in _ARRAYS:
+        what = f"this is no {ending} file: it does not begin as one"
+        raise DataError(what, where=name, help=f"{_AGAIN}; if it is of another format, give it another ending")
+    first, _, rest = begin.partition(b"\n")
+    if (sizes := header(first)) is None:
+        # Rows of a single number may look like this too, but then the next one does as well.
+        if _SIZES.fullmatch(first) and len(rest.partition(b"\n")[0].split()) != 2:
+            n_words, width = (text.decode() for text in first.split())
+            what = f"the first line tells of {n_words[:20]} words of {width[:20]} numbers, which cannot be"
+            raise DataError(what, where=f"{name}:1", help=_AGAIN)
+        if b"\0" in begin:
+            raise DataError("this is not a file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
+        return "glove"
+    # As text, a row has at least a digit and a space for each number; as bytes it is twice as long.
+    row = rest.lstrip(b"\n").partition(b" ")[2][: min(64, max(1, 2 * sizes[1] - 1))]
+    return "word2vec" if _NUMBERS.fullmatch(row) else "word2vec-binary"

@@ -45,11 +45,7 @@ Buffer = bytes | mmap.mmap
 
 
 def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a safetensors file by their names, as views; those of types that numpy lacks are left out.
-
-    Raises:
-        DataError: it is none, or a tensor does not lie where its header says.
-    """
+    """Return the tensors of a safetensors file as views, but of types that numpy lacks. Raises ``DataError``."""
     size = int.from_bytes(data[:8], "little")
     try:
         if len(data) < 8 or size > min(_MAX_HEADER, len(data) - 8):
@@ -107,11 +103,7 @@ def check_shape(rows: NDArray[Any], name: str) -> None:
 
 
 def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
-    """Return the words of a list, one per line; what follows a tab is left out.
-
-    Raises:
-        DataError: there is not one for each of ``n_words`` rows, it is empty, or no UTF-8.
-    """
+    """Return the words of a list, one per line, each up to a tab. Raises ``DataError`` unless they fit the rows."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -134,11 +126,7 @@ def words_text(table: VectorTable) -> bytes:
 
 
 def write_tensors(stream: BinaryIO, table: VectorTable) -> None:
-    """Write a safetensors file that holds words, vectors, and counts where they are known.
-
-    Raises:
-        DataError: a word holds a tab or a line feed.
-    """
+    """Write words, vectors and known counts as safetensors. Raises ``DataError`` for a word with a tab or feed."""
     words = words_text(table)[:-1]
     n_words, width = table.rows.shape
     counts = b"" if table.counts is None else table.counts.astype("<i8").tobytes()

@@ -25,11 +25,11 @@ from attnkit.formats.word_vectors.table import (
     check_distinct,
     check_no_blanks,
     finite_blocks,
+    header,
     text_of,
 )
 
-VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
-"""The projector's files: a row of numbers a line, and its word. Metadata of several columns have a header."""
+VECTORS, METADATA = "vectors.tsv", "metadata.tsv"  #: the projector's rows and words; several columns have a header
 _MAX_LINE = 64 * MAX_WIDTH  # bytes, without a word
 _GROUP = 1 << 18  # numbers that are read at a time
 FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
@@ -68,14 +68,6 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
     return VectorTable(words, rows.done())
 
 
-def header(line: bytes) -> tuple[int, int] | None:
-    """Return the sizes (V, D) that a first line tells of; None where it is a row itself."""
-    fields = line.split()
-    if len(fields) == 2 and all(field.isdigit() and len(field) < 16 for field in fields):
-        return int(fields[0]), int(fields[1])
-    return None
-
-
 def width_of(begin: bytes, where: str) -> int:
     """Return the numbers of a row by the first line of a file. Raises ``DataError`` where they cannot be so many."""
     line = _stripped(begin.lstrip(b"\r\n").partition(b"\n")[0])
@@ -88,11 +80,7 @@ def width_of(begin: bytes, where: str) -> int:
 
 
 def write_lines(stream: BinaryIO, table: VectorTable, *, head: bool = True) -> None:
-    """Write word2vec's text format, or GloVe's, which has no header. Nine digits keep every float32 as it is.
-
-    Raises:
-        DataError: a word holds white space.
-    """
+    """Write word2vec's text format, or GloVe's without a header; nine digits keep every float32 exactly."""
     check_no_blanks(table.words, " \t\r\n", FIT)
     if head:
         stream.write(b"%d %d\n" % table.rows.shape)
@@ -125,11 +113,7 @@ class RowBuffer:
 
 
 def parse_rows(group: Sequence[Line], separator: bytes, width: int, name: str) -> Floats:
-    """Return the numbers of some lines (n, width).
-
-    Raises:
-        DataError: one of them is none, not finite, or missing; with its line.
-    """
+    """Return the numbers (n, width) of some lines. Raises ``DataError`` for a wrong value, with its line."""
     if all(text.count(separator) == width - 1 for _, text in group):
         with suppress(ValueError):
             found: Floats = np.fromstring(b" ".join(text for _, text in group), np.float32, sep=" ")
@@ -195,11 +179,7 @@ _AGAIN = "fetch or write the file again"
 
 
 def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
-    """Return what a buffer holds; its rows stay in it.
-
-    Raises:
-        DataError: it is cut off, continues behind its last word, or is none; with the number of the row.
-    """
+    """Return what a buffer holds; its rows stay in it. Raises ``DataError`` with the row where it is damaged."""
     end = data.find(b"\n", 0, 64)
     sizes = header(data[: max(0, end)])
     if sizes is None:
@@ -212,10 +192,8 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
 
 
 def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple[Longs, list[str]] | None:
-    """Return what ``_walk`` does, in half its time, for a file that is as it should be; None for any other.
-
-    The engine of regular expressions jumps over a row without a look at it.
-    """
+    """Return what ``_walk`` does, in half its time, for an intact file; None for any other."""
+    # The engine of regular expressions jumps over a row without a look at it.
     row = re.compile(rb"\n?([^ \n]{1,%d}) .{%d}" % (MAX_WORD_BYTES, size), re.DOTALL)
     text = b"\n".join(row.findall(data, place))
     try:
@@ -259,11 +237,7 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
 
 
 def write_binary(stream: BinaryIO, table: VectorTable) -> None:
-    """Write the format as word2vec.c does, a line feed after each row.
-
-    Raises:
-        DataError: a word holds white space.
-    """
+    """Write the format as word2vec.c does, a line feed after each row. Raises ``DataError`` for spaces in a word."""
     check_no_blanks(table.words, " \t\r\n", FIT)
     width = table.rows.shape[1]
     stream.write(b"%d %d\n" % table.rows.shape)
@@ -275,11 +249,7 @@ def write_binary(stream: BinaryIO, table: VectorTable) -> None:
 
 
 def read_projector(stream: BinaryIO, name: str) -> Floats:
-    """Return the numbers (V, D) of ``vectors.tsv``.
-
-    Raises:
-        DataError: there are none, lines of different widths, or a value that is not a finite number; with its line.
-    """
+    """Return the numbers (V, D) of ``vectors.tsv``. Raises ``DataError`` with the line of a wrong value."""
     lines: Iterator[Line] = ((number, raw.rstrip(b"\r\n")) for number, raw in _lines(stream, name, _MAX_LINE))
     first = next(lines, None)
     if first is None:
@@ -308,11 +278,7 @@ def write_projector(stream: BinaryIO, table: VectorTable) -> None:
 
 
 def metadata_text(table: VectorTable) -> bytes:
-    """Return ``metadata.tsv``: the words, with their counts where they are known.
-
-    Raises:
-        DataError: a word holds a tab or a line feed.
-    """
+    """Return ``metadata.tsv``: words, and known counts. Raises ``DataError`` for a word with a tab or line feed."""
     check_no_blanks(table.words, "\t\r\n", "leave the word out")
     if table.counts is None:
         return "".join(f"{word}\n" for word in table.words).encode()

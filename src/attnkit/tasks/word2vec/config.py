@@ -154,10 +154,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
                 " on the CPU",
             ),
             (cuda and glove, "device: glove is computed on the CPU; leave it out"),
-            (
-                self.deterministic and cuda,
-                "deterministic: a GPU adds up in no fixed order; leave one of the two out",
-            ),
+            (self.deterministic and cuda, "deterministic: a GPU adds up in no fixed order; leave one of the two out"),
             (
                 not glove and self.min_alpha > self.alpha,
                 f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}",

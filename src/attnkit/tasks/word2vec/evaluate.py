@@ -19,7 +19,6 @@ from attnkit.metrics.similarity import pearson, spearman
 from attnkit.tasks.word2vec.vectors import Vectors, unit_vector
 from attnkit.text.lines import read_lines
 
-_DELIMITERS = ("\t", ",", ";")
 _PAIRS = "a line is two words and a number, with tabs, commas or spaces between them"
 _ANALOGIES = "a line is four words, or a colon and the name of a section"
 
@@ -39,11 +38,6 @@ class Section:
     name: str
     questions: list[tuple[str, str, str, str]] = field(default_factory=list)
 
-    @property
-    def is_syntactic(self) -> bool:
-        """Whether it is about grammar, by the names of the questions-words file."""
-        return self.name.startswith("gram")
-
 
 def kind_of(path: Path) -> Literal["pairs", "analogies"]:
     """Return what a file asks: analogies have sections, or four words a line. Raises ``DataError`` for an empty one."""
@@ -59,8 +53,7 @@ def read_pairs(path: Path) -> list[WordPair]:
 
     Lines that start with ``#`` are comments; a first line without a number is a header.
 
-    Raises:
-        DataError: a line that is not a pair, or no pairs at all.
+    Raises ``DataError``: a line that is not a pair, or no pairs at all.
     """
     pairs: list[WordPair] = []
     column = 0
@@ -79,11 +72,7 @@ def read_pairs(path: Path) -> list[WordPair]:
 
 
 def read_analogies(path: Path) -> list[Section]:
-    """Return the sections of a file of analogies.
-
-    Raises:
-        DataError: a line that is none, or no analogies at all.
-    """
+    """Return the sections of a file of analogies. Raises ``DataError``: a line that is none, or no analogies at all."""
     sections: list[Section] = []
     for number, line in _content_lines(path):
         if line.startswith(":"):
@@ -108,7 +97,7 @@ def _content_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _fields(line: str) -> list[str]:
-    delimiter = next((sign for sign in _DELIMITERS if line.count(sign) >= 2), None)
+    delimiter = next((sign for sign in ("\t", ",", ";") if line.count(sign) >= 2), None)
     if delimiter is None:
         return re.split(r"\s+", line.strip())
     return [text.strip().strip('"') for text in line.split(delimiter)]
@@ -172,15 +161,14 @@ class Known:
 
 
 def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Known()) -> PairScores:
-    """Score pairs of words that have vectors; errors as ``Index.norms``."""
-    rows = VocabularyView(vectors, known)
-    found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
-    counts = len(found), sum(max(a, b) >= len(rows) for a, b, _ in found), len(pairs) - len(found)
+    """Score pairs of words that have vectors; errors as ``Vectors.unit``."""
+    view = VocabularyView(vectors, known)
+    found = [(a, b, pair.score) for pair in pairs if (a := view[pair.a]) >= 0 and (b := view[pair.b]) >= 0]
+    counts = len(found), sum(max(a, b) >= view.n_words for a, b, _ in found), len(pairs) - len(found)
     if len(found) < 2:
         return PairScores(None, None, *counts)
-    first, second = (rows.unit(np.array([pair[i] for pair in found], np.int64)) for i in (0, 1))
-    cosines = (first.astype(np.float64) * second).sum(1)
-    scores = [pair[2] for pair in found]
+    first, second, scores = zip(*found, strict=True)
+    cosines = (view.unit(np.array(first)).astype(np.float64) * view.unit(np.array(second))).sum(1)
     correlations = [correlate(cosines, scores) for correlate in (spearman, pearson)]
     by_rank, by_value = (None if np.isnan(value) else value for value in correlations)
     return PairScores(by_rank, by_value, *counts)
@@ -189,19 +177,20 @@ def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Know
 def score_analogies(
     vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
-    """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
-    rows = VocabularyView(vectors, known)
-    asked = [[(*(rows[word] for word in q[:3]), rows.find(q[3])) for q in section.questions] for section in sections]
-    unit = rows.unit(np.arange(rows.n_all))
+    """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Vectors.unit``."""
+    view = VocabularyView(vectors, known)
+    asked = [[(*(view[word] for word in q[:3]), view.row(q[3])) for q in section.questions] for section in sections]
+    unit = view.unit(np.arange(view.n_words + len(view.composed)))
     scores = []
     for section, questions in zip(sections, asked, strict=True):
         parts = np.array([question for question in questions if min(question) >= 0], np.int64).reshape(-1, 4)
         batches = (parts[start : start + _BATCH] for start in range(0, len(parts), _BATCH))
-        right = sum(int((_answers(unit, part[:, :3], rows, method) == part[:, 3]).sum()) for part in batches)
-        composed = int((parts >= len(rows)).any(1).sum())
+        right = sum(int((_answers(unit, part[:, :3], view.first, method) == part[:, 3]).sum()) for part in batches)
+        composed = int((parts >= view.n_words).any(1).sum())
         scores.append(SectionScores(section.name, right, len(parts), composed, len(questions) - len(parts)))
-    syntactic = [found for found, section in zip(scores, sections, strict=True) if section.is_syntactic]
-    semantic = [found for found, section in zip(scores, sections, strict=True) if not section.is_syntactic]
+    # Sections about grammar have names that start so in the questions-words file.
+    syntactic = [score for score in scores if score.name.startswith("gram")]
+    semantic = [score for score in scores if not score.name.startswith("gram")]
     groups = (_sum("semantic", semantic), _sum("syntactic", syntactic)) if semantic and syntactic else ()
     return AnalogyScores(_sum("all", scores), groups, tuple(scores))
 
@@ -212,73 +201,61 @@ def _sum(name: str, scores: Sequence[SectionScores]) -> SectionScores:
 
 
 class VocabularyView:
-    """The rows of words, numbered as in the vectors; the more frequent one counts where case does not.
+    """The numbers of words: their rows, then those whose vectors are composed.
 
-    Words whose vectors are composed have the numbers behind.
+    Of words that differ only in case the most frequent counts, where case does not.
     """
 
     def __init__(self, vectors: Vectors, known: Known) -> None:
         words = vectors.index_to_key[: known.top or None]
-        self._vectors, self._fold = vectors, known.fold
+        self.n_words = len(words)
+        self.composed: list[Floats] = []  #: vectors of the words from ``n_words`` on
+        self._vectors = vectors
+        self._spell = str.lower if known.fold else str
         self._compose = vectors.unseen if known.compose else None
-        self._rows: dict[str, int] = {}
-        self._composed: list[Floats] = []
-        self.same: dict[int, list[int]] = {}
-        """Row -> the others of the same word, written in another case."""
-        self.first: dict[int, int] = {}
-        """Each of these others -> that row."""
-        self._n = len(words)
-        for row, word in enumerate(words):
-            first = self._rows.setdefault(word.lower() if known.fold else word, row)
-            if first != row:
-                self.same.setdefault(first, []).append(row)
-                self.first[row] = first
+        self._numbers: dict[str, int] = {}
+        rows = [self._numbers.setdefault(self._spell(word), row) for row, word in enumerate(words)]
+        self.first = np.array(rows, np.int64)  #: (n_words,) the first row of the same word
 
-    def __len__(self) -> int:
-        return self._n
-
-    @property
-    def n_all(self) -> int:
-        """Rows, and words whose vectors were composed so far."""
-        return self._n + len(self._composed)
-
-    def find(self, word: str) -> int:
+    def row(self, word: str) -> int:
         """Return the row of a word, -1 where it has none."""
-        row = self._rows.get(word.lower() if self._fold else word, -1)
-        return row if row < self._n else -1
+        number = self._numbers.get(self._spell(word), -1)
+        return number if number < self.n_words else -1
 
     def __getitem__(self, word: str) -> int:
         """Return the number of a word, -1 where it has no vector."""
-        form = word.lower() if self._fold else word
-        if form not in self._rows and self._compose is not None:
+        form = self._spell(word)
+        if form not in self._numbers and self._compose is not None:
             # One that is not among the first words may have a row all the same.
             vector = self._vectors[form] if form in self._vectors else self._compose(form)
             if vector is not None:
-                self._rows[form] = self.n_all
-                self._composed.append(unit_vector(vector))
-        return self._rows.get(form, -1)
+                self._numbers[form] = self.n_words + len(self.composed)
+                self.composed.append(unit_vector(vector))
+        return self._numbers.get(form, -1)
 
     def unit(self, numbers: NDArray[np.int64]) -> Floats:
         """Return the vectors (n, D) of some words, of length 1."""
-        own = numbers < self._n
+        own = numbers < self.n_words
         found = np.empty((len(numbers), self._vectors.vector_size), np.float32)
-        found[own] = self._vectors.index.unit(numbers[own])
+        found[own] = self._vectors.unit(numbers[own])
         if not own.all():
-            found[~own] = np.stack(self._composed)[numbers[~own] - self._n]
+            found[~own] = np.stack(self.composed)[numbers[~own] - self.n_words]
         return found
 
 
-def _answers(unit: Floats, asked: NDArray[np.int64], rows: VocabularyView, method: Method) -> NDArray[np.int64]:
+def _answers(unit: Floats, asked: NDArray[np.int64], first: NDArray[np.int64], method: Method) -> NDArray[np.int64]:
     """Return the rows (n,) that answer questions (n, 3): of no word of the question."""
-    answers = unit[: len(rows)]
+    answers = unit[: len(first)]
     a, b, c = asked.T
     if method == "add":
         scores = (unit[b] - unit[a] + unit[c]) @ answers.T
     else:
         near = [(1 + unit[column] @ answers.T) / 2 for column in (b, c, a)]
         scores = near[0] * near[1] / (near[2] + _SMALL)
-    which, words = np.nonzero(asked < len(rows))
+    which, words = np.nonzero(asked < len(first))
     scores[which, asked[which, words]] = -np.inf
-    for i, question in enumerate(asked.tolist() if rows.same else ()):
-        scores[i, [row for first in question for row in rows.same.get(first, ())]] = -np.inf
-    return np.array([rows.first.get(row, row) for row in scores.argmax(1).tolist()], np.int64)
+    others = np.flatnonzero(first != np.arange(len(first)))  # rows of the same words in another case
+    for column in asked.T if len(others) else ():
+        which, places = np.nonzero(column[:, None] == first[others])
+        scores[which, others[places]] = -np.inf
+    return np.asarray(first[scores.argmax(1)])

@@ -31,19 +31,17 @@ from attnkit.tasks.word2vec.session import Word2VecSession
 from attnkit.tasks.word2vec.vector_files import composed_vectors
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.tasks.word2vec.workload import build_workload, check_available
+from attnkit.text.lines import read_lines
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
 Sentences: TypeAlias = Iterable[Sequence[str] | str]
+TextSource: TypeAlias = Sentences | str | Path
 _BATCH = 10_000  # sentences
 
 
 def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocabulary, int, int]:
-    """Return the words that get vectors, and how many words and sentences there are in all.
-
-    Raises:
-        DataError: there are none, or one that no list of words can hold.
-    """
+    """Return the words that get vectors, and the numbers of all words and sentences. Raises ``DataError``."""
     found: Counter[str] = Counter()
     n_sentences = 0
     for sentence in split_sentences(sentences, config.lower):
@@ -68,11 +66,7 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
 
 
 def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, config: WordTextConfig) -> Encoded:
-    """Encode sentences into a folder, which must not exist; words that have no vector are left out.
-
-    Raises:
-        DataError: no sentence has two words with a vector.
-    """
+    """Encode words that have a vector into a new folder. Raises ``DataError`` if no sentence has two of them."""
     n_raw, longest = 0, 0
 
     def rows() -> Iterator[list[list[int]]]:
@@ -86,25 +80,18 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
 
     store = write_store(folder, rows(), len(words))
     if longest < 2:
-        raise DataError(
-            "no sentence holds two words that get a vector, so no pair remains",
-            help="a sentence is a list of words; lower min_count if words are too rare",
-        )
+        help = "a sentence is a list of words; lower min_count if words are too rare"
+        raise DataError("no sentence holds two words that get a vector, so no pair remains", help=help)
     return Encoded(words, store, n_raw)
 
 
 def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
-    """Yield each sentence as its words; a text is split at white space.
-
-    Raises:
-        DataError: a sentence is something else.
-    """
+    """Yield the words of each sentence; a text is split at white space. Raises ``DataError`` for others."""
     for number, sentence in enumerate(sentences, 1):
         line = sentence.split() if isinstance(sentence, str) else list(sentence)
         if not all(isinstance(word, str) for word in line):
-            raise DataError(
-                f"sentence {number:,} holds something that is not text", help="a sentence is a list of words"
-            )
+            what = f"sentence {number:,} holds something that is not text"
+            raise DataError(what, help="a sentence is a list of words")
         yield [word.lower() for word in line] if lower else line
 
 
@@ -121,7 +108,7 @@ class Word2Vec:
 
     def __init__(
         self,
-        sentences: Sentences | str | Path | None = None,
+        sentences: TextSource | None = None,
         corpus_file: str | Path | None = None,
         *,
         vector_size: int = 100,
@@ -170,30 +157,21 @@ class Word2Vec:
             UsageError: a setting that cannot be, or sentences that can be gone through only once.
             DataError: text that cannot be trained on.
         """
-        given = {
-            "dim": vector_size,
-            "window": window,
-            "data.min_count": min_count,
-            "data.max_vocab": max_final_vocab,
-            "method": "skip-gram" if sg else "cbow",
-            "loss": "hierarchical" if hs else "negative",
-            "negative": negative or (None if hs else 0),
-            "sample": sample,
-            "alpha": alpha,
-            "min_alpha": min_alpha,
-            "epochs": epochs,
-            "threads": workers,
-            "seed": seed,
-            "context": "sum" if not (sg or cbow_mean) else None,
-            "ns_exponent": ns_exponent,
-            "dynamic_window": bool(shrink_windows),
+        arguments, own = locals(), ("window", "sample", "alpha", "min_alpha", "epochs", "seed", "ns_exponent")
+        keys: dict[str, Any] = {
+            "task": "word2vec",
             "data.files": [IN_MEMORY],
+            **{name: arguments[name] for name in own},
         }
-        self.config: Word2VecConfig = resolve({"task": "word2vec", **given, **(settings or {})}).config
+        keys |= {"dim": vector_size, "data.min_count": min_count, "data.max_vocab": max_final_vocab, "threads": workers}
+        keys |= {"method": "skip-gram" if sg else "cbow", "loss": "hierarchical" if hs else "negative"}
+        keys |= {"context": "sum" if not (sg or cbow_mean) else None, "dynamic_window": bool(shrink_windows)}
+        keys |= {"negative": negative or (None if hs else 0)}
+        self.config: Word2VecConfig = resolve({**keys, **(settings or {})}).config
         self.words: WordVocabulary | None = None
         self.state = Word2VecCounters()
+        # Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector.
         self.corpus_count = self.corpus_total_words = 0
-        """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
         self._matrices: mats.Matrices = {}
         self._wv: Vectors | None = None
         if (text := _only(sentences, corpus_file)) is not None:
@@ -211,17 +189,15 @@ class Word2Vec:
             raise _untrained()
         if self._wv is None:
             inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
-            found = composed_vectors(self.config, self.words, inputs, outputs)
-            self._wv = Vectors(self.words.words, found.table.rows, counts=self.words.counts, unseen=found.unseen)
+            table = composed_vectors(self.config, self.words, inputs, outputs)
+            self._wv = Vectors(table.words, table.rows, counts=table.counts, unseen=table.unseen)
         return self._wv
 
-    def fit(self, sentences: Sentences | str | Path) -> Word2Vec:
+    def fit(self, sentences: TextSource) -> Word2Vec:
         """Train from the beginning on sentences, or on the text of a file, and return the model."""
         return self._train(sentences, self.config, None, {})
 
-    def build_vocab(
-        self, corpus_iterable: Sentences | str | Path | None = None, corpus_file: str | Path | None = None
-    ) -> None:
+    def build_vocab(self, corpus_iterable: TextSource | None = None, corpus_file: str | Path | None = None) -> None:
         """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
         if (text := _only(corpus_iterable, corpus_file)) is None:
             raise UsageError("no text", help="give sentences, or corpus_file=")
@@ -231,7 +207,7 @@ class Word2Vec:
 
     def train(
         self,
-        corpus_iterable: Sentences | str | Path | None = None,
+        corpus_iterable: TextSource | None = None,
         corpus_file: str | Path | None = None,
         *,
         epochs: int | None = None,
@@ -280,7 +256,7 @@ class Word2Vec:
 
     def _train(
         self,
-        sentences: Sentences | str | Path,
+        sentences: TextSource,
         config: Word2VecConfig,
         words: WordVocabulary | None,
         matrices: mats.Matrices,
@@ -319,24 +295,21 @@ def _untrained() -> UsageError:
     return UsageError("no vectors yet", help="model.fit(sentences) trains them")
 
 
-def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | None) -> Sentences | str | Path | None:
+def _only(sentences: TextSource | None, corpus_file: str | Path | None) -> TextSource | None:
     if sentences is not None and corpus_file is not None:
         raise UsageError("there are sentences and a corpus_file", help="give one of them")
     return corpus_file if sentences is None else sentences
 
 
-def _sentences(text: Sentences | str | Path, config: WordTextConfig) -> Sentences:
+def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
     """Return sentences whose words are to be counted, checked before any of them is used up.
 
-    Raises:
-        UsageError: a generator or another iterator, no sentences at all, or words that take more to be found.
+    Raises ``UsageError``: a generator or another iterator, no sentences at all, or words that take more to be found.
     """
     if config.tokenizer is not None or config.phrases.passes:
-        raise UsageError(
-            "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning",
-            where="settings",
-            help="Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted",
-        )
+        what = "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning"
+        help = "Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted"
+        raise UsageError(what, where="settings", help=help)
     if isinstance(text, str | Path):
         return _Lines(Path(text))
     help = "give a list, or an object whose __iter__ begins anew each time; a generator is used up by the first pass"
@@ -355,6 +328,4 @@ class _Lines:
         self.path = path
 
     def __iter__(self) -> Iterator[str]:
-        from attnkit.text.lines import read_lines
-
         return read_lines(self.path)

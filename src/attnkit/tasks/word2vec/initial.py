@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +16,21 @@ from attnkit.formats.word_vectors.table import Rows, finite_rows_at
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, read_words, shapes, wanted
 from attnkit.tasks.word2vec.vector_files import width_at
+from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.text.word_vocabulary import WordVocabulary
 
 _BLOCK = 1 << 12  # words
 
 
 def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matrices) -> Iterator[str]:
-    """Put other vectors in the place of drawn ones, as ``init_from`` says; yield how many words they cover.
-
-    Raises:
-        UsageError: they have another width.
-    """
+    """Copy vectors of ``init_from`` over drawn ones; yield how many words they cover."""
     if config.init_from is None:
         return
     path, dim = Path(config.init_from), config.dim
-    source = _from_run(config, path) or _from_file(config, path)
+    source = _open_source(config, path)
     inputs, outputs, n_found = matrices[INPUTS], matrices[OUTPUTS], 0
     for begin in range(0, len(words), _BLOCK):
-        places = source.places(words.words[begin : begin + _BLOCK])
+        places = source.find_rows(words.words[begin : begin + _BLOCK])
         known = np.flatnonzero(places >= 0)
         rows, own = finite_rows_at(source.inputs, places[known], str(path)), begin + known
         if source.outputs is not None:
@@ -54,52 +51,36 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
 
 
 def check_init_vectors(config: Word2VecConfig) -> None:
-    """Check that vectors can initialize a run, before any text is read.
-
-    Raises:
-        UsageError: there are none, or they have another width.
-    """
+    """Raise ``UsageError`` where ``init_from`` has no vectors, or of another width; before any text is read."""
     if config.init_from is not None:
         _check_width(config, width_at(Path(config.init_from)))
 
 
-@dataclass(frozen=True)
-class _InitSource:
-    """What another run or a file has."""
+class _InitSource(NamedTuple):
+    """Rows of another run or of a file."""
 
-    places: Callable[[Sequence[str]], NDArray[np.int64]]  #: gives the row of each word, -1 for those that are not there
+    find_rows: Callable[[Sequence[str]], NDArray[np.int64]]  #: gives the row of each word, -1 for unknown ones
     inputs: Rows
     outputs: Floats | None = None  #: rows with the same meaning in this run
     buckets: Floats | None = None  #: rows of n-grams that this run cuts alike
 
 
-def _from_run(config: Word2VecConfig, path: Path) -> _InitSource | None:
-    """Return the rows of a run as it has trained them; None where there is none, or words are made of other n-grams."""
-    folder = RunFolder(path)
-    if not path.is_dir() or not folder.exists():
-        return None
-    checkpoint = folder.checkpoint()[0]
-    other, words = read_run_config(checkpoint, "word2vec"), read_words(checkpoint)
-    _check_width(config, other.dim)
-    if other.subwords is not None and other.subwords != config.subwords:
-        return None  # what it composes of them is another matter
-    saved = read(checkpoint, shapes(other, len(words)))
-    kind = ("loss", "method", "context")
-    alike = all(getattr(other, name) == getattr(config, name) for name in kind) and config.loss != "hierarchical"
-    # GloVe continues with W and W' apart; to others its vectors are what they make together.
-    inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
-    return _InitSource(
-        words.ids,
-        inputs[: len(words)],
-        saved[OUTPUTS] if alike and saved[OUTPUTS].shape[1] == config.dim else None,
-        inputs[len(words) :] if other.subwords is not None else None,
-    )
-
-
-def _from_file(config: Word2VecConfig, path: Path) -> _InitSource:
-    """Return the vectors in a file of any format, or those that a run composes."""
-    from attnkit.tasks.word2vec.vectors import Vectors
-
+def _open_source(config: Word2VecConfig, path: Path) -> _InitSource:
+    """Return the rows of a run as it has trained them, or the vectors of a file of any format."""
+    if path.is_dir() and (folder := RunFolder(path)).exists():
+        checkpoint = folder.checkpoint()[0]
+        other, words = read_run_config(checkpoint, "word2vec"), read_words(checkpoint)
+        _check_width(config, other.dim)
+        # A run that cuts words into other n-grams gives what it composes of them, as a file does.
+        if other.subwords is None or other.subwords == config.subwords:
+            saved, kind = read(checkpoint, shapes(other, len(words))), ("loss", "method", "context")
+            alike = all(getattr(other, name) == getattr(config, name) for name in kind)
+            alike = alike and config.loss != "hierarchical"
+            # GloVe continues with W and W' apart; to others its vectors are what they make together.
+            inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
+            outputs = saved[OUTPUTS] if alike and saved[OUTPUTS].shape[1] == config.dim else None
+            buckets = inputs[len(words) :] if other.subwords is not None else None
+            return _InitSource(words.ids, inputs[: len(words)], outputs, buckets)
     vectors = Vectors.load(path, mmap=True)
     _check_width(config, vectors.vector_size)
     index = vectors.key_to_index

@@ -46,10 +46,7 @@ class WorkerPool:
             self._pool.shutdown()
 
     def run_slice(self, epoch: int, first: int) -> list[PieceStats]:
-        """Do pieces of an epoch from ``first`` on, for some seconds, until its end, or until a stop is asked for.
-
-        Returns what became of each, at least of one.
-        """
+        """Do pieces of an epoch from ``first`` on for some seconds, at least one; return the statistics of each."""
         run = self._run_rounds if self._copies else self._run_shared
         found = run(epoch, first, time.monotonic() + SECONDS)
         self._work.settle()
@@ -140,18 +137,13 @@ class SliceRecord:
     learning_rate: float
     n_words: float  #: words of the text that the slice covers, those without a vector included
     seconds: float  #: wall time of the slice
-    log: Sequence[dict[str, object]]
-    """Records for ``metrics.jsonl``: the same in every run of one thread or of deterministic copies."""
+    log: Sequence[dict[str, object]]  #: for ``metrics.jsonl``: the same in runs of one thread or deterministic copies
 
 
 def train_slices(
     config: Word2VecConfig, work: Workload, matrices: Matrices, counters: Word2VecCounters, stop: Stop | None = None
 ) -> Iterator[SliceRecord]:
-    """Train from the state ``counters`` to the end, or until a stop is requested; yields after each slice.
-
-    Raises:
-        DivergedError: the loss is not finite.
-    """
+    """Train from ``counters`` to the end or a requested stop; yield after each slice. Raises ``DivergedError``."""
     state = counters.model_copy()
     every = max(1, state.n_steps // _RECORDS)
     with closing(WorkerPool(work, matrices, config.threads, n_copies(config), stop)) as pool:
@@ -164,9 +156,8 @@ def train_slices(
             state = state.model_copy(update={"minutes": state.minutes + seconds / 60, "finished": None})
             for piece in stats:
                 if not math.isfinite(piece.loss):
-                    raise DivergedError(
-                        f"the loss is not finite after chunk {state.step + 1:,}", help="try a smaller --alpha"
-                    )
+                    what = f"the loss is not finite after chunk {state.step + 1:,}"
+                    raise DivergedError(what, help="try a smaller --alpha")
                 state.step += 1
                 state.trained += piece.words
                 sums = state.pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,28 +22,27 @@ from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import Subwords, WordVocabulary
 
+# Vocabularies below this share no negatives in skip-gram: a block of words would train the few rows there are many
+# times at once, under weights that none of its steps has seen.
 FEW = 2000
-"""Words of a vocabulary below which skip-gram shares no negatives: a block of words would train the few rows there are
-many times at once, under weights that none of its steps has seen."""
 
 
 def lookup_tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
     """Return the tables that training loops look up by word."""
     # Here, since vectors are loaded and queried without numba.
-    from attnkit.kernels.huffman import huffman
-    from attnkit.kernels.sampling import alias_table, keep_thresholds
+    from attnkit.kernels.sampling import alias_table, huffman, keep_thresholds
 
     counts = encoded.words.counts
     found = LookupTables(keep_thresholds(counts, config.sample))
     if config.loss == "negative":
         prob, alias = alias_table(counts, config.ns_exponent)
-        found = replace(found, prob=prob, alias=alias)
+        found = found._replace(prob=prob, alias=alias)
     elif config.loss == "hierarchical":
-        paths = huffman(counts)
-        found = replace(found, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
-    if (sub := config.subwords) is not None:
-        starts, rows = Subwords(sub.min_n, sub.max_n, sub.buckets).tables(encoded.words.words)
-        found = replace(found, subword_starts=starts, subword_rows=rows)
+        starts, nodes, codes = huffman(counts)
+        found = found._replace(path_starts=starts, nodes=nodes, codes=codes)
+    if (cut := config.subwords) is not None:
+        starts, rows = Subwords(cut.min_n, cut.max_n, cut.buckets).tables(encoded.words.words)
+        found = found._replace(subword_starts=starts, subword_rows=rows)
     return found
 
 
@@ -54,12 +53,11 @@ _BLOCK = 1 << 12  # rows
 _MAX_HEADER = 1 << 14
 
 Floats = NDArray[np.float32]
-Matrices = dict[str, Floats]
-"""Name -> (n, P): rows are as wide as the loops want them, the numbers beyond a vector's own are 0."""
+Matrices = dict[str, Floats]  #: name -> (n, P), rows as wide as the loops want them: padded with zeros
 
 
 @dataclass(frozen=True)
-class Shape:
+class MatrixShape:
     """Of one matrix, as it is saved."""
 
     n: int
@@ -76,18 +74,18 @@ class Shape:
         return 4 * self.n * self.width
 
 
-Shapes = Mapping[str, Shape]
+Shapes = Mapping[str, MatrixShape]
 
 
-def shapes(config: Word2VecConfig, n_words: int) -> dict[str, Shape]:
+def shapes(config: Word2VecConfig, n_words: int) -> dict[str, MatrixShape]:
     """Return the matrices of a configuration, ``inputs`` being the vectors that are wanted."""
     n_buckets = 0 if config.subwords is None else config.subwords.buckets
     n_outputs = max(1, n_words - 1) if config.loss == "hierarchical" else n_words
     hidden = config.dim * (2 * config.window if config.context == "concat" else 1)
-    found = {INPUTS: Shape(n_words + n_buckets, config.dim), OUTPUTS: Shape(n_outputs, hidden)}
+    found = {INPUTS: MatrixShape(n_words + n_buckets, config.dim), OUTPUTS: MatrixShape(n_outputs, hidden)}
     if config.method == "glove":
         squares = {f"{name}_squares": shape for name, shape in found.items()}
-        biases = {f"{name}_bias{end}": Shape(n_words, 1) for name in found for end in ("", "_squares")}
+        biases = {f"{name}_bias{end}": MatrixShape(n_words, 1) for name in found for end in ("", "_squares")}
         found |= squares | biases
     return found
 

@@ -18,7 +18,7 @@ class OneHotPair:
     """Two words as one-hot vectors and as trained ones."""
 
     words: tuple[str, str]
-    one_hot_dot: int  #: σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
+    one_hot_dot: int  #: Σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
     dot: float
     cosine: float
 
@@ -33,13 +33,8 @@ class OneHot:
     pairs: list[OneHotPair]
 
 
-def one_hot(path: Path, words: Sequence[str]) -> OneHot:
-    """Compare words of a run or a file of vectors, each with each.
-
-    Raises:
-        UsageError: fewer than two different words.
-        DataError: one of them is not in the vocabulary.
-    """
+def compare_one_hot(path: Path, words: Sequence[str]) -> OneHot:
+    """Compare words, each with each. Raises ``UsageError`` for fewer than two, ``DataError`` for unknown ones."""
     vectors = Vectors.load(path, mmap=True)
     found = list(dict.fromkeys(resolve_words(vectors, words)))
     if len(found) < 2:
@@ -56,7 +51,7 @@ def one_hot(path: Path, words: Sequence[str]) -> OneHot:
     return OneHot(len(vectors.index_to_key), vectors.vector_size, counted, pairs)
 
 
-def drawn(place: int, vocab_size: int) -> str:
+def abbreviate_one_hot(place: int, vocab_size: int) -> str:
     """Return a one-hot vector in short, its 1 at a place counted from 1: ``[0 0 0 … 0 1 0 … 0 0]``."""
     if vocab_size <= 20:
         return "[" + " ".join("1" if k == place else "0" for k in range(1, vocab_size + 1)) + "]"

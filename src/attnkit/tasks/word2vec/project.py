@@ -16,7 +16,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.table import Floats
 from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html.projection import Projection, unit
-from attnkit.tasks.word2vec.vectors import Index, Longs, Vectors
+from attnkit.tasks.word2vec.vectors import Longs, Vectors
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ def check_sklearn(what: str) -> None:
         raise UsageError(f"{what} needs scikit-learn", help='pip install "attnkit[plot]"')
 
 
-def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: int = 1) -> Classes:
+def cluster_words(vectors: Vectors, n_words: int, k: int, *, iterations: int = 50, seed: int = 1) -> Classes:
     """Sort the first ``n_words`` rows into ``k`` classes. Raises ``DataError`` for a row that is not finite."""
     check_sklearn("clustering")
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    rows = index.unit(np.arange(n_words))  # (V, D)
+    rows = vectors.unit(np.arange(n_words))  # (V, D)
     # One thread: several add in the order in which they happen to end.
     with threadpool_limits(1), warnings.catch_warnings():
         # Fewer distinct rows than classes: the others stay empty, which is no fault of the call.
@@ -64,22 +64,21 @@ def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: i
 
 ProjectionMethod = Literal["pca", "tsne"]
 MAX_WORDS = 20_000  #: words of a projection: a page of more is slow to open
-DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}
-"""Words that a method takes where nobody says how many."""
+DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}  #: words by default
 
 
 @dataclass(frozen=True)
 class ProjectionRequest:
     """What to show, and how."""
 
-    path: Path  #: A run or a file of vectors
+    path: Path  #: a run or a file of vectors
     method: ProjectionMethod = "pca"
     n_words: int | None = None  #: most frequent words; None: the default of the method
     perplexity: float = 30.0  #: about how many neighbours t-SNE keeps near a word
-    steps: int = 750  #: perplexity of t-SNE
+    steps: int = 750  #: steps of t-SNE
 
 
-def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
+def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
     """Return the words with their places; ``tell`` hears how t-SNE goes.
 
     Vectors enter at length 1, so that what is near in the picture is near by cosine.
@@ -140,11 +139,9 @@ def _tsne(
     from threadpoolctl import threadpool_limits
 
     if 3 * asked.perplexity > len(rows) - 1:
-        raise UsageError(
-            f"a perplexity of {asked.perplexity:g} is too large for {len(rows):,} words",
-            where="--perplexity",
-            help=f"at most {(len(rows) - 1) / 3:g}: a third of the other words",
-        )
+        what = f"a perplexity of {asked.perplexity:g} is too large for {len(rows):,} words"
+        help = f"at most {(len(rows) - 1) / 3:g}: a third of the other words"
+        raise UsageError(what, where="--perplexity", help=help)
     tell(f"t-SNE: {asked.steps:,} steps")
     with threadpool_limits(1):  # several threads add in the order in which they happen to end
         found = TSNE(perplexity=asked.perplexity, max_iter=asked.steps, init="pca", random_state=0).fit(rows)

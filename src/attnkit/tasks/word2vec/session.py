@@ -128,11 +128,9 @@ class Word2VecSession(TrainingSession):
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
         saved = Word2VecCounters.model_validate(counters)
         if saved.n_steps != self.state.n_steps:
-            raise RunError(
-                f"this run has {saved.n_steps:,} steps, not {self.state.n_steps:,}: the encoded text differs",
-                where=str(checkpoint.path),
-                help="restore the old text, or start over with --overwrite",
-            )
+            what = f"this run has {saved.n_steps:,} steps, not {self.state.n_steps:,}: the encoded text differs"
+            help = "restore the old text, or start over with --overwrite"
+            raise RunError(what, where=str(checkpoint.path), help=help)
         self.state = saved.model_copy(update={"finished": None if saved.finished == "stopped" else saved.finished})
         mats.fill(self.matrices, self.work.shapes, checkpoint)
 

@@ -36,8 +36,7 @@ MICROSECONDS = {
     "paths": (0.1, 0.0087),
     "subwords": (0.2, 0.0085),
     "torch": (6.0, 0.04),
-}
-"""Microseconds of one processor per word of text, and per number of a vector: docs/log/2026-11-22-word-vectors.md."""
+}  #: microseconds of one processor per word of text, and per number of a vector: docs/log/2026-11-22-word-vectors.md
 
 
 class Word2VecTask(Task[Word2VecConfig, Any, Any]):
@@ -46,9 +45,8 @@ class Word2VecTask(Task[Word2VecConfig, Any, Any]):
     def session(self, request: TrainRequest) -> TrainingSession:
         config = cast(Word2VecConfig, request.config)
         if request.init_from is not None:
-            raise UsageError(
-                "word vectors are initialized by a key", where="--init-from", help="use --set init_from=RUN"
-            )
+            help = "use --set init_from=RUN"
+            raise UsageError("word vectors are initialized by a key", where="--init-from", help=help)
         if config.init_from is not None and Path(config.init_from).resolve() == request.path.resolve():
             raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")
         if request.overwrite or not RunFolder(request.path).steps():

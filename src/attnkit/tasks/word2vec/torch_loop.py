@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +21,7 @@ from attnkit.training.losses import linear_cross_entropy
 
 BLOCK = 16  #: places of skip-gram that share negatives
 SHARED = 32  #: negatives that they share
-_TOUCHES = 64.0
-"""Of a row by one batch; where there are more, each counts for less: all of them start from the same weights."""
+_TOUCHES = 64.0  #: updates of a row by one batch, beyond which each counts for less: all start from the same weights
 
 
 class Lookups(NamedTuple):
@@ -36,13 +34,11 @@ class Lookups(NamedTuple):
     codes: Tensor
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Places of a text, each with at least one word around it."""
 
     centres: Tensor  #: (B,) words
-    context: Tensor
-    """(B, 2 window) words around each, the farthest on the left first, and whatever where ``mask`` is False."""
+    context: Tensor  #: (B, 2 window) words around each, the farthest on the left first, any where ``mask`` is False
     mask: Tensor  #: (B, 2 window)
 
     def read(self, cbow: bool) -> tuple[Tensor, Tensor]:
@@ -64,8 +60,8 @@ class Prediction(NamedTuple):
 
     total: Tensor  #: differentiable sum of -log σ, or of -log P
     terms: int
+    # Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one.
     parts: tuple[tuple[Tensor, Tensor, float], ...] = ()
-    """Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one."""
 
 
 class Steps:
@@ -166,9 +162,9 @@ class Steps:
 
 
 _MAX_PLACES = {"cpu": 256, "cuda": 4096}  #: places that are worked on together
+# Words that are held against all others together: each moves every row, and more at once from the same weights
+# overshoot until nothing is a number.
 _MAX_FULL = 64
-"""Words that are held against all others together: each moves every row, and more at once from the same weights
-overshoot until nothing is a number."""
 
 
 class TorchLoops:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from attnkit.data.arrays import map_npy, write_npy
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.formats.word_vectors import tensors, text
-from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
-from attnkit.formats.word_vectors.table import Floats, VectorTable, finite_blocks
+from attnkit.formats.word_vectors.table import LOOKED_AT, Floats, Format, VectorTable, finite_blocks, recognised
 from attnkit.io import atomic
 from attnkit.text.lines import LineCounts, check_not_streams, opened
 
@@ -26,20 +24,8 @@ if TYPE_CHECKING:
     from attnkit.tasks.word2vec.config import Word2VecConfig
     from attnkit.text.word_vocabulary import WordVocabulary
 
-Unseen: TypeAlias = Callable[[str], "Floats | None"]
-"""Gives the vector of a word that has no row, None where it has none either."""
 
-
-@dataclass(frozen=True)
-class LoadedVectors:
-    """What lies at a path."""
-
-    table: VectorTable
-    unseen: Unseen | None = None
-    warnings: tuple[str, ...] = ()
-
-
-def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
+def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
     """Open word vectors.
 
     Args:
@@ -55,7 +41,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
         if (path / MANIFEST).exists():
             return _read_checkpoint(open_checkpoint(path, path.name))
         if (path / text.VECTORS).exists():
-            return LoadedVectors(_read_projector(path / text.VECTORS))
+            return _read_projector(path / text.VECTORS)
         if not RunFolder(path).exists():
             what = f"no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
@@ -63,20 +49,20 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
         return replace(_read_checkpoint(chosen), warnings=tuple(warnings))
     check_not_streams([path])
     if path.suffix.lower() == ".tsv":
-        return LoadedVectors(_read_projector(path))
+        return _read_projector(path)
     with opened(path, LineCounts()) as stream:
         format = recognised(stream.read(LOOKED_AT), str(path))  # by its first bytes
     if format == "npy":
         rows = map_npy(path)
         tensors.check_shape(rows, str(path))
-        return LoadedVectors(VectorTable(_words_beside(path, len(rows)), rows))
+        return VectorTable(_words_beside(path, len(rows)), rows)
     if format == "safetensors":
         rows, table = tensors.read_tensors(_mapped(path), str(path))
-        return LoadedVectors(table or VectorTable(_words_beside(path, len(rows)), rows))
+        return table or VectorTable(_words_beside(path, len(rows)), rows)
     if format == "word2vec-binary":
-        return LoadedVectors(text.read_binary(_mapped(path), str(path)))
+        return text.read_binary(_mapped(path), str(path))
     with opened(path, LineCounts()) as stream:
-        return LoadedVectors(text.read_text(stream, str(path)))
+        return text.read_text(stream, str(path))
 
 
 def width_at(path: Path) -> int:
@@ -89,10 +75,10 @@ def width_at(path: Path) -> int:
             begin = stream.read(LOOKED_AT)
             if recognised(begin, str(path)) in ("word2vec", "glove", "word2vec-binary"):
                 return text.width_of(begin + stream.readline(), str(path))
-    return int(open_vectors(path).table.rows.shape[1])
+    return int(open_vectors(path).rows.shape[1])
 
 
-def _read_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
+def _read_checkpoint(checkpoint: Checkpoint) -> VectorTable:
     """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
     from attnkit.tasks.word2vec import matrices
 
@@ -109,16 +95,16 @@ def _read_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     return composed_vectors(config, words, inputs, outputs)
 
 
-def composed_vectors(config: Word2VecConfig, words: WordVocabulary, inputs: Floats, outputs: Floats) -> LoadedVectors:
+def composed_vectors(config: Word2VecConfig, words: WordVocabulary, inputs: Floats, outputs: Floats) -> VectorTable:
     """Return the vectors of all words; where words are made of n-grams, composed of theirs."""
     from attnkit.tasks.word2vec.matrices import wanted
     from attnkit.text.word_vocabulary import Subwords, composed
 
     if (cut := config.subwords) is None:
-        return LoadedVectors(VectorTable(words.words, wanted(config, inputs, outputs), words.counts))
+        return VectorTable(words.words, wanted(config, inputs, outputs), words.counts)
     subwords = Subwords(cut.min_n, cut.max_n, cut.buckets)
     rows, buckets = composed(inputs, *subwords.tables(words.words)), inputs[len(words) :]
-    return LoadedVectors(VectorTable(words.words, rows, words.counts), lambda word: subwords.vector(word, buckets))
+    return VectorTable(words.words, rows, words.counts, unseen=lambda word: subwords.vector(word, buckets))
 
 
 def _read_projector(path: Path) -> VectorTable:

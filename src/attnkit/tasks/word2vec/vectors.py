@@ -16,55 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
-from attnkit.formats.word_vectors.formats import Format, format_of
 from attnkit.formats.word_vectors.table import (
     Floats,
+    Format,
     Rows,
+    Unseen,
     VectorTable,
     blocks,
     finite_blocks,
     finite_rows_at,
+    format_of,
     not_finite,
     rows_at,
 )
-from attnkit.tasks.word2vec.vector_files import Unseen, open_vectors, write_vectors
+from attnkit.tasks.word2vec.vector_files import open_vectors, write_vectors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Longs = NDArray[np.int64]
-
-
-class Index:
-    """Rows with their lengths, which are computed the first time that a block is read."""
-
-    def __init__(self, rows: Rows, name: str) -> None:
-        self.rows = rows
-        self.name = name
-        """For messages."""
-        self._norms = np.full(len(rows), np.nan, np.float32)
-
-    def unit(self, numbers: Longs) -> Floats:
-        """Return some rows (n, D) with length 1; zeros stay. Raises ``DataError`` for one that is not finite."""
-        return unit_rows(rows_at(self.rows, numbers), numbers, self.name)
-
-    def cosines(self, queries: Floats, stop: int | None = None) -> Floats:
-        """Return (Q, stop) cosines of queries (Q, D), of length 1, with the first rows; 0 with a row of zeros.
-
-        Raises:
-            DataError: a row is not finite.
-        """
-        stop = len(self.rows) if stop is None else min(stop, len(self.rows))
-        found = np.empty((len(queries), stop), np.float32)
-        for start, block in blocks(self.rows):
-            if start >= stop:
-                break
-            block = block[: stop - start]
-            norms = self._norms[start : start + len(block)]
-            if np.isnan(norms).any():
-                norms[:] = _lengths(block, np.arange(start, start + len(block)), self.name)
-            np.divide(queries @ block.T, np.where(norms > 0, norms, 1), out=found[:, start : start + len(block)])
-        return found
 
 
 def _lengths(rows: Floats, numbers: Longs, name: str) -> Floats:
@@ -119,7 +89,7 @@ def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     return list(dict.fromkeys([*same, *found]))[:n]
 
 
-Key: TypeAlias = "str | int | Floats"  #: A word, the number of one, or a vector itself
+Key: TypeAlias = "str | int | Floats"  #: a word, the number of one, or a vector itself
 Weighted: TypeAlias = "Key | tuple[Key, float]"
 Neighbours: TypeAlias = list[tuple[str, float]]
 _MANY = 1_000_000  #: words of which a dictionary takes longer than looking for a few of them
@@ -149,16 +119,13 @@ class Vectors:
         if len(words) != len(vectors):
             raise DataError(f"there are {len(words):,} words for {len(vectors):,} vectors", where=name)
         self.index_to_key = list(words)
-        self.vectors = vectors
-        """(V, D): an array, or what is indexed as one and gives arrays."""
-        self.counts = None if counts is None else np.asarray(counts, np.int64)
-        """(V,) how often each word occurs in the text, where that is known."""
-        self.name = name
-        """Source of the vectors, for messages."""
+        self.vectors = vectors  #: (V, D): an array, or what is indexed as one and gives arrays
+        self.vector_size = int(vectors.shape[1])  #: D
+        self.counts = None if counts is None else np.asarray(counts, np.int64)  #: (V,) occurrences, if known
+        self.name = name  #: source of the vectors, for messages
         self.unseen = unseen
-        self.warnings: tuple[str, ...] = ()
-        """Problems of newer checkpoints that were skipped."""
-        self.index = Index(vectors, name)
+        self.warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
+        self._norms = np.full(len(words), np.nan, np.float32)  # computed the first time that a block is read
         self._looks = 0
         if len(words) < _MANY:
             self.key_to_index  # noqa: B018 - finds words that stand twice
@@ -176,11 +143,10 @@ class Vectors:
             DataError: a broken file, with its line.
             RunError: a run without vectors, or a damaged one.
         """
-        opened = open_vectors(Path(path), checkpoint)
-        table = replace(opened.table, name=str(path))
+        table = replace(open_vectors(Path(path), checkpoint), name=str(path))
         rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
-        found = cls(table.words, rows, counts=table.counts, name=table.name, unseen=opened.unseen)
-        found.warnings = opened.warnings
+        found = cls(table.words, rows, counts=table.counts, name=table.name, unseen=table.unseen)
+        found.warnings = table.warnings
         return found
 
     def save(self, path: str | Path, format: Format | None = None) -> None:
@@ -194,11 +160,6 @@ class Vectors:
         return VectorTable(self.index_to_key[:top], rows, counts, self.name)
 
     # --- words and their vectors
-
-    @property
-    def vector_size(self) -> int:
-        """D, the numbers of a vector."""
-        return int(self.vectors.shape[1])
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
@@ -233,12 +194,7 @@ class Vectors:
         return self.key_to_index.get(word, default)
 
     def get_vector(self, word: Key, norm: bool = False) -> Floats:
-        """Return the vector (D,) of a word, of length 1 with ``norm``; of its n-grams where it has no row.
-
-        Raises:
-            UnknownWordError: it has neither.
-            DataError: it is not finite.
-        """
+        """Return the vector (D,) of a word, or of its n-grams; of length 1 with ``norm``. Raises ``DataError``."""
         row = self.get_index(word) if isinstance(word, str) else word
         if row is None:
             assert isinstance(word, str)
@@ -256,7 +212,28 @@ class Vectors:
         help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
         return UnknownWordError(f"no vector of {word[:60]!r}", where=self.name, help=help)
 
-    # --- questions
+    # --- cosines
+
+    def unit(self, numbers: Longs) -> Floats:
+        """Return some rows (n, D) with length 1; zeros stay. Raises ``DataError`` for one that is not finite."""
+        return unit_rows(rows_at(self.vectors, numbers), numbers, self.name)
+
+    def cosines(self, queries: Floats, stop: int | None = None) -> Floats:
+        """Return (Q, stop) cosines of queries (Q, D), of length 1, with the first rows; 0 with a row of zeros.
+
+        Raises ``DataError``: a row is not finite.
+        """
+        stop = len(self) if stop is None else min(stop, len(self))
+        found = np.empty((len(queries), stop), np.float32)
+        for start, block in blocks(self.vectors):
+            if start >= stop:
+                break
+            block = block[: stop - start]
+            norms = self._norms[start : start + len(block)]
+            if np.isnan(norms).any():
+                norms[:] = _lengths(block, np.arange(start, start + len(block)), self.name)
+            np.divide(queries @ block.T, np.where(norms > 0, norms, 1), out=found[:, start : start + len(block)])
+        return found
 
     def similarity(self, a: Key, b: Key) -> float:
         """Return the cosine of two words."""
@@ -292,7 +269,7 @@ class Vectors:
             raise UsageError("no word to look for")
         signs = np.array([weight * sign for _, weight, sign in terms], np.float32)
         query = unit_vector(signs @ self._unit([key for key, _, _ in terms]))
-        scores = self.index.cosines(query[None], restrict_vocab)[0]
+        scores = self.cosines(query[None], restrict_vocab)[0]
         return self._named(scores, topn, [key for key, _, _ in terms])
 
     def most_similar_cosmul(
@@ -310,7 +287,7 @@ class Vectors:
         good, bad = _listed(positive), _listed(negative)
         if not good:
             raise UsageError("no word to look for")
-        cosines = (1 + self.index.cosines(self._unit([*good, *bad]), restrict_vocab)) / 2
+        cosines = (1 + self.cosines(self._unit([*good, *bad]), restrict_vocab)) / 2
         scores = cosines[: len(good)].prod(0) / (cosines[len(good) :].prod(0) + np.float32(_SMALL))
         return self._named(scores, topn, [*good, *bad])
 

@@ -58,8 +58,7 @@ def n_copies(config: Word2VecConfig) -> int:
 def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
     """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
 
-    Without copies the number of threads may change. Where words are ``slow`` a piece has few: it
-    is what a stop has to wait for.
+    Without copies the number of threads may change. Where words are ``slow`` a piece has few: a stop waits for it.
     """
     if slow:
         return MIN_PIECE
@@ -74,27 +73,27 @@ class TextWorkload:
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
         """Cut up the text, none of which is read, and choose the loops: compiled ones, or torch's."""
         store = encoded.store
-        self.shapes = shapes(config, len(encoded.words))
-        """Of all matrices that training changes."""
-        self.concurrent = not config.needs_torch
-        """Whether several threads may do pieces at once."""
+        self.shapes = shapes(config, len(encoded.words))  #: shapes of all matrices that training changes
+        self.concurrent = not config.needs_torch  #: whether several threads may do pieces at once
         slow = config.loss == "full" and config.device != "cuda"  # each word is held against all others
         self._borders = chunk_boundaries(store.offsets, piece_size(int(store.offsets[-1]), n_copies(config), slow))
         self._n_words = int(self._borders[-1])
-        self.n_pieces = len(self._borders) - 1
-        """Of an epoch."""
+        self.n_pieces = len(self._borders) - 1  #: pieces per epoch
         self._config = config
         self._text = Text(store.ids, store.offsets)
         self._loops: CompiledBackend | TorchLoops
-        self.where: str
-        """What computes, for people."""
+        self.where: str  #: device and loops, for messages
         if config.needs_torch or not has_numba():
             from attnkit.tasks.word2vec.torch_loop import TorchLoops
 
             self._loops = TorchLoops(config, encoded)
             self.where = self._loops.where
         else:
-            self._loops = _compiled_loops(config, encoded)
+            assert config.loss != "full"
+            chosen = {"method", "context", "dim", "window", "dynamic_window", "negative"}
+            exact, subwords = config.exact or len(encoded.words) < FEW, config.subwords is not None
+            spec = LoopSpec(**config.model_dump(include=chosen), output=config.loss, exact=exact, subwords=subwords)
+            self._loops = CompiledBackend(spec, lookup_tables(config, encoded), store.ids.dtype)
             self.where = f"compiled loops, {_threads(config)}"
         # The file that the ids are mapped from, if any: its pages count as this process's memory until it gives
         # them back.
@@ -113,13 +112,9 @@ class TextWorkload:
         """Train on one piece; between ``settle`` and the first one the matrices are the caller's."""
         first, last = (int(place) for place in self._borders[number : number + 2])
         done = epoch * self._n_words
-        stats = self._loops.piece(
-            Weights(matrices[INPUTS], matrices[OUTPUTS]),
-            self._text,
-            (first, last),
-            key_of(self._config.seed, epoch),
-            (self._alpha(done + first), self._alpha(done + last)),
-        )
+        weights, key = Weights(matrices[INPUTS], matrices[OUTPUTS]), key_of(self._config.seed, epoch)
+        alphas = self._alpha(done + first), self._alpha(done + last)
+        stats = self._loops.piece(weights, self._text, (first, last), key, alphas)
         if self._mapped is not None:  # another thread that still wants a page reads it again
             itemsize = self._text.ids.itemsize
             begin = first * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
@@ -187,11 +182,7 @@ Workload: TypeAlias = TextWorkload | GloveWorkload
 
 
 def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> Workload:
-    """Return the work of a configuration on encoded text; ``folder`` is where more of it may be kept.
-
-    Raises:
-        UsageError: the text cannot be trained on as is asked for.
-    """
+    """Return the work of a configuration on encoded text; ``folder`` may keep more of it. Raises ``UsageError``."""
     check_vocabulary_size(config, len(encoded.words))
     if config.method == "glove":
         return GloveWorkload(config, encoded, folder, tell)
@@ -212,33 +203,12 @@ def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
     """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
     n_others = n_words - 1
     if config.method != "glove" and config.loss == "negative" and config.negative > n_others:
-        raise UsageError(
-            f"negative={config.negative} random words cannot be drawn from the {n_others} others of the vocabulary",
-            where="negative",
-            help="give more text, a smaller --negative, or --loss full, which needs none",
-        )
+        what = f"negative={config.negative} random words cannot be drawn from the {n_others} others of the vocabulary"
+        help = "give more text, a smaller --negative, or --loss full, which needs none"
+        raise UsageError(what, where="negative", help=help)
 
 
 def _threads(config: Word2VecConfig) -> str:
     """Return the threads of a configuration in words."""
     several = "s that share the weights" if not config.deterministic else "s with a copy each"
     return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
-
-
-def _compiled_loops(config: Word2VecConfig, encoded: Encoded) -> CompiledBackend:
-    """Return the compiled loop of a configuration with its tables."""
-    assert config.method != "glove"
-    assert config.context != "concat"
-    assert config.loss != "full"
-    spec = LoopSpec(
-        method=config.method,
-        context=config.context,
-        output=config.loss,
-        dim=config.dim,
-        window=config.window,
-        dynamic_window=config.dynamic_window,
-        negative=config.negative,
-        exact=config.exact or len(encoded.words) < FEW,
-        subwords=config.subwords is not None,
-    )
-    return CompiledBackend(spec, lookup_tables(config, encoded), encoded.store.ids.dtype)

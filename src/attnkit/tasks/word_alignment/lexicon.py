@@ -32,9 +32,7 @@ class WordEncoder:
         self._most = most
         self._numbers: dict[str, int] = {}
 
-    @property
-    def size(self) -> int:
-        """Every number is below this."""
+    def __len__(self) -> int:
         return len(self.names)
 
     def encode(self, lines: list[str]) -> list[list[int]]:
@@ -55,9 +53,7 @@ class TokenEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
-    @property
-    def size(self) -> int:
-        """Every number is below this."""
+    def __len__(self) -> int:
         return self.tokenizer.vocab_size
 
     def encode(self, lines: list[str]) -> list[list[int]]:
@@ -74,14 +70,12 @@ class AlignRequest:
 
     src: Path
     tgt: Path
-    vocab: Path | None = None
-    """A vocabulary file whose tokens are aligned, for both sides unless ``tgt_vocab`` is given."""
+    vocab: Path | None = None  #: vocabulary whose tokens are aligned, for both sides unless ``tgt_vocab`` is given
     tgt_vocab: Path | None = None
-    run: Path | None = None  #: A run whose vocabularies are taken instead
+    run: Path | None = None  #: a run whose vocabularies are taken instead
     method: Method = "grow-diag-final-and"
     iterations: int = 5
-    null_prob: float | None = None
-    """Probability that a target word comes from no source word; None makes it that of any place."""
+    null_prob: float | None = None  #: probability that a target word comes from no source word; None: that of any
     min_prob: float = 0.001
     best: int = 50  #: translations of a word that the dictionary keeps at most, likely ones first
     max_length: int = 256  #: pairs with more words than this on a side are not aligned
@@ -99,8 +93,8 @@ class AlignmentReport:
     tgt_words: int = 0  #: words of the pairs that are aligned
     word_pairs: int = 0  #: pairs of words that occur in one pair of lines, as many as were kept
     forgotten: int = 0  #: times that a pair of words was pruned for lack of memory
+    # Direction -> perplexity of a target word under the table that each iteration starts with.
     perplexity: dict[str, list[float]] = field(default_factory=dict)
-    """Direction -> of a target word, under the table that each iteration starts with."""
     entries: int = 0  #: lines of the dictionary
     links: int = 0  #: links that were printed
 
@@ -140,9 +134,9 @@ class Aligner:
             self.units = TokenEncoder(src), TokenEncoder(load(request.tgt_vocab) if request.tgt_vocab else src)
         self.corpus = self._read()
         self._loops = fastest()
-        self.forward: NDArray[np.int32] = np.empty(0, np.int32)
-        """Of each target word the place of its source word, -1 for none; ``reverse`` likewise of each source word."""
-        self.reverse: NDArray[np.int32] = np.empty(0, np.int32)
+        # The place of each target word's source word, -1 for none; ``reverse`` likewise for each source word.
+        none: NDArray[np.int32] = np.empty(0, np.int32)
+        self.forward = self.reverse = none
 
     def learn(self, book: TextIO | None, *, links: bool = True) -> None:
         """Learn what is needed for the ``links``, if they will be asked for, and write the dictionary to ``book``.
@@ -200,7 +194,7 @@ class Aligner:
             (np.frombuffer(words, np.int32), np.frombuffer(starts, np.int64))
             for words, starts in ((src, src_starts), (tgt, tgt_starts))
         ]
-        return AlignmentCorpus(*sides[0], *sides[1], self.units[0].size, self.units[1].size)
+        return AlignmentCorpus(*sides[0], *sides[1], *map(len, self.units))
 
     def _learn(self, name: str, corpus: AlignmentCorpus) -> TranslationTable:
         self._progress(f"{name}: collecting pairs of words")
@@ -240,7 +234,7 @@ class Aligner:
             names = (src.names, tgt.names)
         elif isinstance(src, TokenEncoder) and isinstance(tgt, TokenEncoder):
             vocabularies = (src.tokenizer.fingerprint, tgt.tokenizer.fingerprint)
-            frequent = most_frequent(self.corpus.tgt, tgt.size)
+            frequent = most_frequent(self.corpus.tgt, len(tgt))
         entries = select(rows - 1, targets, probs, self.request.best)
         self.report.entries = len(entries.sources)
         yield from lexicon_lines(entries, names, vocabularies=vocabularies, frequent=frequent)

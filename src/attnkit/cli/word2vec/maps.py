@@ -1,19 +1,24 @@
-"""``attnkit word2vec cluster``: classes of words by k-means."""
+"""Commands of ``attnkit word2vec`` that show all words: cluster (k-means) and project (PCA, t-SNE)."""
 
 from __future__ import annotations
 
 from json import dumps
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from typer import Option
 
+from attnkit.cli import console
 from attnkit.cli.options import FirstWords, OutputFile, VectorsCheckpoint, VectorsPath
-from attnkit.cli.word2vec._query import load
+from attnkit.cli.word2vec.queries import load
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.text.lines import check_not_overwriting
 
 _COLUMNS = 79
 
 
-def command(
+def cluster(
     path: VectorsPath,
     output: OutputFile = None,
     k: Annotated[int, Option("-k", "--classes", min=1, max=1 << 20, help="Number of clusters.")] = 100,
@@ -36,18 +41,14 @@ def command(
     """
     import numpy as np
 
-    from attnkit.cli import console
-    from attnkit.errors import UsageError
-    from attnkit.io import atomic
-    from attnkit.tasks.word2vec.project import cluster
-    from attnkit.text.lines import check_not_overwriting
+    from attnkit.tasks.word2vec.project import cluster_words
 
     check_not_overwriting(output, [path])
     vectors = load(path, checkpoint)
     n_words = min(top or len(vectors), len(vectors))
     if k > n_words:
         raise UsageError(f"{n_words:,} words cannot be {k:,} classes", where="-k", help="ask for fewer")
-    found = cluster(vectors.index, n_words, k, iterations=iterations, seed=seed)
+    found = cluster_words(vectors, n_words, k, iterations=iterations, seed=seed)
     words = vectors.index_to_key
     with atomic.open_output(output) as stream:
         if summary:
@@ -68,3 +69,44 @@ def command(
     state = "settled" if found.converged else "not settled: raise --iterations"
     console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
     console.info(f"{found.iterations} iterations, {state}")
+
+
+def project(
+    run: VectorsPath,
+    output: Annotated[
+        Path | None,
+        Option("-o", "--output", help="Output file. [default: projection.html; tsv: standard output]", metavar="FILE"),
+    ] = None,
+    format: Annotated[Literal["html", "tsv"], Option(help="A page, or one line per word: word, x, y.")] = "html",
+    method: Annotated[Literal["pca", "tsne"], Option(help="Projection (needs attnkit[plot]).")] = "pca",
+    words: Annotated[
+        int | None,
+        Option(min=3, help="Number of words, the most frequent ones. [default: 10,000; tsne: 2,000]", metavar="N"),
+    ] = None,
+    perplexity: Annotated[float, Option(min=1.0, help="Perplexity of t-SNE, roughly the neighbours per word.")] = 30.0,
+    steps: Annotated[int, Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
+) -> None:
+    """Draw word vectors in two dimensions: a page with search and neighbours that needs nothing else.
+
+    \b
+    Examples:
+      attnkit word2vec project vectors -o words.html
+      attnkit word2vec project vectors --method tsne --words 1000 -o words.html
+      attnkit word2vec project vectors --format tsv > words.tsv
+    """
+    page = output or Path("projection.html")
+    target = page if format == "html" else output
+    if target is not None:
+        if run.resolve() in target.resolve().parents:
+            raise UsageError(f"{target} lies in the run folder", help="write it elsewhere")
+        check_not_overwriting(target, [run])
+    from attnkit.plotting.html.projection import build_projection
+    from attnkit.tasks.word2vec.project import ProjectionRequest, as_tsv, project_words
+
+    with console.StatusLine() as line:
+        found = project_words(ProjectionRequest(run, method, words, perplexity, steps), line.update)
+    text = build_projection(found) if format == "html" else as_tsv(found)
+    with atomic.open_output(target) as stream:
+        stream.write(text)
+    if target is not None:
+        console.info(f"written: {target} ({len(text.encode()) / 1e6:.1f} MB, {len(found.words):,} words)")
