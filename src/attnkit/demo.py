@@ -51,7 +51,7 @@ CONFIG: Tree = {
 
 @dataclass(frozen=True)
 class DemoResults:
-    """What the trained model does."""
+    """Evaluation of the trained demo model."""
 
     bleu: MetricScore
     n_test: int

@@ -111,7 +111,7 @@ def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> N
     assert report(ZeroDivisionError("by\nzero")) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: this is a bug in attnkit: ZeroDivisionError: by zero",
-        "help: the same command with --debug shows where",
+        "help: run the command with --debug for a traceback",
     ]
     assert report(KeyboardInterrupt()) == 130
 
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
     [
         (["--seed", 0], "belong to --against"),
         (["--samples", 1000], "belong to --against"),
-        (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize belongs to BLEU"),
+        (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize requires the metric bleu"),
         (["--lowercase", "-m", "ter"], "TER always ignores case"),
         (["--max-order", 4], "belongs to --formula notes"),
         (["--formula", "notes", "--tokenize", "13a"], "--formula notes takes one REF"),
@@ -289,7 +289,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 )
 def test_want_of_memory_is_the_systems_fault(error: BaseException) -> None:
     lines, code = describe(error)
-    assert code == 5 and lines[0] == "error: there is not enough memory"
+    assert code == 5 and lines[0] == "error: out of memory"
 
 
 def test_a_map_that_fails_inside_a_library_is_the_systems_fault() -> None:

@@ -247,7 +247,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             3,
             "put a tab and its label after the document",
         ),
-        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "take tabs out of the documents"),
+        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "remove tabs from the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
         (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are not numbers"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),

@@ -454,7 +454,7 @@ def test_what_is_wrong_with_a_folder_is_said(name: str, hub: Path, tmp_path: Pat
 
 def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
     import_huggingface(hub, tmp_path / "run")
-    with pytest.raises(UsageError, match="there is a run here already"):
+    with pytest.raises(UsageError, match="the output folder already contains a run"):
         import_huggingface(hub, tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/mine").touch()

@@ -264,7 +264,7 @@ def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "this is not JSON"),
     "no questions": ('{"data": []}', DataError, "no questions in this file"),
-    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question of this file says what to answer"),
+    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question in this file has an answer"),
     "elsewhere": (
         json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 12}])),
         DataError,

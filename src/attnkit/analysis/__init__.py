@@ -1,1 +1,1 @@
-"""What is done with trained runs to understand them: attention maps, comparisons, vectors of lines, verification."""
+"""Analysis of trained runs: attention maps, comparisons, vectors of lines, verification."""

@@ -55,7 +55,7 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
 
 
 def _documents(classifier: DocumentClassifier, query: AttentionQuery) -> Iterator[AttentionExample]:
-    """Yield the weights of documents, a document a line."""
+    """Yield the attention weights of documents, one document per line."""
     for number, document, _ in pair_lines(query):
         encoded = classifier.reader.encode([document])
         (found,) = classifier.classify_encoded(encoded)
@@ -154,7 +154,7 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
 
 @torch.inference_mode()
 def attention_maps(run: LoadedRun, line: ForcedTarget) -> list[AttentionMap]:
-    """Return the weights of writing a target, its end included where it ``ends``; attention to the source first."""
+    """Return the attention weights for a target, cross-attention first; with ``ends``, EOS is included."""
     # A search that found nothing writes the end.
     written = [*line.target_ids, EOS_ID] if line.ends else line.target_ids or [EOS_ID]
     inputs = [BOS_ID, *written[:-1]]

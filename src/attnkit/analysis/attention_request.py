@@ -1,4 +1,4 @@
-"""What can be asked about where a model looks, whatever kind of model it is, and its answer as files. Torch-free."""
+"""Requests for attention weights of any model, and their output files. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from attnkit.plotting.html.attention import build_page
 from attnkit.text.lines import STDIN, LineReader
 
 MAX_WEIGHTS = 1 << 26  #: weights held at once for a page or a picture: a quarter of a gigabyte
-Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: suffixes of the page, the SVG, the PNG and the PDF
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: output paths of the HTML page, SVG, PNG and PDF
 
 
 @dataclass(frozen=True)
 class AttentionQuery:
-    """What ``attnkit attend`` is asked to look at."""
+    """Request of ``attnkit attend``."""
 
     run: Path
     sources: Iterable[str]
@@ -43,7 +43,7 @@ class MapSelection:
 
 @dataclass(frozen=True)
 class AttentionReport:
-    """What there is to see."""
+    """Attention weights of the requested sentences."""
 
     facts: dict[str, str]  #: description of the model and of the maps
     sentences: Iterator[AttentionExample]  #: computed lazily

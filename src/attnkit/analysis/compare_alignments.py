@@ -32,7 +32,7 @@ from attnkit.tasks.translation.loading import LoadedRun
 
 @dataclass(frozen=True)
 class FunctionChoice:
-    """What is compared."""
+    """Alignment functions to compare."""
 
     alignments: Sequence[AlignmentName] = ()  #: empty: all that the distribution function allows
     distribution: DistributionName | None = None  #: None: the run's, or softmax if its heads differ

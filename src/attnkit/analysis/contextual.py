@@ -25,7 +25,7 @@ WordEncoder = Callable[[str, int, int], NDArray[np.float32]]  #: (sentence, star
 
 @dataclass(frozen=True)
 class Cosine:
-    """How alike a word's vectors are in two sentences, numbered from 1."""
+    """Cosine of a word's vectors in two sentences, numbered from 1."""
 
     sentences: tuple[int, int]
     static: float  #: 1: the same vector

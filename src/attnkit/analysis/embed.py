@@ -35,7 +35,7 @@ BINARY = {".npy": write_npy, ".safetensors": write_matrix}  #: writers of files 
 
 @dataclass(frozen=True)
 class Request:
-    """What ``attnkit embed`` is asked to do."""
+    """Request of ``attnkit embed``."""
 
     run: Path
     files: list[Path]  #: files of lines or of vectors; ``-``: standard input
@@ -59,7 +59,7 @@ class EmbeddingBatch:
 
 @dataclass
 class EmbedTotals:
-    """How much came back."""
+    """Reconstruction totals."""
 
     unit: Literal["lines", "vectors"] = "lines"
     n_rows: int = 0
@@ -67,7 +67,7 @@ class EmbedTotals:
     n_exact: int = 0
     n_numbers: int = 0
     squares: float = 0.0
-    mean_squares: float = 0.0  #: mean squared error of predicting the training mean
+    mean_squares: float = 0.0  #: sum of squared errors of predicting the training mean
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return the totals as plain data for ``--json``."""

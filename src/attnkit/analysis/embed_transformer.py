@@ -42,7 +42,7 @@ class Reader:
 
     model: Bert | Gpt
     tokenizer: Tokenizer
-    layer: int  #: number of layers
+    layer: int  #: index of the layer that is read; 0: the embeddings
     max_tokens: int  #: tokens of a text per row, without special tokens
     backwards: bool  #: whether the model reads right to left
     device: torch.device

@@ -26,14 +26,14 @@ from attnkit.plotting.lessons_terminal import Fit, MaskLesson, PoolingLesson, Po
 from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
-MOST_WORDS = 20  #: columns of a terminal
+MOST_WORDS = 20  #: maximum words of an example sentence; wider tables exceed the terminal
 LENGTHS = (1024, 4096)  #: lengths for which the pairs of a pattern are counted
 N_POSITIONS, N_POINTS = 16, 50  #: of a sparse pattern and of the kernel regression
 _LOWEST_RATE = 1e-9  # at which descent has arrived
 WORDS = ("The", "cat", "sat", "on", "the", "mat")
 KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
 """Keys and values alike."""
-QUERY = (0.0, 0.0, 1.0)  #: weights of the fourth target word, "assis"
+QUERY = (0.0, 0.0, 1.0)  #: query of the fourth target word, "assis"
 OPTIONS = AttentionOptions(d_hidden=3, n_features=4, max_source=len(WORDS), window=2)
 """As few parameters as there can be, for all of them are printed."""
 

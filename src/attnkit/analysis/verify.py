@@ -36,7 +36,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What was found in a run folder."""
+    """Result of verifying a run folder."""
 
     path: Path
     things: list[CheckResult]
@@ -45,7 +45,7 @@ class VerificationReport:
 
     @property
     def n_bad(self) -> int:
-        """How many things are wrong."""
+        """Return the number of damaged parts."""
         return sum(not thing.good for thing in self.things)
 
 
@@ -110,7 +110,7 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from another one that takes its name; None where there is none."""
+    """Return a folder's identity (device and inode); None if it does not exist."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
             yield CheckResult(path.name, False, f"has lost {size - log.size:,} bytes")
         else:
             torn = f", {log.n_truncated:,} of them torn"
-            end = torn if size is None else "; its torn end is cut off when the run resumes"
+            end = torn if size is None else "; the truncated last line is removed when the run resumes"
             yield CheckResult(path.name, True, f"{log.n_lines:,} lines{end if log.n_truncated else ''}")
 
 

@@ -96,7 +96,7 @@ def run_training(
     )
     if resolved.config.checkpoints.average == 1:
         raise UsageError(
-            "an average needs two checkpoints or more",
+            "averaging needs at least two checkpoints",
             where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
             help="0 makes none",
         )

@@ -16,9 +16,9 @@ from attnkit.tasks.word_alignment.symmetrize import Method
 def command(
     src: Source,
     tgt: Target,
-    output: Annotated[Path | None, Option("-o", "--output", help="Write the lexicon, as tab-separated text.")] = None,
+    output: Annotated[Path | None, Option("-o", "--output", help="Lexicon file to write, tab-separated.")] = None,
     method: Annotated[
-        Method, Option(help="Direction of the links, or how both directions are symmetrized.")
+        Method, Option(help="Alignment direction, or symmetrization heuristic for both directions.")
     ] = "grow-diag-final-and",
     run: Annotated[
         Path | None, Option("--run", help="Align the tokens of a run's vocabularies instead of words.", metavar="RUN")
@@ -27,7 +27,7 @@ def command(
     tgt_vocab: TargetVocab = None,
     iterations: Annotated[int, Option(min=1, max=1000, help="EM iterations.")] = 5,
     null_prob: Annotated[
-        float | None, Option(help="Probability of the NULL word. [default: that of any other word]")
+        float | None, Option(help="Alignment probability of the NULL word. [default: 1 / (source length + 1)]")
     ] = None,
     min_prob: Annotated[
         float, Option(min=0, max=1, help="Minimum translation probability of lexicon entries.")
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Align the words of two files: print links as 0-0 1-2, one line per sentence pair.
 
-    Words are split at white space; a link is source index, target index, from 0. The model is IBM Model 1.
+    Words are split at white space; links are zero-based source-target index pairs. The model is IBM Model 1.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def command(
             stream.write(dumps(vars(aligner.report)) + "\n")
     report = aligner.report
     for number, text in (
-        (report.blank, "are blank on a side and have no links"),
+        (report.blank, "have a blank side and no links"),
         (report.long, f"have more than {max_length:,} words on a side and no links (--max-length)"),
     ):
         if number:

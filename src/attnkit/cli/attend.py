@@ -28,14 +28,16 @@ OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "com
 
 
 def command(
-    run: Annotated[Path | None, Argument(help="Run of a translation model or a classifier.", metavar="RUN")] = None,
+    run: Annotated[
+        Path | None, Argument(help="Run of a translation model or a document classifier.", metavar="RUN")
+    ] = None,
     text: Annotated[
         list[str] | None, Argument(help="Source text, one argument per line; - reads standard input.", metavar="TEXT")
     ] = None,
     target: Annotated[
         list[str] | None, Option(help="Target text, once per line. [default: translate]", metavar="TEXT")
     ] = None,
-    html: Annotated[Path | None, Option(help="Write a page with all attention weights.")] = None,
+    html: Annotated[Path | None, Option(help="HTML page to write, with all attention weights.")] = None,
     svg: Svg = None,
     png: Png = None,
     pdf: Pdf = None,
@@ -47,7 +49,9 @@ def command(
     layer: Annotated[str | None, Option(help="Layer: a number, mean, max or all. [default: the last]")] = None,
     head: Annotated[str | None, Option(help="Head: a number, mean, max or all. [default: mean]")] = None,
     beam_size: Annotated[int | None, Option(min=1, help="Beam size. [default: the run's]")] = None,
-    compare: Annotated[bool, Option(help="Compare all alignment functions on this model's states.")] = False,
+    compare: Annotated[
+        bool, Option(help="Compare all alignment functions on the queries and keys of this model.")
+    ] = False,
     example: Annotated[Literal["cat"] | None, Option(help="Compute the lecture notes' example step by step.")] = None,
     alignment: Annotated[
         list[str] | None,
@@ -62,7 +66,7 @@ def command(
     checkpoint: CheckpointName = None,
     device: Device = "auto",
 ) -> None:
-    """Show attention weights: in the terminal, as a page, as a picture, as JSON.
+    """Show attention weights in the terminal, or write HTML, SVG, PNG, PDF or JSON.
 
     \b
     Examples:

@@ -16,9 +16,9 @@ def command(
     checkpoint: Annotated[list[str] | None, Option(help="Checkpoint by name, e.g. step-400; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Average the weights of a run's checkpoints; translate then takes the average.
+    """Average the weights of a run's checkpoints; translate then uses the averaged checkpoint.
 
-    A checkpoint saved by an interruption, between two scheduled ones, is skipped unless --checkpoint names it.
+    Checkpoints saved by an interruption are skipped unless named with --checkpoint.
 
     \b
     Examples:

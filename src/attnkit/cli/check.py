@@ -1,4 +1,4 @@
-"""``attnkit check``: what is wrong with two line-aligned files."""
+"""``attnkit check``: find problems in a parallel corpus."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ DEFAULT = CheckConfig()
 def command(
     src: Source,
     tgt: Target,
-    train_src: Annotated[Path | None, Option(help="Training source: find lines that occur in it.")] = None,
-    train_tgt: Annotated[Path | None, Option(help="Training target: find whole pairs that occur in both.")] = None,
+    train_src: Annotated[Path | None, Option(help="Training source; reports lines that also occur in it.")] = None,
+    train_tgt: Annotated[
+        Path | None, Option(help="Training target; reports pairs that also occur in the training corpus.")
+    ] = None,
     vocab: Annotated[Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.")] = None,
     tgt_vocab: TargetVocab = None,
     max_length: Annotated[
@@ -35,11 +37,11 @@ def command(
         int | None, Option(help=f"Maximum length in characters, without --vocab.  [default: {DEFAULT.max_characters}]")
     ] = None,
     max_ratio: Annotated[
-        float, Option(help="Maximum deviation of a pair's length ratio from the usual one, as a factor.")
+        float, Option(help="Maximum factor between a pair's length ratio and the typical ratio of the corpus.")
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,
-        Option(help="Also check whether a run on these files could be exported. [default task: translation]"),
+        Option(help="Also check whether a model trained on these files can be exported. [default task: translation]"),
     ] = None,
     settings: Annotated[Path | None, Option("--config", help="Configuration to check --export-to with.")] = None,
     sets: Annotated[
@@ -49,7 +51,7 @@ def command(
     strict: Annotated[bool, Option(help="Exit with 3 on any finding.")] = False,
     json: Json = False,
 ) -> None:
-    """Check two line-aligned files for problems: exit 0 if they can be trained on, 3 if not.
+    """Check a parallel corpus for problems; exit 0 if it is usable for training, 3 if not.
 
     \b
     Examples:
@@ -64,11 +66,14 @@ def command(
     from attnkit.text.tokenizer import load
 
     for is_wrong, what in (
-        (train_tgt and not train_src, "--train-tgt needs --train-src beside it"),
-        (tgt_vocab and not vocab, "--tgt-vocab needs --vocab beside it"),
-        (max_length is not None and not vocab, "--max-length counts tokens and needs --vocab; see --max-characters"),
-        (max_characters is not None and vocab, "--max-characters is for files without --vocab; see --max-length"),
-        ((settings or sets) and not export_to, "--config and --set say what would be exported: add --export-to"),
+        (train_tgt and not train_src, "--train-tgt requires --train-src"),
+        (tgt_vocab and not vocab, "--tgt-vocab requires --vocab"),
+        (
+            max_length is not None and not vocab,
+            "--max-length counts tokens and requires --vocab; without a vocabulary use --max-characters",
+        ),
+        (max_characters is not None and vocab, "--max-characters cannot be combined with --vocab; use --max-length"),
+        ((settings or sets) and not export_to, "--config and --set require --export-to"),
     ):
         if is_wrong:
             raise UsageError(what)
@@ -111,9 +116,9 @@ def as_text(report: CheckReport) -> str:
             lines.append(f"{'':11}  line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))
     n_dropped = sum(finding.count for finding in report.findings if finding.dropped)
     if not report.trainable:
-        lines.append("These files cannot be trained on until what is marked ! is mended.")
+        lines.append("These files are not usable for training: fix the findings marked with !.")
     elif n_dropped:
         lines.append(f"These files can be trained on; {n_dropped:,} of {report.n_src:,} pairs will be left out.")
     else:
-        lines.append("These files can be trained on." + ("" if report.findings else " Nothing odd was found."))
+        lines.append("These files are usable for training." + ("" if report.findings else " No problems were found."))
     return "\n".join(lines)

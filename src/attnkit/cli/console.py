@@ -1,4 +1,4 @@
-"""What a person sees: results on stdout, everything else on stderr, plain lines without a terminal."""
+"""Terminal output: results to stdout, everything else to stderr, plain lines if not a terminal."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class StatusLine:
         info(text)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the status line."""
         if self._live and self._shown:
             _write("\r\x1b[K")
             self._shown = ""

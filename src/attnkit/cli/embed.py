@@ -30,10 +30,10 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Encode each line or row as a vector: N rows in, N rows out; totals go to stderr.
+    """Embed each line or row as a vector, one output row per input row; totals go to stderr.
 
-    An auto-encoder gives its codes. BERT and GPT give the mean of a line's hidden states without [CLS] and [SEP]
-    (zeros for a blank line), or the hidden state of [CLS]; lines longer than the position limit are read in windows.
+    Auto-encoders output their codes. BERT and GPT give the mean of a line's hidden states without [CLS] and [SEP]
+    (zeros for a blank line), or the hidden state of [CLS]; lines longer than the position limit are encoded in windows.
     The static embedding table needs no text: one row per token of the vocabulary.
 
     \b

@@ -28,21 +28,24 @@ OPTIONS: dict[str, tuple[Topic, ...]] = {
 
 def command(
     topic: Annotated[Topic, Argument(help="Lesson.")],
-    words: Annotated[str | None, Option(help="Sentence to explain on.", metavar="TEXT")] = None,
-    pattern: Annotated[PatternName | None, Option(help="Sparse pattern of the lesson mask.")] = None,
-    size: Annotated[int | None, Option(min=1, max=1024, help="Size of the pattern. [default: 3]")] = None,
+    words: Annotated[str | None, Option(help="Example sentence.", metavar="TEXT")] = None,
+    pattern: Annotated[PatternName | None, Option(help="Sparse attention pattern (topic mask).")] = None,
+    size: Annotated[
+        int | None, Option(min=1, max=1024, help="Window, stride or block size of the pattern. [default: 3]")
+    ] = None,
     n_global: Annotated[
-        int | None, Option("--global", min=1, max=1024, help="Global positions of the pattern. [default: 1]")
+        int | None,
+        Option("--global", min=1, max=1024, help="Number of global positions (pattern global). [default: 1]"),
     ] = None,
     causal: Annotated[bool, Option(help="Causal pattern.")] = False,
-    shift: Annotated[int | None, Option(min=1, max=1000, help="Shift of the lesson positions. [default: 3]")] = None,
+    shift: Annotated[int | None, Option(min=1, max=1000, help="Position shift (topic positions). [default: 3]")] = None,
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Random seed of noise and weights. [default: 1]")] = None,
     svg: Svg = None,
     png: Png = None,
     pdf: Pdf = None,
     json: Json = False,
 ) -> None:
-    """Explain attention by pictures: its causal mask and sparse patterns, positions, kernel regression.
+    """Illustrate causal masks, sparse attention patterns, position encodings and kernel regression.
 
     \b
     Examples:
@@ -56,9 +59,7 @@ def command(
         if value is not None and topic not in OPTIONS[name]:
             raise UsageError(f"'explain {topic}' has no --{name}", help=f"it belongs to {' and '.join(OPTIONS[name])}")
     if pattern is None and (size or n_global or causal):
-        raise UsageError(
-            "--size, --global and --causal say what a sparse pattern is", help="choose one: --pattern window"
-        )
+        raise UsageError("--size, --global and --causal require --pattern", help="choose one: --pattern window")
     if n_global and pattern != "global":
         raise UsageError("--global belongs to one pattern alone", help="--pattern global")
     from attnkit.analysis import explain

@@ -21,11 +21,11 @@ def command(
     ] = "float32",
     json: Json = False,
 ) -> None:
-    """Write a run in another system's format, with a README that shows how to use it.
+    """Export a run to another system's format, with a README that shows how to use it.
 
-    CTranslate2 takes Transformers of every kind but those with alibi positions. In float32 it gives the same text.
-    Hugging Face's transformers takes BERT and what was fine-tuned from one, GPT, and Transformers whose norms come
-    after the sublayers and whose positions are sinusoidal (Marian).
+    CTranslate2 supports all Transformers except those with ALiBi positions; its float32 translations are identical.
+    Hugging Face transformers supports BERT, models fine-tuned from BERT, GPT, and post-norm Transformers with
+    sinusoidal positions (Marian).
 
     \b
     Examples:

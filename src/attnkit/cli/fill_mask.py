@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Predict the masked tokens of a text with BERT; print each prediction with its probability.
 
-    Each [MASK] is one token. Several masks are predicted independently, all others masked. With --fill and --json:
-    N lines in, N lines out; lines of standard input without [MASK] stay unchanged.
+    Each [MASK] is one token. Multiple masks are predicted independently of each other. With --fill or --json, there is
+    one output line per input line; lines without [MASK] are copied.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def command(
 
     if fill and json:
         raise UsageError(
-            "--fill and --json exclude each other: JSON contains the filled text",
+            "--fill and --json cannot be combined: the JSON output contains the filled text",
             where="--fill",
             help="leave out --fill or --json",
         )

@@ -18,17 +18,17 @@ TASKS = get_args(FinetuningTask)
 
 @with_training_options
 def command(
-    run: Annotated[Path, Argument(help="Pretrained run, of pretrain-mlm or import.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Pretrained run from pretrain-mlm or import.", metavar="RUN")],
     task: Annotated[FinetuningTask | None, Option(help="Task to fine-tune for.")] = None,
     train: Annotated[list[str] | None, Option(help="Training examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[list[str] | None, Option(help="Validation examples. [default: held out]", metavar="FILE")] = None,
     output: RunOutput = Path("finetuned"),
     preset: Annotated[
         Literal["auto", LanguagePreset],
-        Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
+        Option(help="Configuration preset; auto selects one by the width of the encoder."),
     ] = "auto",
     from_scratch: Annotated[
-        bool | None, Option(help="Keep architecture and vocabulary; initialize the weights anew.")
+        bool | None, Option(help="Keep architecture and vocabulary, but initialize the weights randomly.")
     ] = None,
     patience: Annotated[
         int | None, Option(min=1, help="Evaluations without improvement before training stops.")

@@ -15,7 +15,7 @@ from attnkit.cli.options import CheckpointName, Device, RepetitionPenalty, Stric
 def command(
     run: Annotated[Path, Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
     prompt: Annotated[
-        str | None, Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT")
+        str | None, Argument(help="Prompt (may be empty); default: lines of standard input.", metavar="PROMPT")
     ] = None,
     max_new_tokens: Annotated[int, Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")] = 100,
     temperature: Annotated[
@@ -39,11 +39,11 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Generate text from a prompt with GPT: N lines in, N lines out, or --n times as many.
+    """Generate text with GPT from prompts, one per line; --n sets the number of samples per prompt.
 
-    Decoding is greedy; --temperature, --top-k, --top-p, --n and --seed switch to sampling. A right-to-left model takes
-    the prompt as the end of the text and generates what precedes it. Text longer than the window is continued from the
-    newer half of the window.
+    Decoding is greedy; --temperature, --top-k, --top-p, --n and --seed switch to sampling. A right-to-left model treats
+    the prompt as the end of the text and generates the preceding text. When the text exceeds the context window,
+    generation continues from the last half window.
 
     \b
     Examples:

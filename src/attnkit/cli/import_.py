@@ -18,11 +18,11 @@ def command(
     output: RunOutput,
     json: Json = False,
 ) -> None:
-    """Import a model of another system as a run.
+    """Import a model from another system as a run.
 
-    Supported are BERT, RoFormer, RoBERTa and GPT-2 of Hugging Face's transformers, from a folder that
-    save_pretrained has written: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle
-    is read. Training does not resume from it: pass it to --init-from or finetune. The head and the labels of a model
+    Supported models are BERT, RoFormer, RoBERTa and GPT-2 of Hugging Face transformers, in a folder written by
+    save_pretrained: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle
+    is read. An imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model
     fine-tuned for classification, tagging or question answering are imported too, for predict.
 
     \b

@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "align": ("align", "Align the words of two files; write a lexicon."),
     "attend": ("attend", "Show the attention weights of a model."),
-    "embed": ("embed", "Encode lines as vectors with BERT, GPT or an auto-encoder."),
+    "embed": ("embed", "Embed lines as vectors with BERT, GPT or an auto-encoder."),
     "score": ("score", "Score given translations: log-probability, perplexity."),
     "score-bleu": ("score_bleu", "Score translations: BLEU, chrF and TER with signatures."),
     "average": ("average", "Average the weights of a run's checkpoints."),
@@ -237,7 +237,7 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
 
 
 def is_echo(error: BaseException, arguments: list[str]) -> bool:
-    """Return whether another process that ``torchrun`` started on this machine says the same.
+    """Return whether another local rank of ``torchrun`` prints the same message.
 
     They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
     (``runtime.ProcessGroup``).

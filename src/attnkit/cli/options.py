@@ -38,7 +38,7 @@ OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; 
 Summary = Annotated[bool, Option(help="Print the totals only.")]
 Json = Annotated[bool, Option(help="Print JSON.")]
 JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")]
-TargetVocab = Annotated[Path | None, Option(help="Vocabulary of the target, if it has its own.")]
+TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate.")]
 
 # Commands that use a trained run.
 CheckpointName = Annotated[
@@ -47,13 +47,16 @@ CheckpointName = Annotated[
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Option(help="Device.")]
 Precision = Annotated[
     Literal["float32", "bfloat16"],
-    Option(help="Floating-point precision; bfloat16 is faster, and results may depend on the batch."),
+    Option(help="Floating-point precision; bfloat16 is faster, but results may depend on batch composition."),
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
-TopP = Annotated[float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")]
+TopP = Annotated[
+    float | None, Option(help="Nucleus sampling: sample from the smallest set of tokens with total probability p.")
+]
 RepetitionPenalty = Annotated[
-    float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
+    float | None,
+    Option(help="Repetition penalty; values above 1 lower the probability of tokens that already occurred."),
 ]
 Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).")]
 Png = Annotated[Path | None, Option(help="Write a PNG picture.")]
@@ -61,8 +64,10 @@ Pdf = Annotated[Path | None, Option(help="Write a PDF picture.")]
 
 # Commands that train; the options of all of them are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
-InitFrom = Annotated[Path | None, Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")]
-Overwrite = Annotated[bool, Option(help="Move an existing run of this name aside.")]
+InitFrom = Annotated[
+    Path | None, Option(help="Run that provides the initial weights and the vocabulary.", metavar="RUN")
+]
+Overwrite = Annotated[bool, Option(help="Rename an existing run folder and start a new run.")]
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
 LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
 Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
@@ -70,7 +75,8 @@ ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable
 
 # Commands on word vectors.
 VectorsPath = Annotated[
-    Path, Argument(help="Run of attnkit word2vec train, or a file of vectors in any format.", metavar="VECTORS")
+    Path,
+    Argument(help="Run of attnkit word2vec train, or a word-vector file in any supported format.", metavar="VECTORS"),
 ]
 VectorsCheckpoint = Annotated[str | None, Option(help="Checkpoint of a run: best, last or step-N.", metavar="NAME")]
 FirstWords = Annotated[
@@ -78,5 +84,5 @@ FirstWords = Annotated[
 ]
 NumAnswers = Annotated[int, Option("-n", "--num", min=1, max=1_000_000, help="Number of answers.", metavar="N")]
 EncoderLayer = Annotated[
-    int | None, Option(min=0, help="Layer of BERT or GPT; 0 is the embeddings. [default: the last]", metavar="N")
+    int | None, Option(min=0, help="Layer of BERT or GPT; 0 is the embedding layer. [default: the last]", metavar="N")
 ]

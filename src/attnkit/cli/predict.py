@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, Argument(help="Fine-tuned run, or run of a document classifier.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Run of a fine-tuned model or a document classifier.", metavar="RUN")],
     inputs: Annotated[list[Path] | None, Argument(help="Input, plain or compressed; default: standard input.")] = None,
     output: OutputFile = None,
     format: Annotated[
-        Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"], Option(help="Input format; see above.")
+        Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"], Option(help="Input format.")
     ] = "auto",
-    gold: Annotated[bool, Option(help="The input has gold labels: report scores.")] = False,
+    gold: Annotated[bool, Option(help="Input with gold labels; report scores.")] = False,
     summary: Annotated[bool, Option(help="With --gold: print the scores only.")] = False,
     confusion: Annotated[
-        Path | None, Option(help="With --gold: confusion matrix as a page.", metavar="FILE.html")
+        Path | None, Option(help="HTML page to write with the confusion matrix; requires --gold.", metavar="FILE.html")
     ] = None,
     every: Annotated[bool, Option("--all", help="Print the probability of every label.")] = False,
     no_answer_threshold: Annotated[
-        float | None, Option(help="Margin of logits by which no answer must beat the best answer.")
+        float | None,
+        Option(help="Logit margin by which the null score must exceed the best span score to predict no answer."),
     ] = None,
     json: Annotated[bool, Option(help="One JSON object per prediction, and one for the scores.")] = False,
     batch_tokens: Annotated[
@@ -43,17 +44,20 @@ def command(
 ) -> None:
     """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.
 
-    text-classification prints label and probability. Input: lines; tab-separated pairs if trained on pairs; with
-    --gold a table with the columns text, text2, label. A document classifier (model han) reads sentences that end
-    with . ! ? and white space, or are separated by |||; with --gold lines of document, tab, label. --json adds its
+    For text-classification, it prints label and probability per line. The input has one text per line, or a
+    tab-separated pair if the model was trained on pairs. With --gold it is a table with the columns text, text2 (pairs
+    only) and label. A document classifier (model han) splits documents into sentences after . ! ? and white space, or
+    at |||; with --gold, each line is a document, a tab and its label. --json adds its
     attention weights.
 
-    token-classification prints one tag per word. Input: lines of words; CoNLL with --gold or for FILE.conll and
-    FILE.iob, to which a column is appended. --json adds the probability of each tag.
+    For token-classification, it prints one tag per word. The input is one tokenized sentence per line, or CoNLL (with
+    --gold, or a .conll or .iob file), to which a column of predicted tags is appended. --json adds the probability of
+    each tag.
 
     question-answering prints answer, probability, start and end. Input: JSON lines with question and context; SQuAD
-    for FILE.json. A model trained with unanswerable questions gives no answer where its margin exceeds
-    --no-answer-threshold; --gold reports the best threshold. Imported models need the threshold to give no answer.
+    for FILE.json. A model trained on unanswerable questions predicts no answer if the null score exceeds the best span
+    score by more than --no-answer-threshold; --gold reports the best threshold. Imported models predict no answer only
+    if a threshold is given.
 
     \b
     Examples:
@@ -88,7 +92,9 @@ def command(
         predicting.task != "question-answering" or no_answer_threshold != no_answer_threshold
     ):
         raise UsageError(
-            "a finite number, for question-answering only", where="--no-answer-threshold", help="leave it out"
+            "--no-answer-threshold must be a finite number and requires a question-answering run",
+            where="--no-answer-threshold",
+            help="leave it out",
         )
     with atomic.open_output(output) as stream:
         for lines in predicting:

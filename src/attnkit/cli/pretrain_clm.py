@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Pretrain GPT by predicting the next token of raw text; run it again to resume.
 
-    A document is a line, or a block of lines between blank ones.
+    A document is one line, or a block of lines delimited by blank lines.
 
     \b
     Examples:

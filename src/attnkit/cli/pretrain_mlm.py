@@ -17,7 +17,9 @@ def command(
     output: options.RunOutput = Path("run"),
     valid: options.ValidText = None,
     preset: options.LanguageModelPreset = "auto",
-    vocab: Annotated[str | None, Option(help="Existing vocabulary that has the symbol [MASK].", metavar="FILE")] = None,
+    vocab: Annotated[
+        str | None, Option(help="Existing vocabulary; must contain the symbol [MASK].", metavar="FILE")
+    ] = None,
     units: Annotated[
         Literal["tokens", "words", "spans"] | None, Option(help="Unit of masking. [default: tokens]")
     ] = None,
@@ -27,8 +29,8 @@ def command(
 ) -> None:
     """Pretrain BERT by predicting masked tokens of raw text; run it again to resume.
 
-    A document is a line, or a block of lines between blank ones. Each file is a corpus;
-    data.language_sampling_alpha below 1 samples small corpora more often.
+    A document is one line, or a block of lines delimited by blank lines. Each file is a corpus;
+    with data.language_sampling_alpha below 1, small corpora are upsampled.
 
     \b
     Examples:

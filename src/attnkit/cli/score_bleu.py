@@ -23,16 +23,17 @@ Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # ty
 def command(
     hyp: Annotated[Path, Argument(help="Translations; - reads standard input.", metavar="HYP")],
     refs: Annotated[
-        list[Path], Argument(help="References; several files are several references per line.", metavar="REF")
+        list[Path], Argument(help="Reference files; several files give several references per line.", metavar="REF")
     ],
     metric: Annotated[
         list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
     tokenize: Annotated[BleuTokenizer | None, Option(help="Tokenizer of BLEU. [default: 13a]")] = None,
     lowercase: Annotated[bool, Option(help="Ignore case in BLEU and chrF (TER always does).")] = False,
-    sentence: Annotated[bool, Option(help="One score per line instead of the corpus score.")] = False,
+    sentence: Annotated[bool, Option(help="Print sentence-level scores instead of the corpus score.")] = False,
     against: Annotated[
-        Path | None, Option(help="Baseline to compare HYP with, by paired bootstrap.", metavar="HYP2")
+        Path | None,
+        Option(help="Baseline translations to compare HYP with, by paired bootstrap resampling.", metavar="HYP2"),
     ] = None,
     samples: Annotated[int | None, Option(min=1, max=100_000, help="Bootstrap samples. [default: 1000]")] = None,
     seed: Annotated[
@@ -47,7 +48,7 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Score translated lines against reference lines, with the signature that makes a score comparable.
+    """Score translations against references with BLEU, chrF and TER, and print the sacreBLEU signature.
 
     \b
     Examples:
@@ -61,12 +62,12 @@ def command(
     names: list[MetricName] = [one.value for one in metric or ()] or ["bleu"]
     others = len(refs) > 1 or against or metric or lowercase or tokenize
     for refused, what in (
-        (sentence and against, "--sentence and --against exclude each other"),
+        (sentence and against, "--sentence and --against cannot be combined"),
         (formula == "notes" and others, "--formula notes takes one REF and no -m, --against, --tokenize, --lowercase"),
-        (formula != "notes" and max_order, "--max-order belongs to --formula notes"),
-        (not against and (samples or seed is not None), "--samples and --seed belong to --against"),
-        (tokenize and "bleu" not in names, "--tokenize belongs to BLEU"),
-        (lowercase and set(names) == {"ter"}, "--lowercase changes nothing: TER always ignores case"),
+        (formula != "notes" and max_order, "--max-order requires --formula notes"),
+        (not against and (samples or seed is not None), "--samples and --seed require --against"),
+        (tokenize and "bleu" not in names, "--tokenize requires the metric bleu"),
+        (lowercase and set(names) == {"ter"}, "--lowercase has no effect on TER, which always ignores case"),
     ):
         if refused:
             raise UsageError(what, help="leave one of them out")

@@ -1,4 +1,4 @@
-"""``attnkit train``: text or vectors in, a scored model out, whatever the task."""
+"""``attnkit train``: train and evaluate a model of any task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def command(
     tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
     output: options.RunOutput = Path("run"),
     weight: Annotated[
-        list[float] | None, Option(help="Sampling weight per file pair (2: each pair twice per epoch).")
+        list[float] | None,
+        Option(help="Sampling weight of each file pair; 2 samples each sentence pair twice per epoch."),
     ] = None,
     task: Annotated[
         TaskName | None,
@@ -35,21 +36,25 @@ def command(
         list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
     ] = None,
     preset: Annotated[
-        Literal["auto", Preset], Option(help="Preset of all other keys; auto chooses by corpus size.")
+        Literal["auto", Preset], Option(help="Configuration preset; auto selects one by corpus size.")
     ] = "auto",
     model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[
-        list[str] | None, Option(help="Existing vocabulary; give twice for separate source and target.", metavar="FILE")
+        list[str] | None,
+        Option(help="Existing vocabulary; repeat for separate source and target vocabularies.", metavar="FILE"),
     ] = None,
     average: Annotated[int | None, Option(min=0, help="Average the last N checkpoints at the end.")] = None,
     init_from: Annotated[
         Path | None,
-        Option(help="Run to initialize from: a translator's weights and vocabulary, or BERT's encoder.", metavar="RUN"),
+        Option(
+            help="Run to initialize from: a translation model (weights and vocabulary) or BERT (encoder).",
+            metavar="RUN",
+        ),
     ] = None,
     *,
     training: TrainingOptions,
 ) -> None:
-    """Train a translation model, or another one by --task; run it again to resume.
+    """Train a translation model, or with --task another model; run the command again to resume.
 
     \b
     Examples:

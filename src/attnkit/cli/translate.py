@@ -11,7 +11,7 @@ from attnkit.cli import options
 
 
 def command(
-    runs: Annotated[list[Path], Argument(help="Run folder; several form an ensemble.", metavar="RUN...")],
+    runs: Annotated[list[Path], Argument(help="Run folder; several runs form an ensemble.", metavar="RUN...")],
     input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
     output: options.OutputFile = None,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
@@ -23,7 +23,9 @@ def command(
     top_p: options.TopP = None,
     seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
     length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
-    coverage_penalty: Annotated[float | None, Option(help="Penalty for source words with little attention.")] = None,
+    coverage_penalty: Annotated[
+        float | None, Option(help="Weight of the coverage penalty, for source tokens with little attention.")
+    ] = None,
     repetition_penalty: options.RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
@@ -31,7 +33,8 @@ def command(
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[
-        Path | None, Option(help="Lexicon of align --run: restrict the output to likely target words.")
+        Path | None,
+        Option(help="Token lexicon from align --run; restricts the output vocabulary to likely translations."),
     ] = None,
     replace_unknowns: Annotated[
         bool,
@@ -40,7 +43,8 @@ def command(
         ),
     ] = False,
     dictionary: Annotated[
-        Path | None, Option(help="Lexicon of align: translate the words of --replace-unknowns.")
+        Path | None,
+        Option(help="Word lexicon from align; translates the source words that --replace-unknowns inserts."),
     ] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
@@ -54,7 +58,7 @@ def command(
     checkpoint: options.CheckpointName = None,
     strict: options.Strict = False,
 ) -> None:
-    """Translate text, line by line: N lines in, N lines out.
+    """Translate text line by line.
 
     \b
     Examples:

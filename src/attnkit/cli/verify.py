@@ -26,8 +26,9 @@ def command(
 ) -> None:
     """Check every byte of a run folder: exit 0 if it is intact, 4 if not.
 
-    Checked are checkpoints, their weights, logs, copies and the encoded text. Nothing is changed, and a run may be
-    training meanwhile; a message says so. A line of timings.jsonl that a power cut left incomplete is not damage.
+    Checks the checkpoints, logs, copied files and encoded text of the run. Nothing is modified. A run that is still
+    training can be verified too; a message reports that it is in use. A line of timings.jsonl that a power cut left
+    incomplete is not damage.
 
     \b
     Examples:

@@ -34,11 +34,15 @@ def command(
     byte_fallback: Annotated[
         bool, Option("--byte-fallback/--no-byte-fallback", help="Encode unseen characters as bytes instead of <unk>.")
     ] = DEFAULT.byte_fallback,
-    symbol: Annotated[list[str] | None, Option(help="Text kept as one token; repeatable.", metavar="TEXT")] = None,
-    multiple_of: Annotated[int, Option(help="Round the number of entries up to a multiple.")] = DEFAULT.multiple_of,
+    symbol: Annotated[
+        list[str] | None, Option(help="Symbol to keep as a single token; repeatable.", metavar="TEXT")
+    ] = None,
+    multiple_of: Annotated[
+        int, Option(help="Round the vocabulary size up to a multiple of this number.")
+    ] = DEFAULT.multiple_of,
     json: Json = False,
 ) -> None:
-    """Build a vocabulary from text files; from several files, one that they share.
+    """Build a vocabulary from text files; several files share one joint vocabulary.
 
     \b
     Examples:

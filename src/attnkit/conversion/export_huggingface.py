@@ -29,13 +29,13 @@ from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
-_NO_JUDGE = "what judges next sentences stays here: transformers' RoFormer has none"
+_NO_JUDGE = "the next-sentence head is not exported: RoFormer in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
 
 @dataclass(frozen=True)
 class ExportContents:
-    """What a folder holds."""
+    """Contents of an exported folder."""
 
     trees: dict[str, Tree]  #: JSON files by their names; ``target/`` holds a tokenizer of the target side alone
     tensors: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""Take a BERT, RoBERTa, RoFormer or GPT-2 from a Hugging Face folder: a run that has yet to train, ready to be used.
+"""Import BERT, RoBERTa, RoFormer or GPT-2 from a Hugging Face folder as an untrained run.
 
 Weights come from safetensors alone. What is to be read is known by name and shape before any of it is: from
 ``config.json``, and from the outline of our own model of that configuration.
@@ -58,7 +58,7 @@ class ImportResult:
     """A run that was made of a folder."""
 
     path: Path
-    command: str  #: format that exports such a run
+    command: str  #: command that uses the imported run, e.g. fill-mask
     n_parameters: int
     vocab_size: int
     warnings: tuple[str, ...]  #: missing and unused tensors
@@ -254,7 +254,7 @@ def _build(plan: ImportPlan, config: BertConfig | GptConfig, vocab_size: int) ->
 
 
 def _run_config(folder: Path, plan: ImportPlan, vocabulary: Vocabulary) -> Any:
-    """Return the configuration of a run that would have had these weights."""
+    """Return the run configuration that matches the imported weights."""
     spec, config = TASKS[plan.task], plan.described.config
     model = config.model_dump(mode="json")
     data: dict[str, Any] = {"files": [str(folder)]}

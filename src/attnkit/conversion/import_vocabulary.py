@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder as a vocabulary of ours: BERT's, RoBERTa's, GPT-2's, or one we exported.
+"""Import the tokenizer of a Hugging Face folder: BERT, RoBERTa, GPT-2, or one exported by attnkit.
 
 Ours starts with padding, begin, end, unknown and the symbols; theirs has them anywhere. So entries change places, and
 ``Vocabulary.order`` says which of their rows each of ours is.
@@ -38,7 +38,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary of ours, and where its entries' numbers come from."""
+    """An imported vocabulary and the original ids of its entries."""
 
     tokenizer: Tokenizer
     order: list[int | None]  #: their id per id of ours; None: no such entry
@@ -102,7 +102,7 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
 
 
 def separators(tree: Tree, model: str) -> int:
-    """Return how many ends a tokenizer puts between two texts, 1 or 2; what such models have where it does not say."""
+    """Return the number of separators between two texts, 1 or 2; by default the model type's."""
     step = _mapping(tree.get("post_processor"))
     steps = step.get("processors") if step.get("type") == "Sequence" else [step]
     for step in map(_mapping, steps if isinstance(steps, list) else []):

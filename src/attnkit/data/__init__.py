@@ -1,1 +1,1 @@
-"""Ids to batches: the store on disk, the order, the pairs. Knows no models."""
+"""Batches of token ids: on-disk store, data order, sentence pairs."""

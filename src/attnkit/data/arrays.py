@@ -48,7 +48,7 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
 
 
 def write_npy(stream: BinaryIO, blocks: Iterable[npt.NDArray[Any]]) -> None:
-    """Write blocks of rows (n, columns), of one width, as one array of float32, into a stream that can be rewound."""
+    """Write blocks of rows (n, columns) as one float32 array to a seekable stream."""
     header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (0, 0)}
     n_rows = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Which examples make which batch: the plan of an epoch, its shuffle, and how a batch is shared out.
+"""The batch plan of an epoch: length-sorted batches, their shuffle, and their split over ranks.
 
 A plan is cut from one sort: each example's key is its cell in the plane of the two lengths, then a random number that
 also holds its index.
@@ -55,7 +55,7 @@ def plan_epoch(
 ) -> EpochPlan:
     """Plan the batches of an epoch: like lengths together, ties broken and batches ordered at random.
 
-    A pure function of its arguments. Beyond them it holds at most 12 bytes per example.
+    The result depends only on the arguments. Peak extra memory is 12 bytes per example.
 
     Args:
         src_lengths: (n,) tokens of each source as it will be padded, so with its end symbol.

@@ -111,7 +111,7 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
 
 
 class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What is done to the input of an auto-encoder that has to restore it (Vincent et al. 2008), anew in each epoch.
+    """Input noise of a denoising auto-encoder (Vincent et al. 2008), resampled every epoch.
 
     In the order of the fields, each to what the one before has left.
     """
@@ -209,7 +209,7 @@ class QuestionsConfig(ExamplesConfig, frozen=True):
 
 
 class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """How text becomes the numbered words that word vectors are learnt from."""
+    """Preprocessing of text for word vectors."""
 
     lower: bool = False
     """Lower-case the text."""

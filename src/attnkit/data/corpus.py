@@ -52,7 +52,7 @@ class ExampleEncoder(ABC, Generic[ExampleT]):
 
 
 class ExampleCorpus(ABC, Generic[ExampleT]):
-    """The examples of a run's files; those for training are read anew each time."""
+    """The examples of a run's files; training examples are re-read on each access."""
 
     unit: ClassVar[str]  #: singular noun of an example, for messages
     valid_option: ClassVar[str] = "--valid-data"  #: flag of the validation files, for messages

@@ -171,7 +171,7 @@ class VectorDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) twice: a vector counts as one token that goes in and one that comes out."""
+        """Return (n,) source and target lengths: every vector counts as one token."""
         ones = np.ones(len(self), np.int32)
         return ones, ones
 

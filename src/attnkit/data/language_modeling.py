@@ -49,7 +49,7 @@ class LanguageModelBatch(TensorBatch):
 
 @dataclass(frozen=True)
 class MlmMasking:
-    """How the tokens of packed rows are masked."""
+    """Masking of packed rows."""
 
     config: MaskingConfig
     words: MaskVocabulary
@@ -62,7 +62,7 @@ class MlmMasking:
         return make_batch(packed, masked.ids, masked.chosen, masked.targets)
 
     def count(self, packed: PackedBatch, seed: int, epoch: int) -> int:
-        """Return how many tokens ``batch`` masks, at least 1: sums are divided by it."""
+        """Return the number of masked tokens, at least 1: the divisor of the loss."""
         masking, free, starts = self._rows(packed, seed, epoch)
         return max(1, int(masking.choose(free, starts, packed.numbers).sum()))
 
@@ -134,7 +134,7 @@ class ClmDataset(PackedDataset):
 
 
 def make_batch(packed: PackedBatch, ids: Ids, chosen: Ids, targets: Ids) -> LanguageModelBatch:
-    """Return a batch of packed rows: what is read, and what is predicted."""
+    """Return a batch of packed rows: inputs and targets."""
     read, passages, places, words = (torch.from_numpy(part) for part in (ids, packed.passages, chosen, targets))
     if packed.n_unmixed == len(ids):
         return LanguageModelBatch(read, packed.n_unmixed, None, places, words, packed.numbers)

@@ -49,7 +49,7 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the stream: all that a resumed run needs besides seed and data."""
+    """Position in the data stream; with seed and data, enough to resume."""
 
     epoch: int = 0
     index: int = 0
@@ -58,7 +58,7 @@ class Position:
 
 @dataclass
 class BatchLoader:
-    """The training steps of one rank over a dataset.
+    """Batches of one rank's training steps.
 
     The global batch depends on data, seed, ``max_tokens`` and ``sampler`` only. It is cut into ``world * accumulate``
     slices of near-equal token counts; rank r gets ``accumulate`` neighbouring slices.
@@ -129,7 +129,7 @@ class BatchLoader:
 
 @dataclass(frozen=True)
 class Batching:
-    """Batch size at inference: it changes the speed, never the output in float32."""
+    """Batch size at inference; affects speed only, not float32 output."""
 
     size: int = 64
     unit: Literal["sentences", "tokens"] = "sentences"

@@ -12,7 +12,7 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uni
 
 @dataclass(frozen=True)
 class MaskVocabulary:
-    """What masking knows of a vocabulary."""
+    """Vocabulary data needed for masking: special ids and word boundaries."""
 
     mask: int
     """The id of [MASK]."""
@@ -35,14 +35,14 @@ class MaskedBatch:
 
 
 class Masking:
-    """The masking of one epoch."""
+    """Random masking of tokens, words or spans for one epoch."""
 
     def __init__(self, config: MaskingConfig, words: MaskVocabulary, seed: int, epoch: int) -> None:
         self.config, self.words = config, words
         self._key = (seed, epoch)
 
     def counts(self, rows: Ids, n_free: Ids) -> Ids:
-        """Return (B,) how many tokens are chosen where tokens are the units, from how many may be.
+        """Return the number of tokens to mask per row (B,), for token-level masking.
 
         Args:
             rows: (B,) number of each row in the corpus.
@@ -59,7 +59,7 @@ class Masking:
         return chosen
 
     def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> MaskedBatch:
-        """Choose tokens and hide them.
+        """Select tokens and mask them.
 
         Args:
             ids: (B, T) the tokens.

@@ -76,12 +76,12 @@ class NspDataset:
         return replace(batch, segments=torch.from_numpy(segments), follows=torch.from_numpy(follows))
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return how many tokens of these rows this epoch masks, at least 1, and how many rows there are."""
+        """Return the number of masked tokens (at least 1) and of rows, the divisors of the losses."""
         packed, _, _ = self._collate(indices, seed, epoch)
         return {"nll": self.masking.count(packed, seed, epoch), "next": len(indices)}
 
     def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
-        """Return where pieces are cut: at the end of a sentence that is next to a place drawn at random, or there."""
+        """Return the split points of segments: the sentence end nearest to a random position, or that position."""
         lengths = self.pieces.lengths[pieces].astype(np.int64)
         drawn = 1 + (FeistelPermutation("next cut", seed, epoch).uniform(numbers) * (lengths - 1)).astype(np.int64)
         ids = self._gather(pieces, self.pieces.offsets[pieces], lengths)

@@ -158,7 +158,7 @@ class PackedDataset:
 
     @functools.cached_property
     def sizes(self) -> Sizes:
-        """(n,) tokens of each row, the symbols of its pieces included."""
+        """Return the tokens per row (n,), special tokens included."""
         if not len(self.packing):
             return np.empty(0, np.int32)
         starts = self.packing.row_starts[:-1]

@@ -75,7 +75,7 @@ class Pairs:
         self.src = src
         self.tgt = tgt
         self.corpora = (len(src),) if corpora is None else tuple(corpora)
-        """How many pairs came from each corpus; they lie end to end."""
+        """Number of pairs per corpus, in corpus order."""
         self.dropped = dropped or Dropped()
 
     @classmethod

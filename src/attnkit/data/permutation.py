@@ -78,7 +78,7 @@ def uniform_per_token(purpose: str, key: tuple[int, int], rows: Ids, owner: Ids,
 
 
 def parts(n: int) -> Iterator[slice]:
-    """Yield slices that cover ``n`` elements: handled one by one, they bound every temporary."""
+    """Yield slices that cover ``n`` elements, to bound the size of temporary arrays."""
     for start in range(0, n, _PART):
         yield slice(start, min(start + _PART, n))
 

@@ -59,7 +59,7 @@ class DataCheckEvent:
 
 
 class _Index(BaseModel, extra="forbid", strict=True):
-    """What ``prepared.json`` says."""
+    """Schema of ``prepared.json``."""
 
     files: dict[str, str]
     init_from: str | None = None
@@ -90,7 +90,7 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
             known = index["files"].get(str(path))
             if known is not None and path.exists() and fingerprint(path) != known:
                 raise UsageError(
-                    "this file has changed since the run began",
+                    "the file has changed since the run started",
                     where=str(path),
                     help="put the old text back, or start anew with --overwrite or another -o",
                 )

@@ -34,7 +34,7 @@ Index = TypeVar("Index", bound=BaseModel)
 
 
 class StoreIndex(BaseModel, extra="forbid", strict=True):
-    """What ``index.json`` says."""
+    """Schema of ``index.json``."""
 
     format: Literal[1]
     lines: int = Field(ge=0, lt=1 << 40)

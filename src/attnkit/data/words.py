@@ -64,7 +64,7 @@ def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) 
 
 
 def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
-    """Join in a text the phrases that were found in another."""
+    """Join phrases found in another text."""
     config = phrases.config
     for number, found in enumerate(phrases.passes, 1):
         kinds = _word_classes(text, config.connectors, 1)
@@ -82,7 +82,7 @@ def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
 
 @dataclass(frozen=True)
 class JoinedText:
-    """What was done to a text."""
+    """Result of joining phrases in a text."""
 
     phrases: Phrases  #: those that were found, or given
     n_read: int  #: words before any were joined
@@ -163,7 +163,7 @@ def _word_classes(text: WordIds, connectors: Sequence[str], least: int) -> WordC
 
 
 def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]], joiner: str) -> None:
-    """Give each phrase the number of the word that is written like it, or the next one, and put it in the text."""
+    """Replace phrases in the text by word ids, reusing the id of an equal word."""
     joined = {pair: joiner.join(parts) for pair, parts in targets.items()}
     places = numbers_of(text, set(joined.values()))
     n_old = len(text.counts)
@@ -199,7 +199,7 @@ _TOKENS = (
 
 @dataclass(frozen=True)
 class Encoded:
-    """What word vectors are learnt from."""
+    """Encoded text for training word vectors."""
 
     words: WordVocabulary
     store: Store  #: one row of ids per line; words without a vector are left out, and lines without such words
@@ -208,7 +208,7 @@ class Encoded:
 
 
 class _WordsIndex(BaseModel, extra="forbid", strict=True):
-    """What ``words.json`` says."""
+    """Schema of ``words.json``."""
 
     format: Literal[1]
     n_raw: int = Field(ge=0, lt=1 << 50)

@@ -16,16 +16,16 @@ from attnkit.decoding.hypotheses import Hypothesis, SearchHistory, active_rows
 from attnkit.decoding.selection import topk_continuations
 from attnkit.protocols import BOS_ID, EOS_ID
 
-# Kept among the best K; looked at and dropped at once; ended by EOS_ID; ended by the greatest length.
+# Still in the beam; pruned; finished by EOS; truncated at the maximum length.
 NodeStatus = Literal["open", "pruned", "ended", "cut"]
 
 
 @dataclass
 class Node:
-    """A word that follows on another. The way from the root to a node is a partial translation."""
+    """Node of the beam-search tree: one token. The path from the root is a partial translation."""
 
-    step: int  #: its place in the translation, from 0
-    parent: int | None  #: the node before it, None at the beginning
+    step: int  #: time step, from 0
+    parent: int | None  #: parent node; None at the first step
     word: int
     log_prob: float  #: natural logarithm of the probability of all words up to this one
     status: NodeStatus
@@ -33,7 +33,7 @@ class Node:
 
 
 class BeamTrace:
-    """What ``beam_search`` tells while it works; afterwards ``nodes`` holds a list for each sentence."""
+    """Records the beam-search tree; ``nodes`` holds one list of nodes per sentence."""
 
     def __init__(self, n_sentences: int) -> None:
         self.nodes: list[list[Node]] = [[] for _ in range(n_sentences)]
@@ -94,14 +94,14 @@ class BeamTrace:
 
 
 def _child(nodes: Sequence[Node], parent: int | None, word: int) -> int:
-    """Return the node of a word that follows on another; no word follows twice on one."""
+    """Return the child node of ``parent`` with this word; children have distinct words."""
     return next(i for i, node in enumerate(nodes) if node.parent == parent and node.word == word)
 
 
 def beam_search(
     ensemble: Ensemble, batch: SourceBatch, config: SearchConfig, history: SearchHistory, tree: BeamTrace | None = None
 ) -> int:
-    """Run beam search into the history and the optional tree; return the vocabulary size."""
+    """Run beam search, recording into ``history`` and ``tree``; return the vocabulary size."""
     rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
     prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)  # (B, 1): all beams are equal at first

@@ -8,7 +8,7 @@ MAX_TOKENS = 1 << 20  #: maximum tokens of a translation, far beyond any sentenc
 
 
 class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """How target words are chosen. Lengths count target tokens, end-of-sentence included unless said otherwise."""
+    """Settings of search and sampling. Lengths count target tokens, end-of-sentence included unless said otherwise."""
 
     # Search.
     beam_size: int = Field(default=5, ge=1, le=1024)
@@ -47,7 +47,7 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     """Greedy search only: false saves the normalisation over the vocabulary, scores are then not a number."""
 
     def limit(self, n_source: int) -> int:
-        """Return the most target tokens for a source of that many tokens, ends included on both sides."""
+        """Return the maximum target length for a source length, EOS included on both sides."""
         return int(self.max_ratio * n_source) + self.extra if self.max_length is None else self.max_length
 
     @model_validator(mode="after")

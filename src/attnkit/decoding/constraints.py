@@ -37,7 +37,7 @@ class SourceBatch:
     """Sentences of a search as it needs them, one per row."""
 
     lengths: list[int]  #: source tokens of each sentence
-    limits: list[int]  #: most steps of each sentence, which its own source and prefix alone decide
+    limits: list[int]  #: maximum steps per sentence, determined by its source and prefix
     prefix: Tensor | None  #: forced first words (B, P), padded at the end, or None
     shortest_prefix: int
     keys: list[int]  #: key of each sentence's random numbers, besides the seed

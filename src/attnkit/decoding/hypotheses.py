@@ -39,7 +39,7 @@ class _Endings(NamedTuple):
 
     sentences: NDArray[np.int64]
     steps: NDArray[np.int64]  #: the step of the last token: one less than the length with EOS_ID
-    beams: NDArray[np.int64]  #: the old beam that the last token follows on
+    beams: NDArray[np.int64]  #: index of the parent beam
     words: NDArray[np.int64]  #: the last token
     log_probs: NDArray[np.float64]
     finished: NDArray[np.bool_]

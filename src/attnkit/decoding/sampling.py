@@ -24,7 +24,7 @@ from attnkit.protocols import BOS_ID, EOS_ID
 Pick = Callable[[Tensor, int, Tensor], Tensor]
 # Receives the places (B,) of sentences and each step's words (B, N); EOS_ID after the end.
 TokenCallback = Callable[[Tensor, Tensor], None]
-_FIRST_GUESS = 128  #: words that are sorted at first for top_p; more are where they do not hold enough probability
+_FIRST_GUESS = 128  #: words sorted first for top_p; more are sorted if their probability is too small
 
 
 def decode_step_by_step(
@@ -90,7 +90,7 @@ def pick_best(logits: Tensor, step: int, places: Tensor) -> Tensor:
 
 
 def build_sampler(config: SearchConfig, batch: SourceBatch) -> Pick:
-    """Return what draws the words of each step by the settings' temperature, top_k, top_p and seed."""
+    """Build the sampling function from temperature, top_k, top_p and seed."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))  # (T, B, N)
     # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
     where = torch.device("cpu") if batch.device.type == "mps" else batch.device

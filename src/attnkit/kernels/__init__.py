@@ -1,1 +1,1 @@
-"""Counting loops over plain arrays, compiled where numba is installed. Knows no torch and no files."""
+"""Numeric kernels over NumPy arrays, compiled if numba is installed."""

@@ -114,7 +114,7 @@ class Counter:
         return self._add_by_table(words, reach) if self._loop else self._add_by_sorting(words, reach)
 
     def rest(self) -> Run:
-        """Return what has not been returned in runs, and begin anew."""
+        """Return the remaining counts and reset the counter."""
         if not self._loop:
             found = combine(self._parts) if self._parts else Run(np.empty(0, np.uint64), np.empty(0, np.uint64))
             self._parts, self._used = [], 0

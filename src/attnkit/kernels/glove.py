@@ -148,7 +148,7 @@ def in_numpy(
 
 
 def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return places in an order that changes nothing: in each part no i and no j stands twice."""
+    """Split pairs into batches without repeated i or j, for vectorized updates equal to sequential ones."""
     # Row -> first level that is free for it.
     next_word: dict[int, int] = {}
     next_context: dict[int, int] = {}

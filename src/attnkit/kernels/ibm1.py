@@ -111,7 +111,7 @@ def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
 
 
 def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[tuple[Ints, Ints], int]:
-    """Add up counted keys, forget the rarest if they are too many, and say how many were forgotten."""
+    """Merge counts by key, prune the rarest above the limit, and return the number pruned."""
     keys, counts = (np.concatenate([part[i] for part in parts]) for i in range(2))
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
@@ -138,7 +138,7 @@ class TranslationTable:
 
 
 def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:
-    """Return a table in which every target word that occurs is as likely, with at most ``most`` pairs beside NULL's."""
+    """Return a uniform translation table with at most ``most`` pairs, not counting NULL."""
     # Only pairs that occur in one line are stored; all others have probability 0 for good.
     keys, n_lost = cooccurring_pairs(corpus, most)
     # Keys are row * n_tgt + y: rows are ranges of keys.
@@ -155,9 +155,9 @@ def em_step(
     loops: AlignmentLoops,
     seen: Callable[[int], None] = lambda n_lines: None,
 ) -> float:
-    """Take one step of expectation and maximisation, in place; ``seen`` gets how many pairs of lines are behind.
+    """Run one EM iteration in place; ``seen`` receives the number of sentence pairs processed.
 
-    Returns the log-likelihood (natural) of the corpus's target words under the table that the step started with.
+    Returns the natural log-likelihood of the target words under the table before the update.
     """
     # Expectation: c(y|x) = sum over cells of t(y|x) w / sum over the column (Brown et al. 1993, eq. 15).
     counts = np.zeros_like(table.probs)

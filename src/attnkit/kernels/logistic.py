@@ -16,7 +16,7 @@ except ImportError:  # nothing here is called then
     pass
 
 # Letters: f scores, 16 at a time; b is llvmlite's IR builder.
-MAX_SCORE = 18.0  #: beyond it, either way, σ counts as if it were there: a loss of 18 at most, of 1.5e-8 at least
+MAX_SCORE = 18.0  #: scores are clipped to ±18: the loss lies between 1.5e-8 and 18
 # Coefficients 1 / k! of exp, the highest power first.
 _POLYNOMIAL = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 

@@ -49,7 +49,7 @@ class WordClasses:
 
 
 class PairCounter:
-    """Counts pairs. When there are more than ``most``, the rarest are forgotten, and the next time those less rare."""
+    """Count pairs in bounded memory: above ``most`` pairs, the rarest are pruned with a rising threshold."""
 
     def __init__(self, kinds: WordClasses, most: int) -> None:
         self.n_lost = 0  #: occurrences of pairs that were forgotten
@@ -185,7 +185,7 @@ class PhraseJoiner:
 
 
 def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return slots: both words of a pair, its gap, and its count (or what it becomes, plus 1), 0 where none is."""
+    """Return an empty hash table: word pair, gap, and count (or target id + 1); 0 marks an empty slot."""
     return np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size, np.int64)
 
 
@@ -193,7 +193,7 @@ def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArra
 
 
 def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
-    """Count the pairs of numbers from a position; return the number of those done, all unless the table is full."""
+    """Count pairs from a position; return how many were processed before the table was full."""
     done, base, most = limits
     ends, gaps, counts = table
     # A power of two: & mask is the remainder.
@@ -240,7 +240,7 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
 
 
 def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any, out: Any) -> Any:
-    """Put what numbers become into ``out``; return how many these are. ``held`` are the words of what may be a pair."""
+    """Write the joined ids to ``out`` and return their number. ``held`` are the words of what may be a pair."""
     # Tuples of arrays: numba passes them unboxed.
     (kinds, base), (state, held), (ends, gaps, values) = classes, progress, table
     mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]

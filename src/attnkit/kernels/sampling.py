@@ -79,7 +79,7 @@ def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint
 
 
 def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-    """Return (V,) thresholds and (V,) other words, so that ``drawn`` gives words in proportion to count ** power.
+    """Build an alias table (thresholds and aliases, both (V,)) for sampling in proportion to count ** power.
 
     Built by Vose's method (1991) in O(V).
     """
@@ -201,7 +201,7 @@ def huffman(counts: NDArray[np.int64]) -> HuffmanPaths:
 
     It is the tree of hierarchical softmax (Mikolov et al. 2013, arXiv:1310.4546, section 2.1). A word's probability is
     a product over the inner nodes between the root and it: σ(x·v) where it lies to the left (code 0), σ(-x·v) to the
-    right (code 1). So the probabilities of all words add up to 1 whatever the weights are.
+    right (code 1). The probabilities of all words sum to 1 for any weights.
     """
     n_words = len(counts)
     # Stable on negated counts, then reversed: among equals the last word is the rarest, as in word2vec.c.

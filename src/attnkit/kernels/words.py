@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compiled
 
-LINE_END = -1  #: stands among the numbers where a line ends
+LINE_END = -1  #: id that marks the end of a line
 TOO_LONG = -2  #: number of words longer than ``MAX_WORD_BYTES``
 MAX_WORD_BYTES = 1000
 
@@ -25,7 +25,7 @@ Numbers = NDArray[np.int32]
 
 
 class NoTextError(ValueError):
-    """A byte that is not UTF-8, and its place in the block: below 0 where a block before has begun the character."""
+    """Invalid UTF-8, with the byte offset in the block; negative if the character starts in an earlier block."""
 
     def __init__(self, at: int, byte: int) -> None:
         super().__init__(f"byte {at}")
@@ -99,7 +99,7 @@ class PlainNumberer:
         return number
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the words of some numbers."""
+        """Return the words of the given ids."""
         # Insertion order is the order of numbers.
         names = list(self._numbers)
         return [names[number] for number in numbers.tolist()]
@@ -110,7 +110,7 @@ class PlainNumberer:
 
     @property
     def first(self) -> NDArray[np.int64]:
-        """The place of each word in the order in which they first came."""
+        """Return each word's rank by first occurrence."""
         return np.arange(len(self.counts))
 
 
@@ -336,7 +336,7 @@ class CompiledNumberer:
             self._arena = arena
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the words of some numbers."""
+        """Return the words of the given ids."""
         starts, ends = self._starts[numbers].tolist(), self._starts[numbers + 1].tolist()
         arena = self._arena.data
         return [str(arena[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
@@ -369,12 +369,12 @@ class CompiledNumberer:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How often each word has come."""
+        """Count of each word."""
         return self._counts[: len(self)]
 
     @property
     def first(self) -> NDArray[np.int64]:
-        """The place of each word in the order in which they first came."""
+        """Return each word's rank by first occurrence."""
         return np.arange(len(self)) if self._first is None else self._first
 
 
@@ -382,6 +382,6 @@ Numberer: TypeAlias = PlainNumberer | CompiledNumberer
 
 
 def fastest(lower: bool = False) -> Numberer:
-    """Return what numbers words, lower-cased or as they are: compiled if numba is there, else in plain Python."""
+    """Return the fastest word numberer: compiled if numba is installed, else plain Python."""
     loops = compiled_loops()
     return PlainNumberer(lower) if loops is None else CompiledNumberer(lower, loops)

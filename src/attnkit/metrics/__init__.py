@@ -1,1 +1,1 @@
-"""Scores: strings and numbers in, numbers out. Knows no torch."""
+"""Evaluation metrics on strings and numbers."""

@@ -48,7 +48,7 @@ class ClassScores:
 
     @property
     def recall(self) -> float:
-        """Correct ones per gold one."""
+        """Return the recall: correct predictions / gold labels."""
         return 100 * self.right / max(1, self.expected)
 
     @property
@@ -64,10 +64,10 @@ class ClassScores:
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """How often each label (row) was found to be each other (column)."""
+    """Confusion matrix: gold label (row), predicted label (column)."""
 
     labels: tuple[str, ...]
-    counts: NDArray[np.int64]  #: (L, L): expected, found
+    counts: NDArray[np.int64]  #: (L, L): gold, predicted
 
     @property
     def accuracy(self) -> float:

@@ -1,1 +1,1 @@
-"""The one model package: ids and sizes in, tensors out. Knows no text, files, losses or optimizers."""
+"""Model architectures, from token ids to tensors."""

@@ -28,7 +28,7 @@ Sizes = dict[str, dict[str, Any]]  #: Preset -> fields that differ from the defa
 VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
 """Run or file of word vectors; models only carry the name."""
 Scaled = Annotated[
-    bool, Field(description="Whether given vectors are scaled to the spread (std) of the embeddings that are drawn.")
+    bool, Field(description="Whether to rescale pretrained vectors to the standard deviation of random embeddings.")
 ]
 LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
 
@@ -193,7 +193,7 @@ class TransformerConfig(
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout after the feed-forward activation."""
     tie_embeddings: Tied = "all"
-    """Shared embedding matrices: target and output (target), source too (all, needs a joint vocabulary)."""
+    """Tied embeddings: target and output (target), or source, target and output (all; needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
@@ -276,7 +276,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer."""
     tie_embeddings: Tied = "all"
-    """Shared embedding matrices: target and output (target), source too (all, needs a joint vocabulary)."""
+    """Tied embeddings: target and output (target), or source, target and output (all; needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None

@@ -26,7 +26,7 @@ class PromptState:
 
     cache: DecodingState | GenericDecodingState
     last: Tensor | None  #: (B, 1), the prompts' last words, until the first step has read them
-    window: Tensor | None = None  #: (B, T), the words that a sliding window has in sight
+    window: Tensor | None = None  #: (B, T), the tokens in the sliding window
     attention: Tensor | None = None  #: always None: no source
 
     def reorder_beams(self, parents: Tensor) -> PromptState:
@@ -179,7 +179,7 @@ class SlidingWindowLM:
         return self.model.step(prev, state)
 
     def _read(self, words: Tensor, mask: Tensor | None) -> PromptState:
-        """Return the state of words (B, T) in sight, with room for as many steps as the window has left."""
+        """Encode the words (B, T) in the window; return a state with capacity for the remaining steps."""
         return replace(self.model.start(words, mask, 1, self.window - words.shape[1]), window=words)
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:

@@ -15,7 +15,7 @@ UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
 class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What BERT and GPT have in common: one stack of layers over one kind of tokens."""
+    """Configuration shared by BERT and GPT: a single Transformer stack."""
 
     kind: str
     """Kind of model."""
@@ -115,7 +115,7 @@ class BertConfig(LanguageConfig, frozen=True):
 
 
 class GptConfig(LanguageConfig, frozen=True):
-    """A decoder that sees the words so far (Radford et al. 2018, 2019)."""
+    """Configuration of GPT, a causal Transformer decoder (Radford et al. 2018, 2019)."""
 
     kind: Literal["gpt"] = "gpt"
     """Kind of model: this one."""

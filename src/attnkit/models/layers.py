@@ -91,7 +91,7 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix, positions: Tensor | None = None) -> Tensor:
-        """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions.
+        """Return (B, T, D); ``own`` computes self-attention from (heads, query, keys, values).
 
         With positions (N,) of the flattened rows, only these are computed: (N, D).
         """

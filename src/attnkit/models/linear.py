@@ -40,7 +40,7 @@ class Linear(nn.Linear):
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """x Wᵀ + b in one call of oneDNN; its gradients in oneDNN too, where PyTorch would not go there by itself."""
+    """x Wᵀ + b in one call of oneDNN; gradients also use oneDNN where PyTorch would not."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -99,7 +99,7 @@ def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def spread_heads(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
-    """Return a vector (H * d,) as (H, 1, ..., d), to be broadcast to a tensor (B, H, ..., d) of n_dims dimensions."""
+    """Reshape a vector (H * d,) to (H, 1, ..., d) for broadcasting over (B, H, ..., d)."""
     return flat.view(n_heads, *[1] * (n_dims - 3), -1)
 
 

@@ -31,7 +31,7 @@ KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) of 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """What the tokens of a batch may see and where they stand. The rows that are one passage come first."""
+    """Attention layout and positions of a packed batch. Rows with a single passage come first."""
 
     n_rows: int
     n_unmixed: int  #: rows 0..n_unmixed are one passage each, from end to end
@@ -82,7 +82,7 @@ class PackedLayout:
 
 
 class SelfAttentionContext(nn.Module):
-    """How the tokens of a passage see each other, the same in all layers: bias, rotation, causality, sparse pattern."""
+    """Self-attention settings shared by all layers: bias, rotation, causality, sparse pattern."""
 
     __call__: Callable[..., Mix]
 
@@ -101,7 +101,7 @@ class SelfAttentionContext(nn.Module):
     def forward(
         self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, kept: KeysAndValues | None = None
     ) -> Mix:
-        """Return the mix of one pass over x (B, T, D), for all layers.
+        """Return the self-attention function of one pass over x (B, T, D), shared by all layers.
 
         Each layer's weights (B, H, T, T) are added to seen, its keys, turned where positions turn them, and values
         (B, H, T, d) to kept.

@@ -98,7 +98,7 @@ def zero_state(layer: nn.RNNBase, inputs: Tensor) -> CellState:
 
 
 def unroll(layer: nn.RNNBase, inputs: Tensor, state: CellState) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run a layer by hand; return every h (B, T, d) and every tensor of every state, each (B, T, d)."""
+    """Run a layer step by step; return all outputs h (B, T, d) and all states (B, T, d)."""
     # torch's modes are GRU, LSTM and RNN_TANH.
     step = STEPS[layer.mode.lower().removesuffix("_tanh")]
     weights = weights_of(layer)
@@ -200,7 +200,7 @@ def reorder(part: Tensor, parents: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """What the decoder sees of the source sentences, computed once per sentence."""
+    """Encoder output for the decoder, computed once per sentence."""
 
     values: Tensor  #: (B, 1, S, d): the encoder's outputs, the 1 being the one head
     keys: Tensor  #: keys as the alignment prepared them

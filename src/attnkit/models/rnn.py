@@ -220,12 +220,12 @@ class RnnTranslator(TranslationModel):
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> RecurrentState:
-        """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
+        """Encode the sources once and return the initial decoder state. ``max_length`` is unused."""
         source, layers = self._encode(src, src_mask)
         return self.decoder.begin(source, layers, record)
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
-        """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
+        """Return the features (B, K, D) after the words prev (B, K): K is 1 until the first reorder."""
         assert isinstance(state, RecurrentState)
         return self.decoder.step(self._embed(self.tgt_embedding, prev), state)
 

@@ -52,7 +52,7 @@ class Embedding(nn.Module):
 
 
 def build_context(config: TransformerConfig, causal: bool) -> SelfAttentionContext:
-    """Return how the positions of one side see each other."""
+    """Build the self-attention settings of encoder or decoder."""
     if config.pattern == "none":
         return SelfAttentionContext(config, causal)
     pattern = make_pattern(config.pattern, config.pattern_size, causal, config.pattern_globals)

@@ -22,21 +22,21 @@ class TranslationModel(nn.Module):
     output: nn.Linear
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
+        """Return the decoder states (B, T, D) before the output layer, for src (B, S) and tgt_in (B, T).
 
         src_mask (B, S) is True at real tokens, with padding on the right only; None without padding.
         """
         raise NotImplementedError
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return fresh logits (..., V) of features (..., D), or of the given words alone (..., len(ids))."""
+        """Return the logits (..., V) of features (..., D), or only those of ``ids`` (..., len(ids))."""
         return some_outputs(self.output, hidden, ids)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return the attention weights of the full pass, without dropout or gradients, computed as they are written.
 
-        They are (B, L, H, T, S) under the names encoder, decoder and cross, of which a model has those that it has.
-        Rows of padding words are there and mean nothing.
+        The shapes are (B, L, H, T, S); the keys are encoder, decoder and cross, as far as the model has them.
+        Rows of padding positions are undefined.
         """
         raise NotImplementedError
 

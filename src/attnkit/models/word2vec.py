@@ -63,7 +63,7 @@ class Word2VecModel(nn.Module):
         return shares.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores (B, V) of every word: softmax makes them P(o|c) of the notes."""
+        """Return the logits (B, V) over the vocabulary; their softmax is P(o|c)."""
         return hidden @ self.outputs.T  # (B, V)
 
     def predictors(self, rows: Tensor) -> Tensor:

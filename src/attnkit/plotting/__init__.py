@@ -1,1 +1,1 @@
-"""Pictures as strings: terminal and pages. Knows no models."""
+"""Figures for terminals and HTML pages, as strings."""

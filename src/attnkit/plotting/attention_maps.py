@@ -20,7 +20,7 @@ Choice = int | Literal["mean", "max", "all"]
 Weights = NDArray[np.float32] | NDArray[np.float64]
 
 RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")
-"""Colours of weights and shares in pictures and pages, from 0 up."""
+"""Colours of weights and shares in figures and HTML pages, from 0 up."""
 TITLES = {
     "cross": ("Cross-attention", "rows: the word being written, columns: source words"),
     "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),

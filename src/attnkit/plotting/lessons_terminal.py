@@ -84,7 +84,7 @@ _CAUSAL_ROWS = """
 _WHY_SPARSE = """\
   Attention compares pairs of positions, and all pairs grow with the square of
   the length. A pattern computes some pairs only; what it leaves out is never
-  stored. Several layers let news travel further than one pattern reaches.
+  stored. Stacked layers extend the receptive field beyond one pattern.
 """
 _POSITIONS = """
   PE(pos, 2i) = sin(pos / 10000^(2i/{width})), PE(pos, 2i+1) = cos(pos / 10000^(2i/{width}))
@@ -124,11 +124,11 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
     numbers = [str(n) for n in range(1, len(words) + 1)]
     title = "The causal mask" if lesson.pattern is None else f"The sparse pattern '{lesson.pattern}'"
     lines = [paint(f"{title}: who may look at whom", _STRONG, colour), ""]
-    lines.append("  A row is the position that looks, a column the one it looks at.")
+    lines.append("  Rows are query positions, columns key positions.")
     if lesson.pattern is not None:
         lines.append("  " + PATTERN_WORDS[lesson.pattern].format(size=lesson.size, n_global=lesson.n_global))
         if lesson.causal:
-            lines.append("  Nobody sees a later position.")
+            lines.append("  No position attends to later positions.")
     rows = [f"{n:>2} {word}".rstrip() for n, word in zip(numbers, words, strict=True)]
     margin = max(map(cell_len, rows)) + 2
     lines += ["", " " * margin + "".join(f"{n:>3}" for n in numbers)]
@@ -184,7 +184,7 @@ def positions_text(lesson: PositionsLesson, colour: bool) -> str:
 
 def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
     """Draw points, true curve and fits, with their errors."""
-    title = "Kernel regression: attention before it had the name (Nadaraya, Watson 1964)"
+    title = "Kernel regression, the precursor of attention (Nadaraya, Watson 1964)"
     lines = [paint(title, _STRONG, colour), _POOLING.format(n_points=len(lesson.curves[0].x))]
     lines += [character_plot(lesson.curves, colour=colour), ""]
     lines.append(f"  {'':<28}{'w':>8}{'squared error':>16}{'points that count':>20}")

@@ -62,8 +62,8 @@ def attention_map(
 ) -> str:
     """Draw attention weights (T, S): a row for each target token, a column for each source token, cells in percent.
 
-    Weights below half a percent are dots, what is not a number is ``?``. With ``colour`` strong cells get a background
-    (ANSI, 256 colours); without it only ASCII is added to the tokens. A sentence wider than ``width`` columns continues
+    Weights below 0.5 % are shown as dots, NaN as ``?``. With ``colour``, large weights get a background
+    (ANSI, 256 colours); without it, the table uses only ASCII. A sentence wider than ``width`` columns continues
     in blocks below.
 
     Raises:
@@ -133,7 +133,7 @@ def paint(text: str, style: str, colour: bool) -> str:
 
 
 def fit_label(text: str, longest: int, *, colour: bool) -> str:
-    """Return a text that steers no terminal, is not empty, and takes at most ``longest`` columns."""
+    """Return a printable, non-empty label of at most ``longest`` columns."""
     text = "".join(char if char.isprintable() else "?" for char in text).strip() or "_"
     mark = "…" if colour else "~"
     return text if cell_len(text) <= longest else set_cell_size(text, longest - 1).rstrip() + mark

@@ -41,7 +41,7 @@ class ExampleStep:
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """One query, its keys (which are the values too), and everything that comes of them."""
+    """One query and its keys (also the values), with all intermediate results."""
 
     words: Sequence[str]
     query: Sequence[float]

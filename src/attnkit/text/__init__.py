@@ -1,1 +1,1 @@
-"""Strings to ids and back: lines, checks, vocabularies. Knows no torch."""
+"""Text processing: lines, checks, vocabularies, tokenization."""

@@ -35,7 +35,7 @@ _FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "blank": ("pairs of blank lines", _PAIR),
     "blank_source": ("pairs with a blank source", _PAIR),
     "blank_target": ("pairs with a blank target", _PAIR),
-    "odd_ratio": ("pairs with a length ratio off by a factor of more than {times:g}", _PAIR),
+    "odd_ratio": ("pairs whose length ratio deviates from the typical one by a factor above {times:g}", _PAIR),
     "long": ("lines of more than {limit}", _SIDES),
     "duplicate": ("pairs that repeat an earlier pair", _PAIR),
     "source_overlap": ("lines that also occur in the training source", ("source",)),
@@ -197,7 +197,7 @@ class PairDrops:
 def clean_pairs(
     src_path: Path, tgt_path: Path, drops: PairDrops, config: CheckConfig | None = None
 ) -> Iterator[tuple[int, Pair]]:
-    """Yield the pairs that can be trained on with their line numbers from 0; count the others in ``drops``.
+    """Yield the usable pairs with their zero-based line numbers; count dropped pairs in ``drops``.
 
     Lengths in tokens are not checked. Duplicates are kept. Raises ``DataError`` as ``read_parallel`` does.
     """
@@ -278,7 +278,7 @@ class _Inspection:
                 self._note_pairs("pair_overlap", len(shared), int(shared[0]) + 1)
 
     def _read_pairs(self, seen_pairs: DuplicateFinder, seen_sources: DuplicateFinder | None) -> int:
-        """Look at every line and every pair; return how many pairs can be trained on."""
+        """Check every line and pair; return the number of usable pairs."""
         readers = [LineReader(path, on_bad="replace") for path in self._paths]
         src, tgt = (self._inspect_lines(reader, side) for reader, side in zip(readers, _SIDES, strict=True))
         pairs = LengthRatioFilter(to_the_end(src, tgt), self._config.max_ratio)

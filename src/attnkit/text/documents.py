@@ -295,7 +295,7 @@ class LabeledTable:
 
 
 _HEADER = "begin the file with a line that names its columns: label<TAB>text or label<TAB>text<TAB>text2"
-_RENAME = "name the columns in the first line: label, text and perhaps text2; columns of other names are not read then"
+_RENAME = "name the columns in the first line: label, text and perhaps text2; other columns are ignored"
 
 
 def _unclear(what: str, names: Sequence[str], columns: Sequence[int]) -> str:

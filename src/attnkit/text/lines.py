@@ -54,7 +54,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class LineCounts:
-    """What has been read of one file so far."""
+    """Running counts of the lines read from one file."""
 
     n_lines: int = 0
     n_carriage_returns: int = 0  #: lines that ended in ``\r\n``; the ``\r`` was dropped

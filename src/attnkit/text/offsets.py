@@ -114,7 +114,7 @@ _INSIDE = "'’"  #: apostrophes inside words, as in don't
 
 @dataclass(frozen=True)
 class WordBoundaries:
-    """How ids join: an id continues a word if its ``first`` is not 0 and equals the ``last`` of the id before.
+    """Word boundaries: an id continues a word if its ``first`` is non-zero and equals the previous id's ``last``.
 
     A ``last`` of 3 fits every ``first`` but 0: a space alone belongs to the word that it precedes.
     """

@@ -88,7 +88,7 @@ def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:
     usual = float(np.log((long_lengths.mean() + 4.0) / (lengths.mean() + 4.0)))
 
     def costs(begin: int, end: int, shift: int) -> np.ndarray:
-        """Return how badly rows of the shorter file pair with the rows ``shift`` further down in the longer."""
+        """Return the cost of pairing each row with the row ``shift`` lines later in the longer file."""
         moved = slice(begin + shift, end + shift)
         ratio = np.log((long_lengths[moved] + 4.0) / (lengths[begin:end] + 4.0)) - usual
         other = long_marks[moved] ^ marks[begin:end]

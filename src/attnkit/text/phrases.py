@@ -20,7 +20,7 @@ from attnkit.text.config import PhrasesConfig
 FILE = "phrases.tsv"  #: name of the file of phrases beside an encoded text
 MAX_BYTES = 1 << 30
 _HEAD = "# attnkit phrases 1 "
-_MAKE = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
+_MAKE = "create one: attnkit word2vec phrases FILE --save phrases.tsv"
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

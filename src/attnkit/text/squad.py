@@ -81,7 +81,7 @@ def read_squad(path: Path) -> list[Paragraph]:
 
 
 def write_squad(paragraphs: Sequence[Paragraph]) -> str:
-    """Return the text of a file of these paragraphs: of version 2.0 if a question has no answer, else of 1.1."""
+    """Format paragraphs as SQuAD JSON: version 2.0 if any question is unanswerable, else 1.1."""
     second = any(question.impossible for paragraph in paragraphs for question in paragraph.questions)
     articles: list[dict[str, Any]] = []
     for paragraph in paragraphs:

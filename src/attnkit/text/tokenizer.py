@@ -24,14 +24,14 @@ VERSION = 1
 MAX_CACHED = 2_000_000  #: characters of chunks in the cache before it is cleared (some 80 MB)
 MAX_CHUNK = 1 << 16  #: characters without a space that are encoded at once, to bound memory
 
-_MAKE = "attnkit vocab FILE... -o vocab.json makes one"
+_MAKE = "create one: attnkit vocab FILE... -o vocab.json"
 _SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
 _SPACED = re.compile(r" +[^ ]*")
 _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: starts of words in the vocabulary of GPT-2
 
 
 class Tokenizer:
-    """A trained vocabulary; ``train_vocabulary`` makes one, ``load`` reads one."""
+    """Tokenizer of a trained vocabulary; created by ``train_vocabulary`` or ``load``."""
 
     def __init__(self, config: VocabularyConfig, engine: dict[str, Any]) -> None:
         """Store the parts. Raises ``ValueError`` if they do not fit.
@@ -90,7 +90,7 @@ class Tokenizer:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line, without begin or end; even ``</s>`` is ordinary text.
+        """Return the token ids of each line, without BOS and EOS; ``</s>`` in text is not special.
 
         Raises ``DataError`` for a lone surrogate, which is not a character.
         """
@@ -262,9 +262,9 @@ os.register_at_fork(before=_disable_parallelism, after_in_parent=_restore_parall
 
 
 class IncrementalDecoder:
-    """Decodes ids as they come: ``add`` and, at last, ``end`` give together what ``Tokenizer.decode`` gives of all.
+    """Incremental decoder: the concatenated results of ``add`` and ``end`` equal ``Tokenizer.decode``.
 
-    A character whose bytes are spread over several ids comes out with the last of them.
+    A character split over several ids is returned with its last id.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -82,7 +82,7 @@ def lexicon_lines(
 
 
 def load_dictionary(path: Path) -> dict[str, str]:
-    """Return the likeliest translation of each word. Raises ``RunError`` for other files than lexicons of words."""
+    """Load the most probable translation of each word. Raises ``RunError`` if the file is not a word lexicon."""
     best: dict[str, tuple[float, str]] = {}
     with _opened(path) as (header, rows):
         if header.units != "words":

@@ -147,7 +147,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         numbered = isinstance(vocab, dict) and all(type(id) is int for id in vocab.values())
         _require(numbered, "its entries have no numbers")
         names = sorted(vocab, key=vocab.__getitem__)
-        _require([vocab[name] for name in names] == list(range(len(vocab))), "the ids of the vocabulary have holes")
+        _require([vocab[name] for name in names] == list(range(len(vocab))), "the vocabulary ids are not contiguous")
     _check_entries(config, names)
     merges: Any = model.get("merges")
     if config.kind in ("bpe", "gpt2"):
@@ -157,7 +157,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         for merge in merges:
             pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
             _require(pair, "a merge is not a pair of entries")
-            _require({*merge, "".join(merge)} <= known, "a merge speaks of an entry that is not there")
+            _require({*merge, "".join(merge)} <= known, "a merge refers to an unknown entry")
     elif config.kind == "char":
         _require(merges == [], "single characters have no merges")
 
@@ -167,7 +167,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
     for one in (tree, expected):
         rest = {key: None if key in ("vocab", "merges") else value for key, value in one["model"].items()}
         forms.append(json.dumps({**one, "model": rest}, sort_keys=True))
-    _require(forms[0] == forms[1], "its tokenizer is not what its configuration says")
+    _require(forms[0] == forms[1], "the tokenizer does not match its configuration")
     return names
 
 
@@ -182,7 +182,7 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
     fixed, rest = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))], names[n_fixed:]
     starts = list(names[:n_fixed]) == fixed
     _require(starts, "the vocabulary does not start with the special entries and the symbols")
-    _require(all(rest) and len(set(names)) == len(names), "an entry is empty or stands twice")
+    _require(all(rest) and len(set(names)) == len(names), "empty or duplicate entry")
     if kind == "char":
         _require(all(map(_SINGLE.fullmatch, rest)), "an entry is not a single character")
     bare = [name.removeprefix(CONTINUED) for name in rest] if kind == "wordpiece" else rest

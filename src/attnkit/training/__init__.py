@@ -1,1 +1,1 @@
-"""The loop, optimizers, schedules and losses. Knows nothing of what a batch means."""
+"""Training loop, optimizers, schedules and losses."""

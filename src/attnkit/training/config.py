@@ -1,4 +1,4 @@
-"""How a model is trained: optimizer, schedule, limits, evaluation and checkpoints. Torch-free."""
+"""Training configuration: optimizer, schedule, limits, evaluation and checkpoints. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 
 
 class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """AdamW (Loshchilov and Hutter 2019), the learning rate over time, and what one step is made of."""
+    """AdamW (Loshchilov and Hutter 2019), learning-rate schedule and batch composition of a step."""
 
     # AdamW.
     learning_rate: float = Field(default=1e-3, gt=0, le=1e6)
@@ -90,9 +90,7 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     @model_validator(mode="after")
     def _check(self) -> LimitsConfig:
         if self.max_steps is None and self.max_epochs is None and self.max_tokens is None and self.max_minutes is None:
-            raise ValueError(
-                "training needs an end: set at least one of max_steps, max_epochs, max_tokens and max_minutes"
-            )
+            raise ValueError("no limit set: set at least one of max_steps, max_epochs, max_tokens and max_minutes")
         return self
 
     @property

@@ -26,7 +26,7 @@ _NORM_BLOCK = 4096  # elements that are squared and summed in one go
 
 Precision = Literal["float32", "bfloat16"]
 Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Of the model, which inference needs; and what only training needs, ``exp_avg.*``, ``exp_avg_sq.*`` and, where there
+"""Model tensors, and training-only tensors: ``exp_avg.*``, ``exp_avg_sq.*`` and, where there
 is a moving average, ``weights.*``, the weights being trained. By the names of the model's parameters and buffers."""
 
 
@@ -271,6 +271,6 @@ def decay_at(decay: float, n_updates: int) -> float:
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the persistent buffers: what a state dict has beside parameters."""
+    """Return the persistent buffers of a model."""
     # keep_vars: otherwise parameters are plain tensors and cannot be told apart.
     return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}

@@ -135,7 +135,7 @@ class FsdpParameterStore:
 
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Let rank 0 compute with whole weights, beside the shards."""
+        """Provide unsharded weights on rank 0, in addition to the shards."""
         # Ranks other than 0 get no tensors and leave the skeleton empty.
         for name, p in self._plain.named_parameters():
             if name in tensors:
@@ -190,7 +190,7 @@ class FsdpParameterStore:
         return kinds | {"weights": {name: p.detach() for name, p in self._named.items()}}
 
     def _gather(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whole tensors on rank 0's CPU, one gathered after another, and nothing elsewhere."""
+        """Gather full tensors one by one on rank 0's CPU; return an empty dict on other ranks."""
         whole = {}
         first = torch.distributed.get_rank() == 0
         for name, share in shares.items():

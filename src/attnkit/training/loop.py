@@ -34,7 +34,7 @@ _ROUNDING = 1e-9  # of a sum of epochs
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What to train on and how. Everything but rank 0's clock and wishes to stop is the same on all ranks."""
+    """Model, data and settings of a training run. All ranks hold equal values except the clock and stop requests."""
 
     model: nn.Module
     feed: BatchSource  #: its positions are hashable
@@ -56,9 +56,9 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
     """Train from ``state`` until a limit or a stop request; yield a record per step and evaluation.
 
     ``state.finished`` says why it ended. Calling it again on a stopped or restored state continues, and on a finished
-    one returns at once; limits are looked at afresh, so raised ones are followed.
+    one returns at once; limits are checked again, so raised limits take effect.
 
-    An evaluation that a stop cuts short leaves no trace: it is still due, and comes before the next step.
+    An interrupted evaluation is discarded and repeated before the next step.
 
     Raises:
         DivergedError: Ten steps in a row had a non-finite loss or gradient.

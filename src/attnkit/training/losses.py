@@ -1,4 +1,4 @@
-"""Losses as sums, which the loop divides by global counts.
+"""Losses as sums; the training loop divides them by global counts.
 
 Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
 """

@@ -1,4 +1,4 @@
-"""What the training loop takes and yields: batches of a step, and records. Torch-free."""
+"""Input and output records of the training loop: step batches, step and evaluation records. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StepBatches:
     n_padding_batches: int  #: last micro-batches with weight 0, which keep the number of passes equal on all ranks
     counts: Mapping[str, int]  #: divisor of each loss term, counted over all micro-batches and ranks
     n_tokens: int  #: real input and target tokens of the global batch, end symbols included
-    epoch: float  #: epochs done when this step is done
+    epoch: float  #: epochs completed after this step
 
 
 # Tuples of plain numbers: the caller may log them after the tensors of the step are gone.

@@ -42,7 +42,7 @@ class TrainState:
     plateau_wait: int = 0
     """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
     lr_scale: float = 1.0  #: factor of the learning rate, which ``plateau`` lowers
-    eval_pending: bool = False  #: whether an evaluation comes before the next step
+    eval_pending: bool = False  #: whether an evaluation is due before the next step
     finished: str | None = None
     """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 

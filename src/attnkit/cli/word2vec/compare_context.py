@@ -59,13 +59,13 @@ def command(
     if found.contextual is None:
         parts.append(
             "This run has word vectors: one vector per word, the same in every sentence.\n"
-            "A word that means two things has both in it. An encoder that reads the\n"
+            "It mixes all senses of an ambiguous word. An encoder that reads the\n"
             "sentence (BERT) gives it one in each: --encoder RUN."
         )
     else:
         rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
         parts.append(console.table(rows, ""))
-        parts.append("Static vectors do not know the sentence; the encoder has read it.")
+        parts.append("Static vectors do not depend on the sentence; contextual vectors do.")
     console.result("\n".join(parts))
 
 

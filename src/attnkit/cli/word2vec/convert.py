@@ -24,10 +24,11 @@ def command(
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Write vectors as word2vec, GloVe, fastText or TensorBoard's projector have them, as safetensors or .npy.
+    """Convert vectors to word2vec, GloVe, fastText, safetensors, .npy or the TensorBoard projector.
 
-    Endings: .txt word2vec text, .bin word2vec binary, .vec fastText, .glove GloVe, .safetensors, .npy (and
-    .words.txt beside it); without an ending a folder for the projector. Numbers stay as they are, to the last bit.
+    The suffix selects the format: .txt word2vec text, .bin word2vec binary, .vec fastText, .glove GloVe, .safetensors,
+    .npy (and
+    .words.txt beside it); no suffix: a folder for the projector. Values are converted without loss.
 
     \b
     Examples:

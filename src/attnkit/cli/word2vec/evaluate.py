@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Evaluate word vectors on word similarity (rank correlation with human judgements) and word analogies.
 
-    Questions with an out-of-vocabulary word are not scored, and counted as unknown. Vectors with n-grams
-    (train --subwords) compose a vector for such a word: these are scored too, and counted under n-grams.
+    Questions with an out-of-vocabulary word are skipped and counted as unknown. Vectors with n-grams
+    (train --subwords) compose a vector for such a word; these questions are scored and counted under n-grams.
 
     \b
     Examples:

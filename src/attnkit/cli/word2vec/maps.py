@@ -30,7 +30,7 @@ def cluster(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Cluster words by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
+    """Cluster words by the direction of their vectors; print "word class" lines, as word2vec -classes does.
 
     The method is k-means on unit vectors (needs attnkit[plot]); the same seed gives the same clusters.
 
@@ -66,7 +66,7 @@ def cluster(
             for row, label in zip(order.tolist(), found.labels[order].tolist(), strict=True):
                 item = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
                 stream.write(f"{item or f'{words[row]} {label}'}\n")
-    state = "settled" if found.converged else "not settled: raise --iterations"
+    state = "settled" if found.converged else "k-means did not converge; raise --iterations"
     console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
     console.info(f"{found.iterations} iterations, {state}")
 
@@ -77,16 +77,18 @@ def project(
         Path | None,
         Option("-o", "--output", help="Output file. [default: projection.html; tsv: standard output]", metavar="FILE"),
     ] = None,
-    format: Annotated[Literal["html", "tsv"], Option(help="A page, or one line per word: word, x, y.")] = "html",
+    format: Annotated[
+        Literal["html", "tsv"], Option(help="Output format: HTML page, or one line per word with word, x and y.")
+    ] = "html",
     method: Annotated[Literal["pca", "tsne"], Option(help="Projection (needs attnkit[plot]).")] = "pca",
     words: Annotated[
         int | None,
-        Option(min=3, help="Number of words, the most frequent ones. [default: 10,000; tsne: 2,000]", metavar="N"),
+        Option(min=3, help="Number of most frequent words to show. [default: 10,000; tsne: 2,000]", metavar="N"),
     ] = None,
     perplexity: Annotated[float, Option(min=1.0, help="Perplexity of t-SNE, roughly the neighbours per word.")] = 30.0,
     steps: Annotated[int, Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
 ) -> None:
-    """Draw word vectors in two dimensions: a page with search and neighbours that needs nothing else.
+    """Project word vectors to two dimensions, as a self-contained HTML page with search.
 
     \b
     Examples:

@@ -34,15 +34,17 @@ def command(
         list[str] | None, Option(help="Word allowed inside a phrase, e.g. of; repeatable.", metavar="WORD")
     ] = None,
     joiner: Annotated[str | None, Option(help="Separator between joined words. [default: _]")] = None,
-    max_pairs: Annotated[int | None, Option(help="Pairs in memory, about 50 bytes each. [default: 8388608]")] = None,
+    max_pairs: Annotated[
+        int | None, Option(help="Maximum number of word pairs in memory, about 50 bytes each. [default: 8388608]")
+    ] = None,
     lower: Annotated[bool, Option("--lower", help="Lower-case the text.")] = False,
     save: Annotated[Path | None, Option(help="Write the phrases with their scores.", metavar="FILE")] = None,
     given: Annotated[
-        Path | None, Option("--with", help="Join the phrases of a file instead of finding them.", metavar="FILE")
+        Path | None, Option("--with", help="Phrase file to apply instead of finding phrases.", metavar="FILE")
     ] = None,
     json: Annotated[bool, Option("--json", help="Print JSON, with -o.")] = False,
 ) -> None:
-    """Join words that belong together: new york becomes new_york.
+    """Find and join phrases, e.g. new york -> new_york.
 
     \b
     Examples:

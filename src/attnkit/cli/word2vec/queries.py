@@ -38,9 +38,9 @@ def similar(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per word.")] = False,
 ) -> None:
-    """Print the words whose vectors have the largest cosine with those of the given ones.
+    """Print the nearest neighbours of words by cosine similarity.
 
-    Several words in one argument, or on one line, are added up, unless there is a vector for all of it.
+    The vectors of several words in one argument or line are summed, unless the phrase has its own vector.
 
     \b
     Examples:
@@ -69,9 +69,9 @@ def analogy(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per question.")] = False,
 ) -> None:
-    """Print what is to a third word as a second one is to the first, or what a sum of words comes nearest to.
+    """Solve the analogy A : B = C : ?, or print the nearest neighbours of a sum of words.
 
-    man king woman asks for king - man + woman. Words of the question are never answers.
+    man king woman asks for king - man + woman. The words of the question are excluded from the answers.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def odd_one(
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Print the word that is farthest from the mean of all; stderr has the cosine of each with it.
+    """Print the word farthest from the mean vector; cosines with the mean go to stderr.
 
     \b
     Example:
@@ -114,12 +114,12 @@ def odd_one(
 
 def distance(
     path: VectorsPath,
-    first: Annotated[str, Argument(help="Word, or several in quotes: their mean.", metavar="WORD")],
+    first: Annotated[str, Argument(help="Word, or several in quotes for the mean of their vectors.", metavar="WORD")],
     second: Annotated[str, Argument(help="Second word, or several in quotes.", metavar="WORD")],
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Print the cosine of two words, their distance (1 - cosine), and that of the vectors' ends (Euclidean).
+    """Print cosine similarity, cosine distance and Euclidean distance of two words.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def one_hot(
     run: VectorsPath,
     json: Json = False,
 ) -> None:
-    """Compare words as one-hot vectors, which are all equally unlike, and as trained ones.
+    """Compare words as one-hot vectors (cosine always 0) and as trained vectors.
 
     \b
     Example:
@@ -170,7 +170,7 @@ def one_hot(
         one, other = pair.words
         rows.append([f"{one} · {other}", str(pair.one_hot_dot), f"{pair.dot:.4f}"])
         rows.append([f"cos({one}, {other})", str(pair.one_hot_dot), f"{pair.cosine:.4f}"])
-    said = "As one-hot vectors any two words are at right angles:\nnothing tells that two of them are alike."
+    said = "One-hot vectors of different words are orthogonal:\nthey do not encode similarity."
     console.result("\n\n".join([console.table(places, ""), console.table(rows, ""), said]))
 
 
@@ -201,7 +201,7 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _shown(word: str) -> str:
-    """Return a word as it fits a column, without what would steer a terminal."""
+    """Shorten a word to the column width and strip control characters."""
     text = console.printable(word)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 

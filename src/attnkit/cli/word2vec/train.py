@@ -39,24 +39,29 @@ def command(
     ] = None,
     dynamic_window: Annotated[
         bool | None,
-        Option("--dynamic-window/--no-dynamic-window", help="Sample the window size per word.", show_default=False),
+        Option(
+            "--dynamic-window/--no-dynamic-window",
+            help="Sample the window size uniformly for each centre word.",
+            show_default=False,
+        ),
     ] = None,
     exact: Annotated[bool | None, Option("--exact", help="Draw negative samples per pair, as gensim does.")] = None,
-    phrases: Annotated[int | None, Option(help="Passes of phrase detection: new_york.")] = None,
+    phrases: Annotated[int | None, Option(help="Number of phrase-detection passes (new york -> new_york).")] = None,
     subwords: Annotated[
-        bool, Option("--subwords", help="Compose vectors from character n-grams, also of unseen words.")
+        bool, Option("--subwords", help="Learn character n-gram vectors (fastText), also used for unseen words.")
     ] = False,
     min_n: Annotated[int | None, Option(help="Minimum n-gram length. [default: 3]")] = None,
     max_n: Annotated[int | None, Option(help="Maximum n-gram length. [default: 6]")] = None,
     buckets: Annotated[int | None, Option(help="Hash buckets of n-grams. [default: 2000000]")] = None,
     tokenizer: Annotated[
-        str | None, Option(help="Vocabulary or run whose tokens are the words.", metavar="FILE|RUN")
+        str | None, Option(help="Vocabulary or run whose tokens are used as words.", metavar="FILE|RUN")
     ] = None,
     lower: Annotated[bool | None, Option("--lower", help="Lower-case the text.")] = None,
     init_from: Annotated[str | None, Option(help="Vectors to initialize from.", metavar="FILE|RUN")] = None,
     threads: Annotated[int | None, Option(help="Training threads. [default: all processors]")] = None,
     deterministic: Annotated[
-        bool | None, Option("--deterministic", help="Reproducible training: the same bytes for the same threads.")
+        bool | None,
+        Option("--deterministic", help="Train reproducibly: identical vectors for the same number of threads."),
     ] = None,
     seed: Annotated[int | None, Option(help="Random seed. [default: 1]")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, Option(help="Device.")] = None,

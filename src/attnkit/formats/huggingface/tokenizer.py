@@ -1,4 +1,4 @@
-"""A vocabulary as the files that AutoTokenizer reads, giving the same ids.
+"""Write a vocabulary as AutoTokenizer files that produce the same ids.
 
 ``tokenizers`` has all the steps of ours; what differs is what happens before them. Ours encodes a line chunk by chunk,
 each with a space before it and cut where a run of spaces begins. There one step puts a space before the line, and one
@@ -26,13 +26,13 @@ _SPACELESS = ("char", "bert", "gpt2")  #: Kinds before whose chunks no space is 
 
 @dataclass(frozen=True)
 class Roles:
-    """The names of the special entries there, and the tokens around a text."""
+    """Names of special tokens in transformers, and the templates around texts."""
 
-    names: tuple[str, str, str, str]  #: ids of padding, begin, end, unknown
-    tokens: Mapping[str, int]  #: name in the generation settings -> id
+    names: tuple[str, str, str, str]  #: names of the padding, begin, end and unknown tokens
+    tokens: Mapping[str, int]  #: special-token attribute of transformers, e.g. pad_token -> id
     single: tuple[str, ...]  #: ``$A``: the text
     pair: tuple[str, ...]  #: ``$B``: the second text, first of the second segment
-    inputs: tuple[str, ...]  #: maximum length of the model
+    inputs: tuple[str, ...]  #: names of the model inputs
 
 
 def bert_roles(separators: int = 1, segments: bool = True) -> Roles:
@@ -162,7 +162,7 @@ def _template(parts: Sequence[str], segments: bool) -> list[Tree]:
 
 
 def _decoder(kind: str) -> Tree:
-    """Return what makes text of entries again, without the space before the first."""
+    """Return the decoder section of tokenizer.json, which strips the leading space."""
     joined: Tree = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     bare: Tree = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     fuse: Tree = {"type": "Fuse"}

@@ -24,7 +24,7 @@ _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where a tensor lies."""
+    """Position, shape and dtype of a tensor in a file."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -108,7 +108,7 @@ def check_no_blanks(words: Sequence[str], signs: str, fit: str) -> None:
 
 
 def check_distinct(words: Sequence[str], name: str, first: int) -> None:
-    """Raise ``DataError`` for a word that stands twice, with its line, that of the first word being ``first``."""
+    """Raise ``DataError`` for a duplicate word; ``first`` is the line number of the first word."""
     if len(set(words)) == len(words):
         return
     seen: dict[str, int] = {}
@@ -155,7 +155,7 @@ _NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
 
 
 def header(line: bytes) -> tuple[int, int] | None:
-    """Return the sizes (V, D) that a first line tells of; None where it is a row itself."""
+    """Parse the header into sizes (V, D); None if the first line is a row."""
     fields = line.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 16 for field in fields):
         return int(fields[0]), int(fields[1])

@@ -39,7 +39,7 @@ def _head(n_rows: int, width: int) -> bytes:
 
 _MAX_HEADER = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}
-_LIST = "one word a line, in a file beside it: vectors.npy has vectors.words.txt"
+_LIST = "write one word per line to NAME.words.txt in the same folder, e.g. vectors.words.txt for vectors.npy"
 
 Buffer = bytes | mmap.mmap
 

@@ -38,7 +38,7 @@ Line = tuple[int, bytes]  #: number, counted from 1, and content without what en
 
 
 def read_text(stream: BinaryIO, name: str) -> VectorTable:
-    """Return what a stream of text holds, with a header or without.
+    """Read word vectors from a text stream, with or without header.
 
     Raises:
         DataError: lines of different widths, a value that is not a finite number, a word without any,
@@ -93,7 +93,7 @@ def write_lines(stream: BinaryIO, table: VectorTable, *, head: bool = True) -> N
 
 @dataclass
 class RowBuffer:
-    """Rows whose number nobody knows yet; grows in place where the system can."""
+    """Growable array of rows, for files that do not declare their size."""
 
     width: int
     _n: int = 0

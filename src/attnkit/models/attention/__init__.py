@@ -7,5 +7,5 @@
     align, distribute = make_alignment("deep", d_query, d_key, n_heads=8), make_distribution("sparsemax", d_query)
     context, weights = attend(query, keys, values, align, distribute, mask)  # (B, H, T, d_v), (B, H, T, S)
 
-``multihead.MultiHeadAttention`` takes the same names, one for all heads or one for each.
+``multihead.MultiHeadAttention`` takes the same names, either one name for all heads or one per head.
 """

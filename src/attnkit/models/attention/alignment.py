@@ -1,4 +1,4 @@
-"""Alignment functions a(q, k): how well a query fits each key. The table of all twelve is at the end.
+"""Alignment functions a(q, k), which score a query against each key. The table of all twelve is at the end.
 
 Each class splits its work: ``prepare`` is what depends on the keys alone and is done once per sentence, ``score`` is
 the rest. Every head has weights of its own. Formulas: Table 2 of the lecture notes on attention.
@@ -294,7 +294,7 @@ class Location(AlignmentModule):
 
 
 class Feature(AlignmentModule):
-    """w·act(W₁φ₁(K) + W₂φ₂(K) + b): keys are scored by their own features, whatever the query (Li et al. 2019)."""
+    """w·act(W₁φ₁(K) + W₂φ₂(K) + b): keys are scored by their features, independently of the query (Li et al. 2019)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -315,7 +315,7 @@ class Feature(AlignmentModule):
 
 
 def _key_features(name: KeyFeatureName, keys: Tensor, at: int | None) -> Tensor:
-    """Return φ of keys (B, H, S, d) that stand at 0, 1, ..., or all of them at one position."""
+    """Return φ of keys (B, H, S, d) at positions 0, 1, ..., or all at one position."""
     if name == "identity":
         return keys
     if name == "square":

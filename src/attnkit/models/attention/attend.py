@@ -30,7 +30,7 @@ PLAIN_SCORES = 256 * 256
 
 @dataclass(frozen=True)
 class AttentionScope:
-    """What the queries may look at. Nothing is set where all is allowed, so that no mask is ever built for it."""
+    """Mask, causality and bias of one attention call. All fields are unset for full attention."""
 
     mask: Tensor | None = None  #: bool, True = may attend, broadcastable to (B, H, T, S)
     causal: bool = False  #: query i attends to keys 0..i only
@@ -56,7 +56,7 @@ def attend(
     distribute: Distribution,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the context (B, H, T, d_v) and the weights (B, H, T, S), computed as they are written."""
+    """Return the context (B, H, T, d_v) and the weights (B, H, T, S), computed from the definition."""
     weights = AttentionFunction(align, distribute).weights(query, align.prepare(keys), AttentionScope(mask))
     return weights @ values, weights  # (B, H, T, S) @ (B, H, S, d_v)
 
@@ -68,7 +68,7 @@ class AttentionFunction(NamedTuple):
     distribute: Distribution
 
     def weights(self, query: Tensor, prepared: Tensor, scope: AttentionScope) -> Tensor:
-        """Return the weights (B, H, T, S) of prepared keys within a scope, the scores having been shifted by its bias.
+        """Return the weights (B, H, T, S) of prepared keys within a scope; its bias is added to the scores.
 
         A decoder prepares its keys once per sentence.
         """
@@ -84,7 +84,7 @@ class AttentionFunction(NamedTuple):
     def context(
         self, query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0
     ) -> Tensor:
-        """Return the context (B, H, T, d_v) by the fastest equal form.
+        """Return the context (B, H, T, d_v) by the fastest equivalent computation.
 
         Scaled dot x softmax takes the fused kernel; kernel x normalize takes linear time where the mask is the same
         for all queries; every other pair is computed as it is written.

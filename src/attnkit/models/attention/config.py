@@ -1,4 +1,4 @@
-"""Names and options of alignment and distribution functions, and the pairs without a meaning. Torch-free."""
+"""Names and options of alignment and distribution functions, and the invalid pairs. Torch-free."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KeyFeatureName = Literal["identity", "position", "square"]
 
 
 def _form(value: Any) -> str:
-    """Return whether a value is a list, so that a wrong name is reported against one of both choices alone."""
+    """Return the union tag of a value: ``each`` for a list, ``all`` for one name."""
     return "each" if isinstance(value, list | tuple) else "all"
 
 
@@ -54,7 +54,7 @@ NOT_NEGATIVE: frozenset[ActivationName] = frozenset({"relu", "sigmoid", "softplu
 
 
 class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What can be chosen about alignment and distribution functions; each uses the fields that name it."""
+    """Options of alignment and distribution functions; each function uses the fields named after it."""
 
     # Functions with a hidden layer.
     d_hidden: int | None = Field(default=None, gt=0, le=1 << 16)

@@ -136,7 +136,7 @@ def linear_attention(
 
 
 class LinearAttentionState:
-    """What all keys so far come to: Σ φ(k) v and Σ φ(k), which is all that a decoder must remember of them.
+    """Running sums over past keys, Σ φ(k) v and Σ φ(k): the decoder's state.
 
     The sums are kept over e^top, the scale of the largest key so far: what a key adds never depends on later keys, on
     batch mates or on masked keys.

@@ -99,7 +99,7 @@ class HeadGroups(nn.Module):
         return self._join(parts)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> PreparedKeys:
-        """Return what depends on the keys (B, H, S, d) alone, which all stand at one position or at 0, 1, 2, ..."""
+        """Precompute the part of the scores that depends only on the keys (B, H, S, d)."""
         return [group.align.prepare(group.pick(keys), at) for group in self.head_groups]
 
     def weights(self, query: Tensor, prepared: PreparedKeys, scope: AttentionScope) -> Tensor:
@@ -114,7 +114,7 @@ class HeadGroups(nn.Module):
 
 
 def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None) -> Mix:
-    """Return the mix of heads within a scope; with a list, each call's weights are added to it, before dropout."""
+    """Return the attention function for a scope; weights before dropout are appended to ``seen``."""
 
     def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if seen is None:

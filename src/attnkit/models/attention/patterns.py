@@ -1,4 +1,4 @@
-"""Sparse patterns: which positions of a sequence look at which others, as tiles of the matrix that is never built.
+"""Sparse attention patterns, as tiles of the attention matrix.
 
 Free of torch: positions may be numbers or tensors. ``sparse`` computes attention over the tiles. Letters: T queries,
 S keys; i is a query's position and j a key's.
@@ -46,7 +46,7 @@ class Pattern:
         raise NotImplementedError
 
     def dense_mask(self, n_queries: int, n_keys: int) -> list[list[bool]]:
-        """Return the mask (T, S) that says the same, True = may attend; for tests and pictures."""
+        """Return the equivalent dense mask (T, S), True where attention is allowed."""
         return [[bool(self.sees(i, j)) for j in range(n_keys)] for i in range(n_queries)]
 
 

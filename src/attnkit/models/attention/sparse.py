@@ -1,4 +1,4 @@
-"""Scaled dot product x softmax over a sparse pattern, tile by tile; nothing of size T x S is ever built.
+"""Scaled dot product x softmax over a sparse pattern, tile by tile; the full T x S matrix is never materialized.
 
 A row's tiles are summed under a running maximum, and the backward pass builds their weights anew (FlashAttention: Dao
 2022, algorithms 1 and 4), so that memory grows with T + S alone. Letters: B batch, H heads, T queries, S keys, d width.
@@ -47,7 +47,7 @@ def sparse_attention(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the scores of a tile are made of."""
+    """Inputs of the tile-wise score computation."""
 
     pattern: Pattern
     mask: Tensor | None

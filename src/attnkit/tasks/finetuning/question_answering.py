@@ -206,7 +206,7 @@ class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredicto
 
 
 _READ_AHEAD = 256  # questions
-_HELP = 'a line is an object with two texts: {"question": "Who ...?", "context": "It was ..."}'
+_HELP = 'write one JSON object per line: {"question": "Who ...?", "context": "It was ..."}'
 
 
 def read_question(line: str, where: str, strict: bool = False) -> Paragraph:

@@ -1,4 +1,4 @@
-"""Fine-tuning as a task, whatever is learnt: initial weights, frozen layers, layer-wise learning rates, the loss.
+"""Base of the fine-tuning tasks: initial weights, frozen layers, layer-wise learning rates, loss.
 
 A fine-tuned model has an ``encoder`` and a head for its task. The encoder takes the pretrained weights; the language
 model head is dropped and the new head is initialized. After pretraining with next-sentence prediction the pooler is
@@ -48,7 +48,7 @@ ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPred
 
 
 class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
-    """What a fine-tuned model predicts: labels of texts, tags of words, or answers."""
+    """Output type of a fine-tuned model: text labels, word tags or answers."""
 
     description: ClassVar[str]  #: these three are for the model card
     scored: ClassVar[str]

@@ -76,7 +76,7 @@ class PreparedText:
 
 
 class DocumentCorpus:
-    """The documents of a run's files, for training and for validation; read anew each time."""
+    """Training and validation documents of a run's files; re-read on each access."""
 
     def __init__(self, data: TextConfig) -> None:
         self.paths = [Path(name) for name in data.files]

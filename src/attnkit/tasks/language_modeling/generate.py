@@ -84,7 +84,7 @@ def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
 
 
 class Generator:
-    """Generates texts. Each depends on its prompt, the numbers of its line and text, and the seed alone."""
+    """Generate texts. A text depends only on prompt, line number, sample number and seed."""
 
     def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
         """Take a run, the settings of the search and the context length in tokens.

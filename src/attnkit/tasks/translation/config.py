@@ -1,4 +1,4 @@
-"""The whole configuration of a translation run. Knows no torch, so that help and validation stay quick."""
+"""Configuration of a translation run. Torch-free, to keep --help and validation fast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports."""
+        """Return the names of the evaluation metrics."""
         return ("loss", "perplexity", "bleu", "chrf")
 
     @property

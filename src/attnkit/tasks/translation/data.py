@@ -79,7 +79,7 @@ class ParallelData:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of the pairs of the training files; ``read`` is the sum.
+        """Counts of training pairs read, kept and filtered; ``read`` is the sum of the others.
 
         ``repeats_of_held_out`` have the source of a held-out pair, and are left out so that the score means something.
         """
@@ -132,7 +132,7 @@ class TranslationData:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights: the vocabularies."""
+        """Text files of a checkpoint: the vocabularies."""
         return self.vocabularies.files()
 
 

@@ -45,7 +45,7 @@ class LoadedRun:
 def load_run(
     path: Path, *, device: str = "auto", precision: str = "float32", checkpoint: str | None = None
 ) -> LoadedRun:
-    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; without a name the best there is.
+    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; by default the best checkpoint.
 
     Raises:
         RunError: no run, no such checkpoint, damaged, or of another kind.

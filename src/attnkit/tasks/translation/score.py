@@ -21,7 +21,7 @@ _ROWS = 512  # logits held at a time
 
 @dataclass(frozen=True)
 class PairScore:
-    """What a model says of one pair."""
+    """Score of one sentence pair."""
 
     log_prob: float
     """Natural logarithm of the target's probability, its end included."""
@@ -45,7 +45,7 @@ class Total:
 
     @property
     def perplexity(self) -> float:
-        """Of a target token: exp of the mean negative log-probability."""
+        """Return the perplexity per target token."""
         return math.exp(min(700.0, -self.log_prob / max(1, self.n_tokens)))
 
 

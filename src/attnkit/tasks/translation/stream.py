@@ -19,7 +19,7 @@ from attnkit.text.lines import read_line_batches, read_lines
 
 @dataclass(frozen=True)
 class TranslateRequest:
-    """What ``attnkit translate`` is asked to do."""
+    """Request of ``attnkit translate``."""
 
     runs: list[Path]
     source: Path
@@ -88,7 +88,7 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
 
 
 def check_request(request: TranslateRequest) -> None:
-    """Refuse what cannot be meant before anything is loaded."""
+    """Raise ``UsageError`` for inconsistent options, before loading the model."""
     if request.dictionary is not None and not request.unknowns:
         raise UsageError("a dictionary is for unknown words", where="--dictionary", help="add --replace-unknowns")
     if request.attention and not request.as_json:
@@ -102,7 +102,7 @@ def check_request(request: TranslateRequest) -> None:
 
 
 def render(translation: Translation, request: TranslateRequest) -> list[str]:
-    """Return the output lines of one input line: one a hypothesis, or one JSON object."""
+    """Return the output lines of one input line: one line per hypothesis, or one JSON object."""
     if request.as_json:
         kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]

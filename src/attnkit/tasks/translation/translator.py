@@ -39,7 +39,7 @@ class Output:
     """Log-probability over length**length_penalty (with the coverage penalty where asked)."""
     log_prob: float
     tokens: list[list[str]]
-    """Of each part."""
+    """Tokens of each segment."""
     attention: list[list[list[float]]] | None
     """Attention weights per part, target rows x source columns; None unless recorded."""
 
@@ -201,7 +201,7 @@ class Translator:
         """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
         encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
         given: list[list[int]] = [[] for _ in lines]
-        if prefixes is not None:  # a blank one leaves the translation free: its spaces are not forced
+        if prefixes is not None:  # a blank line means no prefix: its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
             given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
@@ -229,7 +229,9 @@ class Translator:
                 sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
                 texts = []
                 for source, hypothesis in zip(sources, chosen, strict=True):
-                    assert hypothesis.attention is not None, "weights are recorded where unknown words are replaced"
+                    assert hypothesis.attention is not None, (
+                        "replacing unknown words requires recorded attention weights"
+                    )
                     texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, source))
             outputs.append(
                 Output(

@@ -44,7 +44,7 @@ class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
 
 class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What the weighted least squares of GloVe take beside the rest (Pennington et al. 2014, section 3.1)."""
+    """Settings of GloVe's weighted least squares (Pennington et al. 2014, section 3.1)."""
 
     x_max: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     """Co-occurrences from which on a pair of words has full weight."""
@@ -141,20 +141,20 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         for refused, why in (
             (
                 self.context != "mean" and not cbow,
-                "context: it is CBOW that puts neighbours together; add method=cbow or leave it out",
+                "context requires method=cbow",
             ),
-            (self.loss != "negative" and glove, "loss: glove has a loss of its own; leave it out"),
+            (self.loss != "negative" and glove, "loss cannot be set with method=glove"),
             (
                 self.exact and not exact_fits,
-                "exact: it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
+                "exact requires method=skip-gram with loss=negative",
             ),
             (
                 self.subwords is not None and (glove or self.needs_torch),
-                "subwords: they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical,"
+                "subwords requires skip-gram, or CBOW with context mean or sum, and loss negative or hierarchical,"
                 " on the CPU",
             ),
-            (cuda and glove, "device: glove is computed on the CPU; leave it out"),
-            (self.deterministic and cuda, "deterministic: a GPU adds up in no fixed order; leave one of the two out"),
+            (cuda and glove, "device=cuda cannot be combined with method=glove"),
+            (self.deterministic and cuda, "deterministic and device=cuda cannot be combined"),
             (
                 not glove and self.min_alpha > self.alpha,
                 f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}",

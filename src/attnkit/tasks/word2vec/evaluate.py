@@ -117,7 +117,7 @@ _SMALL = np.float32(1e-6)
 
 @dataclass(frozen=True)
 class PairScores:
-    """How cosines agree with judgements; correlations are None where fewer than two pairs are known, or all equal."""
+    """Correlation of cosines with judgements; None for fewer than two known pairs or constant values."""
 
     spearman: float | None
     pearson: float | None
@@ -133,7 +133,7 @@ class SectionScores:
     name: str
     right: int
     known: int  #: questions that are asked: all four words have a vector
-    composed: int  #: questions with a word whose vector is composed of n-grams alone; an answer has a row
+    composed: int  #: questions with a word outside the vocabulary, composed from n-grams
     unknown: int  #: questions that are left out
 
     @property
@@ -155,9 +155,9 @@ class AnalogyScores:
 class Known:
     """Which words have a vector."""
 
-    top: int | None = None  #: the first so many words alone
-    fold: bool = True  #: take no account of upper case, as gensim does
-    compose: bool = False  #: others too, by their n-grams, where the vectors have such
+    top: int | None = None  #: use only the most frequent words
+    fold: bool = True  #: ignore case, as gensim does
+    compose: bool = False  #: also compose vectors of unseen words from n-grams
 
 
 def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Known()) -> PairScores:

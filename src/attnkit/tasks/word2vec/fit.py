@@ -56,7 +56,7 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
     for word, _ in kept:
         # What could not be saved.
         if word.encode(errors="ignore").decode() != word:
-            why = "has a surrogate without its other half"
+            why = "contains a lone surrogate"
         else:
             why = "holds a tab or a line feed" if "\t" in word or "\n" in word else "" if word else "is empty"
         if why:
@@ -129,7 +129,7 @@ class Word2Vec:
         shrink_windows: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Say how vectors are trained, and train them if there are sentences.
+        """Set the training options; train if ``sentences`` is given.
 
         Args:
             sentences: lists of words, or texts whose words stand between white space; gone through more than once. A
@@ -198,7 +198,7 @@ class Word2Vec:
         return self._train(sentences, self.config, None, {})
 
     def build_vocab(self, corpus_iterable: TextSource | None = None, corpus_file: str | Path | None = None) -> None:
-        """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
+        """Build the vocabulary for ``train``, replacing an existing one."""
         if (text := _only(corpus_iterable, corpus_file)) is None:
             raise UsageError("no text", help="give sentences, or corpus_file=")
         counted = count_words(_sentences(text, self.config.data), self.config.data)
@@ -322,7 +322,7 @@ def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
 
 
 class _Lines:
-    """The lines of a file, as often as they are asked for."""
+    """Re-iterable lines of a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

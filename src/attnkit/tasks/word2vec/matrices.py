@@ -58,7 +58,7 @@ Matrices = dict[str, Floats]  #: name -> (n, P), rows as wide as the loops want 
 
 @dataclass(frozen=True)
 class MatrixShape:
-    """Of one matrix, as it is saved."""
+    """Shape of a saved matrix."""
 
     n: int
     width: int
@@ -70,7 +70,7 @@ class MatrixShape:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that are saved."""
+        """Return the size of the saved matrix in bytes."""
         return 4 * self.n * self.width
 
 

@@ -25,7 +25,7 @@ class OneHotPair:
 
 @dataclass(frozen=True)
 class OneHot:
-    """What words are as one-hot vectors, and what a run has learnt of them."""
+    """One-hot and trained vectors of the same words."""
 
     vocab_size: int  #: numbers of a one-hot vector
     dim: int  #: numbers of a trained one

@@ -69,7 +69,7 @@ DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}  #: 
 
 @dataclass(frozen=True)
 class ProjectionRequest:
-    """What to show, and how."""
+    """Request of a projection."""
 
     path: Path  #: a run or a file of vectors
     method: ProjectionMethod = "pca"

@@ -100,7 +100,7 @@ class Word2VecTask(Task[Word2VecConfig, Any, Any]):
 
 
 def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, float]:
-    """Return about how many words there are, how many get a vector, and which share of the text was counted."""
+    """Estimate the numbers of words and of vocabulary words from the counted share of the text."""
     tokenizer = None if config.data.tokenizer is None else open_tokenizer(Path(config.data.tokenizer))
     at_once = (_TOKENS if tokenizer else SAMPLE) // len(paths)
     half, whole, n_raw = Counter[bytes | int](), Counter[bytes | int](), 0.0
@@ -125,7 +125,7 @@ def _split(raw: bytes, lower: bool, tokenizer: Tokenizer | None) -> Sequence[byt
 
 
 def _seconds(config: Word2VecConfig, n_raw: int, n_words: int) -> float | None:
-    """Return about how long training takes; None where nobody can tell."""
+    """Estimate the training time in seconds; None if unknown."""
     if config.method == "glove" or config.device == "cuda":
         return None
     pairs = (config.window + 1 if config.dynamic_window else 2 * config.window) / 6

@@ -35,7 +35,7 @@ class Lookups(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Places of a text, each with at least one word around it."""
+    """Batch of centre words, each with at least one context word."""
 
     centres: Tensor  #: (B,) words
     context: Tensor  #: (B, 2 window) words around each, the farthest on the left first, any where ``mask`` is False
@@ -218,7 +218,7 @@ class TorchLoops:
         return PieceStats(float(steps.loss), steps.terms, last - first)
 
     def settle(self) -> None:
-        """Copy what another device holds into the matrices that it came from."""
+        """Copy the weights from the device back to the host matrices."""
         if self._on_device is not None:
             weights, inputs, outputs = self._on_device
             torch.from_numpy(weights.inputs).copy_(inputs)

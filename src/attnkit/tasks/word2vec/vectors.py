@@ -52,7 +52,7 @@ def _lengths(rows: Floats, numbers: Longs, name: str) -> Floats:
 
 
 def unit_rows(rows: Floats, numbers: Longs, name: str) -> Floats:
-    """Return rows divided by their lengths; zeros stay. Raises ``DataError`` as ``_lengths``."""
+    """Normalize rows to unit length; zero rows stay zero. Raises ``DataError`` as ``_lengths``."""
     norms = _lengths(rows, numbers, name)
     return (rows / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32, copy=False)
 
@@ -107,7 +107,7 @@ class UnknownWordError(DataError, KeyError):
 class Vectors:
     """Words in the order of their rows, the rows, which may be mapped from a file, and what can be asked of them.
 
-    A word is looked up as it is spelt. One that has no row gets the vector of its n-grams where ``unseen`` knows them.
+    A word is looked up as it is spelt. An out-of-vocabulary word gets its n-gram vector if ``unseen`` is set.
 
     >>> vectors = Vectors(["king", "queen", "apple"], np.array([[1, 0.2], [1, 0.3], [0, 1]], np.float32))
     >>> vectors.most_similar("king", topn=1)[0][0]
@@ -163,7 +163,7 @@ class Vectors:
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
-        """Word -> its row. Raises ``DataError`` for a word that stands twice."""
+        """Word -> row. Raises ``DataError`` for a duplicate word."""
         words = self.index_to_key
         found = dict(zip(words, range(len(words)), strict=True))
         if len(found) != len(words):
@@ -300,7 +300,7 @@ class Vectors:
         return sorted(zip(found, words, strict=True), reverse=True)
 
     def doesnt_match(self, words: Sequence[str]) -> str:
-        """Return the word that is farthest from the mean of all."""
+        """Return the word farthest from the mean vector."""
         return self.rank_by_centrality(words)[-1][1]
 
     def _unit(self, keys: Sequence[Key]) -> Floats:

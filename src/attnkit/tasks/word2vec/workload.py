@@ -1,4 +1,4 @@
-"""The work of a run in numbered pieces: of encoded text, or of GloVe's co-occurrences. Torch-free until it is needed.
+"""Training work in numbered pieces of encoded text or co-occurrences. Torch is imported on demand.
 
 A piece is a pure function of the matrices it starts with, its epoch and its number.
 """
@@ -148,7 +148,7 @@ class GloveWorkload:
         """Count the co-occurrences, or take those that ``folder`` holds."""
         memory = int(config.glove.memory * 1e9)
         self._pairs = count_pairs(folder / GLOVE_FOLDER, encoded.store, config.window, memory, tell)
-        assert len(self._pairs.counts), "encoded text has a line of two words"
+        assert len(self._pairs.counts), "no line of the encoded text has two words"
         self.shapes = shapes(config, len(encoded.words))
         self.n_pieces = -(-len(self._pairs.counts) // GLOVE_PIECE)
         self.concurrent = compiled_loop() is not None

@@ -66,7 +66,7 @@ _WINDOW = 4096  # lines that are encoded together
 
 @dataclass(frozen=True)
 class AlignRequest:
-    """What ``attnkit align`` is asked to do."""
+    """Request of ``attnkit align``."""
 
     src: Path
     tgt: Path
@@ -77,14 +77,14 @@ class AlignRequest:
     iterations: int = 5
     null_prob: float | None = None  #: probability that a target word comes from no source word; None: that of any
     min_prob: float = 0.001
-    best: int = 50  #: translations of a word that the dictionary keeps at most, likely ones first
+    best: int = 50  #: maximum translations per word, most probable first
     max_length: int = 256  #: pairs with more words than this on a side are not aligned
     max_pairs: int = 1 << 25  #: pairs of words that are kept at most; some 100 bytes each
 
 
 @dataclass
 class AlignmentReport:
-    """What was counted."""
+    """Counts of an alignment run."""
 
     pairs: int = 0  #: pairs of lines
     blank: int = 0  #: pairs of which a side is blank
@@ -141,7 +141,7 @@ class Aligner:
     def learn(self, book: TextIO | None, *, links: bool = True) -> None:
         """Learn what is needed for the ``links``, if they will be asked for, and write the dictionary to ``book``.
 
-        Each direction's table is forgotten before the next is begun.
+        Each direction's table is freed before the next one is built.
         """
         method = self.request.method
         if book is not None or not links or method != "reverse":

@@ -200,7 +200,7 @@ def _statement(rng: random.Random) -> Pair:
 
 
 def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Make reports of four sentences and their headlines; no report occurs twice."""
+    """Generate distinct four-sentence reports with their headlines."""
     return _distinct_pairs(partial(_report, random.Random(f"summary {seed}")), n_train, n_valid, n_test)
 
 

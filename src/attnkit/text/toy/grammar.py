@@ -73,7 +73,7 @@ _YOUR_TU = ("ton", "ta", "tes")
 
 @dataclass(frozen=True)
 class Phrase:
-    """A stretch of a sentence in both languages, its content words (``noun:cat``), and what agreement asks for.
+    """Phrase in both languages, with its content words (``noun:cat``) and agreement features.
 
     ``clitics`` are the pronouns that French puts before the verb; ``direct``: its participle agrees with them.
     ``forms`` are other forms of the phrase (``negated``, ``bare``, ``ask``) and its parts (``subject``, ``object``).

@@ -1,4 +1,4 @@
-"""The page of word vectors in two dimensions, as text: its data here, all that moves in it in the scripts beside."""
+"""Build the HTML page of projected word vectors; its scripts are in the same folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Projection:
 
 
 def build_projection(projection: Projection) -> str:
-    """Return an HTML document that shows the words; it asks for nothing, and no word in it can become markup."""
+    """Return a self-contained HTML page of the projection, with all words escaped."""
     x, y = coordinates(projection.points).T.tolist()
     numbers = quantised(projection.vectors)
     error = largest_error(projection.vectors, numbers)
