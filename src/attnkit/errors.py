@@ -25,8 +25,7 @@ class AttnkitError(Exception):
     """
 
     exit_code = 1
-    silent = False
-    """Whether nothing is printed: it has been said, or nobody is left to tell."""
+    silent = False  #: whether nothing is printed: it has been said, or nobody is left to tell
 
     def __init__(self, what: str, *, where: str | None = None, help: str | None = None) -> None:
         super().__init__(what)

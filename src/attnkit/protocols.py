@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:  # text and formats import this module and do without torch
     from torch import Tensor
 
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
-"""The first tokens of every vocabulary."""
+SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")  #: the first tokens of every vocabulary
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 OUTSIDE = "O"

@@ -15,8 +15,7 @@ from attnkit.errors import DataError
 from attnkit.text.lines import check_not_streams, open_binary, read_lines
 
 Vectors = npt.NDArray[np.float32]
-MAX_COLUMNS = 1 << 16
-"""Numbers of a vector."""
+MAX_COLUMNS = 1 << 16  #: numbers of a vector
 _BLOCK = 1 << 18  # numbers at a time
 _AGAIN = "it is damaged or cut off: fetch or write the file again"
 _MALFORMED = (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)

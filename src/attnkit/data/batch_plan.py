@@ -24,12 +24,9 @@ _MAX_EXAMPLES = 1 << 32
 class EpochPlan:
     """The batches of one epoch, about 4 bytes per example."""
 
-    order: Words
-    """Example indices, batch after batch; neighbours have similar lengths."""
-    starts: Words
-    """(n_batches + 1,) start of each batch in ``order``, and the end."""
-    shuffled: Words
-    """(n_batches,) the batch at each position of the epoch."""
+    order: Words  #: example indices, batch after batch; neighbours have similar lengths
+    starts: Words  #: (n_batches + 1,) start of each batch in ``order``, and the end
+    shuffled: Words  #: (n_batches,) the batch at each position of the epoch
 
     @property
     def n_batches(self) -> int:
@@ -113,12 +110,9 @@ def _longest(codes: Ids) -> Ids:
 class _Path:
     """A path through the plane of the two lengths: band by band of the first, up and down the second in turn."""
 
-    bands: Ids
-    """(n_codes,) the band of each code of the first side."""
-    tops: Ids
-    """(n_bands,) the greatest code in each band."""
-    turn: int
-    """Bands of this parity are climbed, the others descended."""
+    bands: Ids  #: (n_codes,) the band of each code of the first side
+    tops: Ids  #: (n_bands,) the greatest code in each band
+    turn: int  #: bands of this parity are climbed, the others descended
 
     def cells(self, first: Ids, second: Ids) -> npt.NDArray[np.uint64]:
         """Return the place on the path of pairs of codes."""

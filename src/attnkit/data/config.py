@@ -137,14 +137,12 @@ class WindowSizes:
     """All of them in tokens, of one model."""
 
     max_length: int
-    stride: int
-    """Maximum distance of a window's start from the previous one's."""
+    stride: int  #: maximum distance of a window's start from the previous one's
     max_question_length: int
     max_answer_length: int
     fixed: bool = True
     """Whether a window always begins so far behind, full ones at least; or less far, where that keeps answers whole."""
-    separators: int = 1
-    """Ends that stand between question and window."""
+    separators: int = 1  #: ends that stand between question and window
 
     @property
     def n_symbols(self) -> int:

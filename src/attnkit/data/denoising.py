@@ -127,10 +127,8 @@ class _Index(BaseModel, extra="forbid", strict=True):
 class VectorBatch:
     """A batch of vectors, (B, d) float32 each."""
 
-    noisy: Tensor
-    """Input of the model."""
-    clean: Tensor
-    """Target: the same tensor without noise."""
+    noisy: Tensor  #: input of the model
+    clean: Tensor  #: target: the same tensor without noise
 
     def to(self, device: torch.device | str) -> VectorBatch:
         """Return the batch on another device."""

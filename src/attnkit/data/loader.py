@@ -52,8 +52,7 @@ class Position:
     """Position in the data stream; with seed and data, enough to resume."""
 
     epoch: int = 0
-    index: int = 0
-    """Number of the batch within the epoch."""
+    index: int = 0  #: number of the batch within the epoch
 
 
 @dataclass
@@ -66,13 +65,11 @@ class BatchLoader:
 
     dataset: Dataset
     seed: int
-    max_tokens: int
-    """Maximum padded tokens, input and target together, of the global batch."""
+    max_tokens: int  #: maximum padded tokens, input and target together, of the global batch
     accumulate: int = 1
     rank: int = 0
     world: int = 1
-    sampler: Sampler | None = None
-    """Examples of an epoch; None: every example once."""
+    sampler: Sampler | None = None  #: examples of an epoch; None: every example once
     equalize_ranks: bool = False
     """Give every rank the same number of micro-batches, padding batches included, as FSDP needs."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
@@ -133,8 +130,7 @@ class Batching:
 
     size: int = 64
     unit: Literal["sentences", "tokens"] = "sentences"
-    window: int = 4096
-    """Lines that are read and sorted by length together."""
+    window: int = 4096  #: lines that are read and sorted by length together
 
 
 def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:

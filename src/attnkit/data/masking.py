@@ -14,24 +14,18 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uni
 class MaskVocabulary:
     """Vocabulary data needed for masking: special ids and word boundaries."""
 
-    mask: int
-    """The id of [MASK]."""
-    ordinary: Ids
-    """The ids that a token may be replaced by: all but special ones."""
-    unknown: int | None = None
-    """An id in the text that is never masked, as its text is unknown. None without one."""
+    mask: int  #: the id of [MASK]
+    ordinary: Ids  #: the ids that a token may be replaced by: all but special ones
+    unknown: int | None = None  #: an id in the text that is never masked, as its text is unknown. None without one.
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
     """Rows with masked tokens."""
 
-    ids: Ids
-    """(B, T), a copy."""
-    chosen: Ids
-    """(N,) places of the chosen tokens in the flattened rows, ascending."""
-    targets: Ids
-    """(N,) what stood there."""
+    ids: Ids  #: (B, T), a copy
+    chosen: Ids  #: (N,) places of the chosen tokens in the flattened rows, ascending
+    targets: Ids  #: (N,) what stood there
 
 
 class Masking:

@@ -23,11 +23,9 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes
 from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
-ENDS = 3
-"""Tokens that are added to a pair."""
+ENDS = 3  #: tokens that are added to a pair
 _LEAST = 2  # tokens of a document that has two parts
-_TRIES = 8
-"""Draws of another document before a row keeps its own, as where there is but one."""
+_TRIES = 8  #: draws of another document before a row keeps its own, as where there is but one
 
 
 def segment_spans(lengths: Sizes, most: int) -> Packing:

@@ -86,14 +86,10 @@ class CorpusMixture:
 class PackedCorpora:
     """Encoded documents of one corpus or several, and the way they are packed into rows."""
 
-    store: Store
-    """One row per document, corpus after corpus."""
-    row_length: int
-    """Tokens of a row."""
-    n_documents: tuple[int, ...] = ()
-    """Documents of each corpus; empty for one corpus."""
-    alpha: float = 1.0
-    """Exponent of ``sampling_probabilities``."""
+    store: Store  #: one row per document, corpus after corpus
+    row_length: int  #: tokens of a row
+    n_documents: tuple[int, ...] = ()  #: documents of each corpus; empty for one corpus
+    alpha: float = 1.0  #: exponent of ``sampling_probabilities``
     isolate_documents: bool = True
     """Whether passages in one row are masked from each other; otherwise a row is one passage, its padding another."""
 
@@ -125,18 +121,12 @@ class PackedCorpora:
 class PackedBatch:
     """Rows of pieces: a piece is a stretch of one document, a passage what attends to itself alone."""
 
-    ids: Ids
-    """(B, T) pieces with their first and last symbols, if any, and padding."""
-    maskable: Bools
-    """(B, T) True at tokens of the documents."""
-    pieces: Ids
-    """(B, T) the piece of each position, counted per row; padding is one more."""
-    passages: Ids
-    """(B, T) the passage of each position, counted per row; padding is one more."""
-    numbers: Ids
-    """(B,) the occurrence numbers of the rows, rows of one passage first."""
-    n_unmixed: int
-    """Rows at the front that are one passage from end to end: they need no mask."""
+    ids: Ids  #: (B, T) pieces with their first and last symbols, if any, and padding
+    maskable: Bools  #: (B, T) True at tokens of the documents
+    pieces: Ids  #: (B, T) the piece of each position, counted per row; padding is one more
+    passages: Ids  #: (B, T) the passage of each position, counted per row; padding is one more
+    numbers: Ids  #: (B,) the occurrence numbers of the rows, rows of one passage first
+    n_unmixed: int  #: rows at the front that are one passage from end to end: they need no mask
 
 
 class PackedDataset:

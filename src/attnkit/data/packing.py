@@ -8,10 +8,8 @@ import numpy as np
 
 from attnkit.data.permutation import Ids, Integers, Sizes, Words
 
-_AHEAD = 256
-"""Tokens of a row that are filled by subset sums; what comes before takes the largest piece that fits."""
-_WASTE = 0.005
-"""Share of rows beyond the minimum from which on looking ahead pays."""
+_AHEAD = 256  #: tokens of a row that are filled by subset sums; what comes before takes the largest piece that fits
+_WASTE = 0.005  #: share of rows beyond the minimum from which on looking ahead pays
 
 
 def pack_with_lookahead(sizes: Sizes, room: int) -> Sizes:
@@ -83,14 +81,10 @@ def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[
 class Packing:
     """Assignment of P pieces to R rows, the rows of one piece first."""
 
-    row_starts: Ids
-    """(R + 1,) where in the lists of pieces each row begins."""
-    documents: Words
-    """(P,) the document of each piece."""
-    offsets: Ids
-    """(P,) tokens of the document before the piece."""
-    lengths: Sizes
-    """(P,) tokens of the piece, without the added symbols."""
+    row_starts: Ids  #: (R + 1,) where in the lists of pieces each row begins
+    documents: Words  #: (P,) the document of each piece
+    offsets: Ids  #: (P,) tokens of the document before the piece
+    lengths: Sizes  #: (P,) tokens of the piece, without the added symbols
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -26,24 +26,18 @@ from attnkit.io import atomic
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
-Ragged = tuple[Ids, Ids]
-"""Ids laid end to end, and the length of each row."""
+Ragged = tuple[Ids, Ids]  #: ids laid end to end, and the length of each row
 
 
 @dataclass(frozen=True)
 class PairBatch(TensorBatch):
     """A padded batch of pairs. ``B`` pairs, ``S`` and ``T`` the greatest lengths with the end symbol, ``N`` targets."""
 
-    src: Tensor
-    """(B, S) int64, ids and the end symbol."""
-    src_mask: Tensor | None
-    """(B, S) bool, True where a token is real; None when all are."""
-    tgt_in: Tensor
-    """(B, T) int64, the start symbol and ids."""
-    positions: Tensor
-    """(N,) int64, flat indices into B * T of the places that have a target."""
-    targets: Tensor
-    """(N,) int64, ids and the end symbol, in the order of ``positions``."""
+    src: Tensor  #: (B, S) int64, ids and the end symbol
+    src_mask: Tensor | None  #: (B, S) bool, True where a token is real; None when all are
+    tgt_in: Tensor  #: (B, T) int64, the start symbol and ids
+    positions: Tensor  #: (N,) int64, flat indices into B * T of the places that have a target
+    targets: Tensor  #: (N,) int64, ids and the end symbol, in the order of ``positions``
 
 
 @dataclass(frozen=True)

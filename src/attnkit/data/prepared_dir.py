@@ -31,8 +31,7 @@ from attnkit.io.safe_read import (
 if TYPE_CHECKING:
     from attnkit.text.check import CheckReport
 
-MAX_TEXT_BYTES = 1 << 26
-"""Bytes of a text file in the folder."""
+MAX_TEXT_BYTES = 1 << 26  #: bytes of a text file in the folder
 _MAX_INDEX_BYTES = 1 << 24  # bytes
 _MAX_UNKNOWN = 0.01  # names and typing errors
 

@@ -6,8 +6,7 @@ from typing import Literal
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
-LanguagePreset = Literal["tiny", "mini", "small", "base"]
-"""Presets of language models and of fine-tuning."""
+LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets of language models and of fine-tuning
 TaskName = Literal[
     "translation",
     "autoencode",
@@ -21,5 +20,4 @@ TaskName = Literal[
 """Tasks, described in ``registry.TASKS``."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """Kinds of models of all tasks; each task's configuration accepts some of them."""
-Direction = Literal["left-to-right", "right-to-left"]
-"""Reading directions of language models."""
+Direction = Literal["left-to-right", "right-to-left"]  #: reading directions of language models

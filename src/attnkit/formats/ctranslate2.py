@@ -22,8 +22,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
-N_POSITIONS = 2048
-"""Rows of a written position table: the longest source or target, in tokens."""
+N_POSITIONS = 2048  #: rows of a written position table: the longest source or target, in tokens
 
 
 def unique_names(shown: Sequence[str]) -> list[str]:

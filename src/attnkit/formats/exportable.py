@@ -11,8 +11,7 @@ from attnkit.models.language_config import BertConfig, LanguageConfig
 HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs transformers has a model for."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
-NORM_EPS = 1e-5
-"""Epsilon of LayerNorm in CTranslate2 and Marian."""
+NORM_EPS = 1e-5  #: epsilon of LayerNorm in CTranslate2 and Marian
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
 
-Choice = int | Literal["mean", "max", "all"]
-"""A number from 1; the mean or the largest over all; each by itself."""
+Choice = int | Literal["mean", "max", "all"]  #: A number from 1; the mean or the largest over all; each by itself
 Weights = NDArray[np.float32] | NDArray[np.float64]
 
 RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")

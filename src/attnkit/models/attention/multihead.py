@@ -17,8 +17,7 @@ from attnkit.models.attention.distribution import Distribution, make_distributio
 from attnkit.models.linear import Linear
 
 Mix = Callable[..., Tensor]  #: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
-PreparedKeys = list[Tensor]
-"""Prepared keys per group of heads, (B, H of the group, S, width of the group)."""
+PreparedKeys = list[Tensor]  #: prepared keys per group of heads, (B, H of the group, S, width of the group)
 
 
 class HeadGroup(nn.Module):

@@ -37,10 +37,8 @@ class PositionPrediction:
     """Predictions of one model at each position of a text."""
 
     run: str
-    model: str
-    """``BERT`` or ``GPT``."""
-    sees: str
-    """Description of the context of each position."""
+    model: str  #: ``BERT`` or ``GPT``
+    sees: str  #: description of the context of each position
     places: list[Position]
 
     @property

@@ -11,8 +11,7 @@ from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
-MASK = "[MASK]"
-"""The mask token; a symbol of the vocabulary."""
+MASK = "[MASK]"  #: the mask token; a symbol of the vocabulary
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
         "vocabulary": {"size": 4000},
@@ -50,8 +49,7 @@ SCALES: dict[str, dict[str, Any]] = {
 }
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
 """None for one or few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
-ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}
-"""None for base: the GPU kernel for packed passages has no dropout."""
+ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}  #: None for base: the GPU kernel for packed passages has no dropout
 BERT_POSITIONS = "rotary"
 """With learned positions a small BERT stays at unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 

@@ -29,13 +29,10 @@ from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096
-_MAX_LOGITS = 1 << 24
-"""Logits in memory at a time, at least those of one token."""
+_MAX_LOGITS = 1 << 24  #: logits in memory at a time, at least those of one token
 _SAMPLE_TOKENS = 60  # tokens of a sample
-EVALUATION_EPOCH = -1
-"""Epoch number that selects the masked tokens of every evaluation."""
-_MAX_TRIES = 50
-"""Further epoch numbers to try if no token is masked, as in few short documents."""
+EVALUATION_EPOCH = -1  #: epoch number that selects the masked tokens of every evaluation
+_MAX_TRIES = 50  #: further epoch numbers to try if no token is masked, as in few short documents
 _MAX_EXPONENT = 700.0  # exp of more overflows
 
 
@@ -95,10 +92,8 @@ class LanguageEvaluation:
     config: MlmConfig | ClmConfig
     device: torch.device
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """(input, text, text with the model's predictions)."""
-    epoch: int = EVALUATION_EPOCH
-    """Epoch number that selects the masked tokens."""
+    samples: list[Sample] = field(default_factory=list)  #: (input, text, text with the model's predictions)
+    epoch: int = EVALUATION_EPOCH  #: epoch number that selects the masked tokens
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float]:
         """Return the metrics of the configuration; the loss is NaN if no token can be masked."""

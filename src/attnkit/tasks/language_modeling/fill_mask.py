@@ -25,8 +25,7 @@ from attnkit.text.offsets import ordinary_tokens
 from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
 _READ_AHEAD, _BATCH_TOKENS = 256, 2048
-_MAX_GUESSES = 100_000
-"""Predictions in memory at a time; each holds a copy of its line."""
+_MAX_GUESSES = 100_000  #: predictions in memory at a time; each holds a copy of its line
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,8 @@ class Guess:
     """A predicted token for a mask."""
 
     piece: str
-    probability: float
-    """Over the whole vocabulary, with all other masks of the line in place."""
-    text: str
-    """The line with this mask filled."""
+    probability: float  #: over the whole vocabulary, with all other masks of the line in place
+    text: str  #: the line with this mask filled
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,8 @@ class FilledText:
     """A line with predictions."""
 
     text: str
-    filled: str
-    """The line with the most probable token for each mask."""
-    masks: list[list[Guess]]
-    """Predictions per mask, the most probable first, without special tokens."""
+    filled: str  #: the line with the most probable token for each mask
+    masks: list[list[Guess]]  #: predictions per mask, the most probable first, without special tokens
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""

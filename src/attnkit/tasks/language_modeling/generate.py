@@ -28,23 +28,18 @@ from attnkit.text.tokenizer import IncrementalDecoder
 
 _BATCH = 64
 _DIGITS = 4  # of log-probabilities: further digits depend on the batch
-MAX_TEXTS = 1024
-"""Texts per prompt."""
+MAX_TEXTS = 1024  #: texts per prompt
 
 
 @dataclass(frozen=True)
 class GeneratedText:
     """A prompt with its generated continuation."""
 
-    text: str
-    """Prompt and continuation in reading order."""
+    text: str  #: prompt and continuation in reading order
     made: str
-    pieces: list[str]
-    """The generated tokens in reading order."""
-    log_prob: float
-    """Natural log-probability of the generated tokens, the end symbol included."""
-    end: Literal["end", "length"]
-    """Reason of the end: the end symbol or the maximum length."""
+    pieces: list[str]  #: the generated tokens in reading order
+    log_prob: float  #: natural log-probability of the generated tokens, the end symbol included
+    end: Literal["end", "length"]  #: reason of the end: the end symbol or the maximum length
 
 
 @dataclass(frozen=True)

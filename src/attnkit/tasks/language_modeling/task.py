@@ -34,8 +34,7 @@ from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
-_SAMPLE = 2_000_000
-"""Characters per file that a dry run encodes."""
+_SAMPLE = 2_000_000  #: characters per file that a dry run encodes
 
 
 def make_model(config: Config, vocab_size: int) -> Bert | Gpt:

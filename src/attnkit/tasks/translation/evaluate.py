@@ -33,12 +33,9 @@ class TranslationEvaluation:
     search: SearchConfig
     device: torch.device
     n_samples: int
-    max_source: int = 256
-    """Tokens; longer lines are translated in parts, as ``translate`` does."""
-    stop: Callable[[], bool] | None = None
-    """Asked before each batch whether to give it up."""
-    samples: list[tuple[str, str, str]] = field(default_factory=list)
-    """(source, reference, translation)."""
+    max_source: int = 256  #: tokens; longer lines are translated in parts, as ``translate`` does
+    stop: Callable[[], bool] | None = None  #: asked before each batch whether to give it up
+    samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
         """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``."""

@@ -33,8 +33,7 @@ class LoadedRun:
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
     device: torch.device
-    warnings: tuple[str, ...] = ()
-    """Problems of newer checkpoints that were skipped."""
+    warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
 
     @property
     def vocabularies(self) -> tuple[str, str]:

@@ -23,10 +23,8 @@ _ROWS = 512  # logits held at a time
 class PairScore:
     """Score of one sentence pair."""
 
-    log_prob: float
-    """Natural logarithm of the target's probability, its end included."""
-    n_tokens: int
-    """Target tokens, the end included."""
+    log_prob: float  #: natural logarithm of the target's probability, its end included
+    n_tokens: int  #: target tokens, the end included
 
 
 @dataclass

@@ -13,8 +13,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.translation_lexicon import load_dictionary, load_tokens
 
-FREQUENT = 200
-"""The target's most frequent tokens that every sentence may use."""
+FREQUENT = 200  #: the target's most frequent tokens that every sentence may use
 
 
 class LexiconShortlist:

@@ -22,10 +22,8 @@ class TranslateRequest:
     """Request of ``attnkit translate``."""
 
     runs: list[Path]
-    source: Path
-    """A file, or ``-`` for standard input."""
-    search: dict[str, Any] = field(default_factory=dict)
-    """Fields of ``SearchConfig`` that replace the run's own."""
+    source: Path  #: A file, or ``-`` for standard input
+    search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that replace the run's own
     prefixes: Path | None = None
     scores: bool = False
     attention: bool = False
@@ -35,10 +33,8 @@ class TranslateRequest:
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     threads: int | None = None
-    checkpoint: str | None = None
-    """A checkpoint by name; without it the best."""
-    strict: bool = False
-    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+    checkpoint: str | None = None  #: A checkpoint by name; without it the best
+    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
     shortlist: Path | None = None
     """A lexicon of tokens, of which alone, and of the most frequent ones, translations are made."""
     unknowns: bool = False

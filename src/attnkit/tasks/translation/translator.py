@@ -35,11 +35,9 @@ class Output:
     """One hypothesis of one line; of a split line the parts joined, their scores and log-probabilities added up."""
 
     text: str
-    score: float
-    """Log-probability over length**length_penalty (with the coverage penalty where asked)."""
+    score: float  #: log-probability over length**length_penalty (with the coverage penalty where asked)
     log_prob: float
-    tokens: list[list[str]]
-    """Tokens of each segment."""
+    tokens: list[list[str]]  #: tokens of each segment
     attention: list[list[list[float]]] | None
     """Attention weights per part, target rows x source columns; None unless recorded."""
 
@@ -49,8 +47,7 @@ class Translation:
     """A line with its hypotheses, best first."""
 
     source: str
-    source_tokens: list[list[str]]
-    """Token ids per part of the line (one as a rule, none for a blank line)."""
+    source_tokens: list[list[str]]  #: token ids per part of the line (one as a rule, none for a blank line)
     outputs: list[Output]
 
 

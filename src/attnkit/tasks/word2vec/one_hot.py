@@ -18,7 +18,7 @@ class OneHotPair:
     """Two words as one-hot vectors and as trained ones."""
 
     words: tuple[str, str]
-    one_hot_dot: int  #: Σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
+    one_hot_dot: int  #: σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
     dot: float
     cosine: float
 

@@ -196,7 +196,7 @@ class Verb:
 class Tense(NamedTuple):
     """How a tense is made and how often it is drawn."""
 
-    auxiliaries: tuple[str, ...]  #: English, by person
+    auxiliaries: tuple[str, ...]  #: english, by person
     en: str  #: form of the verb, or what comes before it
     fr: str
     weight: float
