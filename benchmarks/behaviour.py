@@ -200,10 +200,7 @@ def of_json(name: str, text: str) -> Facts:
         trees = [json.loads(text)]
     except json.JSONDecodeError:
         trees = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return {
-        f"{name}/values": sha(json.dumps(list(leaves(trees)))),
-        f"{name}/full": sha(json.dumps(whole(trees))),
-    }
+    return {f"{name}/values": sha(json.dumps(list(leaves(trees)))), f"{name}/full": sha(json.dumps(whole(trees)))}
 
 
 def tensors(path: Path) -> dict[str, str]:
@@ -530,7 +527,7 @@ EXTRA: dict[str, list[str]] = {
     ),
     "vectors": put("model.d_code=3", "model.d_hidden=[16]"),
     "documents": put(
-        *("vocabulary.size=400", "model.d_model=16", "model.d_word=12", "model.d_sentence=12", "model.d_attention=12"),
+        *("vocabulary.size=400", "model.d_model=16", "model.d_word=12", "model.d_sentence=12", "model.d_attention=12")
     ),
 }
 WORD_VECTORS = {

@@ -50,12 +50,7 @@ from attnkit.tasks.language_modeling.data import load_text
 RESULT = Path(__file__).parent / "results" / "transfer.json"
 WIDTH, EPOCHS = 128, 5
 Curve = list[dict[str, Any]]
-BERT = {
-    "drawn": None,
-    "words": ("words", None),
-    "words, scaled": ("words", 0.02),
-    "pieces, scaled": ("pieces", 0.02),
-}
+BERT = {"drawn": None, "words": ("words", None), "words, scaled": ("words", 0.02), "pieces, scaled": ("pieces", 0.02)}
 """Name -> the vectors that the embeddings begin with, and their standard deviation if it is changed."""
 SPREAD = WIDTH**-0.5
 TRANSLATOR = {

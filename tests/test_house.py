@@ -68,10 +68,7 @@ def test_imports_run_down() -> None:
     assert wrong == []
 
 
-SIDEWAYS = {
-    ("finetuning", "language_modeling"),
-    ("translation", "language_modeling"),
-}
+SIDEWAYS = {("finetuning", "language_modeling"), ("translation", "language_modeling")}
 """Packages of tasks that may know another's configuration."""
 
 

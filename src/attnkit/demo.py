@@ -1,7 +1,5 @@
 """The demo: a corpus the project makes itself, a small Transformer trained on it, and what it has learnt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

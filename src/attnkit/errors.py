@@ -1,7 +1,5 @@
 """Exceptions for user-facing errors: what went wrong, where, and how to fix it."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

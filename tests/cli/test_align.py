@@ -26,7 +26,7 @@ def test_a_line_of_links_for_each_pair(call: Call, texts: tuple[Path, Path], tmp
     code, out, err = call("align", *texts, "-o", tmp_path / "words.tsv", "--iterations", 15)
     assert (code, out) == (0, "0-0 1-1\n\n0-0 1-1\n0-0 1-1\n")
     assert "4 pairs, 6 source and 6 target words" in err and "forward: perplexity" in err and "words.tsv" in err
-    assert "1 pairs are blank on a side" in err
+    assert "1 pairs have a blank side" in err
     assert "das\tthe\t" in (tmp_path / "words.tsv").read_text(encoding="utf-8")
 
 

@@ -174,7 +174,7 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--target", "1", "--target", "2"], 2, ["2 targets for 1 lines"]),
         (["{run}", LINE, "5", "--target", "1"], 2, ["1 targets for more lines"]),
         (["{run}", LINE, "5", "--svg", "a.svg"], 2, ["one line, not 2"]),
-        (["{run}", LINE, "--svg", "a", "--png", "./a"], 2, ["two output files have the same name"]),
+        (["{run}", LINE, "--svg", "a", "--png", "./a"], 2, ["two outputs have one name"]),
         (["{run}", LINE, "--html", "{run}/config.yaml"], 2, ["lies in the run folder"]),
         (["{run}", LINE, "--html", "/dev/full"], 5, ["cannot write /dev/full", "space"]),
         (["{run}", LINE, "--png", "/dev/full"], 5, ["cannot write /dev/full"]),
@@ -365,7 +365,7 @@ def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_
 def test_the_help_knows_of_classifiers(call: Call) -> None:
     page = call("attend", "--help")[1]
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())
-    assert "Run of a translation model or a document classifier." in shown and "word or sentence" in shown
+    assert "Run of a translation model or a classifier." in shown and "word or sentence" in shown
     assert 'attnkit attend opinions "It rained. Nobody came." --kind sentence' in shown
     assert max(map(cell_len, page.splitlines())) <= 80
 

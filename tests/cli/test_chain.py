@@ -134,7 +134,7 @@ def test_a_text_that_grew_never_changes_the_preset(call: Call, workshop: Any, tm
     for side in ("src", "tgt"):
         moved.file(f"train.{side}").write_text("1 2\n" * 20_001)
     code, out, err = call(*arguments, "--max-steps", "2")
-    assert (code, out) == (2, "") and "has changed since the run began" in err and str(moved.file("train.src")) in err
+    assert (code, out) == (2, "") and "has changed since the run started" in err and str(moved.file("train.src")) in err
     for more, preset, origin in (((), "tiny", "the run"), (("--overwrite",), "small", "number of lines")):
         shown = json.loads(call(*arguments, "--dry-run", "--json", *more)[1])
         assert shown["configuration"]["preset"] == {"value": preset, "origin": origin}

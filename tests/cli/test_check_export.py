@@ -15,7 +15,7 @@ def test_what_can_be_exported_is_said(call: Call, workshop: Any) -> None:
     files = workshop.file("train.src"), workshop.file("train.tgt")
     for system, name in (("huggingface", "transformers"), ("ctranslate2", "CTranslate2")):
         code, out, err = call("check", *files, "--export-to", system)
-        assert code == 0 and "can be trained on" in out
+        assert code == 0 and "usable for training" in out
         assert "can be exported to " in err and name in err
 
 
@@ -72,12 +72,12 @@ def test_other_tasks_than_translation_are_checked(
 def test_settings_alone_say_nothing(call: Call, workshop: Any) -> None:
     files = workshop.file("train.src"), workshop.file("train.tgt")
     code, out, err = call("check", *files, "--set", "model.norm=pre")
-    assert (code, out) == (2, "") and "add --export-to" in err
+    assert (code, out) == (2, "") and "require --export-to" in err
 
 
 def test_quantization_is_for_the_other_system(call: Call, trained: Path, tmp_path: Path) -> None:
     code, out, err = call("export", trained, tmp_path / "hub", "--to", "huggingface", "--quantization", "int8")
-    assert (code, out) == (2, "") and "--quantization requires --to ctranslate2" in err
+    assert (code, out) == (2, "") and "--quantization is for CTranslate2" in err
     assert not (tmp_path / "hub").exists()
 
 

@@ -111,7 +111,7 @@ def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> N
     assert report(ZeroDivisionError("by\nzero")) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: this is a bug in attnkit: ZeroDivisionError: by zero",
-        "help: run the command with --debug for a traceback",
+        "help: the same command with --debug shows where",
     ]
     assert report(KeyboardInterrupt()) == 130
 
@@ -225,11 +225,11 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seed", 0], "belong to --against"),
-        (["--samples", 1000], "belong to --against"),
+        (["--seed", 0], "require --against"),
+        (["--samples", 1000], "require --against"),
         (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize requires the metric bleu"),
-        (["--lowercase", "-m", "ter"], "TER always ignores case"),
-        (["--max-order", 4], "belongs to --formula notes"),
+        (["--lowercase", "-m", "ter"], "has no effect on TER"),
+        (["--max-order", 4], "requires --formula notes"),
         (["--formula", "notes", "--tokenize", "13a"], "--formula notes takes one REF"),
     ],
 )
@@ -240,9 +240,9 @@ def test_options_that_scoring_would_ignore(call: Call, workshop: Any, arguments:
 
 def test_options_that_other_commands_would_ignore(call: Call, workshop: Any, tmp_path: Path) -> None:
     pair = (workshop.file("test.src"), workshop.file("test.tgt"))
-    refused(call("check", *pair, "--max-length", 256), 2, "--max-length counts tokens and needs --vocab")
+    refused(call("check", *pair, "--max-length", 256), 2, "--max-length counts tokens and requires --vocab")
     both = ("--vocab", tmp_path / "v.json", "--max-characters", 2000)
-    refused(call("check", *pair, *both), 2, "--max-characters is for files without --vocab")
+    refused(call("check", *pair, *both), 2, "--max-characters cannot be combined with --vocab")
     train = [*workshop.arguments("transformer", tmp_path / "run"), "--average", 1]
     refused(call(*train), 2, "two checkpoints or more", "at checkpoints.average (flag)")
     assert not (tmp_path / "run").exists()
@@ -289,7 +289,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 )
 def test_want_of_memory_is_the_systems_fault(error: BaseException) -> None:
     lines, code = describe(error)
-    assert code == 5 and lines[0] == "error: out of memory"
+    assert code == 5 and lines[0] == "error: there is not enough memory"
 
 
 def test_a_map_that_fails_inside_a_library_is_the_systems_fault() -> None:

@@ -171,7 +171,7 @@ def test_labeled_documents_are_scored(call: Call, runs: dict[str, Path], worksho
     assert code == 0 and json.loads(out) == {"examples": 0}
     (tmp_path / "a.tsv").write_text("some text\tunheard\n")
     code, out, err = call("predict", runs["documents"], tmp_path / "a.tsv", "--gold")
-    assert code == 0 and "does not know the labels 'unheard', expected 1 times: that counts as wrong" in err
+    assert code == 0 and "gold labels unknown to the model: 'unheard' (1 examples" in err
 
 
 def test_documents_that_are_not_read_to_the_end_are_told(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             3,
             "put a tab and its label after the document",
         ),
-        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "remove tabs from the documents"),
+        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "take tabs out of the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
         (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are not numbers"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),

@@ -82,11 +82,7 @@ def test_the_table_is_a_file_of_word_vectors(call: Call, bert: Path, tmp_path: P
         (["BERT", "{text}", "-o", "{out}.safetensors", "--json"], 2, "a .safetensors file holds no JSON"),
         (["BERT", "{out}.npy"], 2, "no file"),
         (["TRANSLATOR", "{text}", "--what", "mean"], 4, "not an auto-encoder"),
-        (
-            ["LINES", "{text}", "--what", "mean"],
-            2,
-            "--what and --layer require a run of BERT or GPT, not an auto-encoder",
-        ),
+        (["LINES", "{text}", "--what", "mean"], 2, "an auto-encoder has its codes and nothing else"),
     ],
 )
 def test_what_is_refused_and_how(

@@ -151,7 +151,9 @@ def test_a_torn_end_that_no_checkpoint_knows_of_is_no_damage(run: Path) -> None:
         stream.write(b'{"kind":"st')
     found = verify_run(run)
     assert bad(found) == []
-    assert "its torn end is cut off" in next(thing.text for thing in found.things if thing.name == "metrics.jsonl")
+    assert "the truncated last line is removed" in next(
+        thing.text for thing in found.things if thing.name == "metrics.jsonl"
+    )
     (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes().split(b"\n", 1)[0] + b"\n")
     assert "metrics.jsonl: has lost" in bad(verify_run(run))[0]
 
@@ -185,7 +187,7 @@ def test_a_run_in_use_is_checked_as_far_as_it_is_complete(
         code, out, err = call("verify", run)
     assert code == 0
     assert err.startswith(f"{run} is in use by process {os.getpid()} on ") and "what is complete is checked" in err
-    assert "good  step-4          was deleted by rotation during verification" in out
+    assert "good  step-4          was rotated away meanwhile" in out
     assert "good  step-8          5 files" in out
     assert "good  best            names step-16" in out
     assert call("verify", run)[2] == ""

@@ -169,7 +169,7 @@ def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop:
     for arguments, expected, said in (
         ((*both[:-1], vectors), 4, "is not a run of BERT or GPT"),
         ((*both[:-1], lines), 4, "is not a run of BERT or GPT"),
-        ((*both[:-2], "--layer", "1"), 2, "--layer requires a run of BERT or GPT"),
+        ((*both[:-2], "--layer", "1"), 2, "word vectors have no layers"),
         ((*alone, "--layer", "2"), 2, "this model has no layer 2"),
     ):
         code, out, err = call(*arguments)

@@ -32,11 +32,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "a fraction of steps": ("limits: {max_steps: 1.5}", 2, ("limits.max_steps: invalid value 1.5",)),
     "nan": ("limits: {max_epochs: .nan}", 2, ('limits.max_epochs: invalid value ".nan"', "number")),
     "inf": ("limits: {max_epochs: .inf}", 2, ('limits.max_epochs: invalid value ".inf"', "number")),
-    "1e999": (
-        "limits: {max_epochs: 1e999}",
-        2,
-        ("limits.max_epochs: invalid value inf", "finite number", "(c.yaml)"),
-    ),
+    "1e999": ("limits: {max_epochs: 1e999}", 2, ("limits.max_epochs: invalid value inf", "finite number", "(c.yaml)")),
     "negative": ("limits: {max_steps: -1}", 2, ("limits.max_steps: invalid value -1", "greater than or equal to 1")),
     "zero": ("optimization: {learning_rate: 0}", 2, ("optimization.learning_rate: invalid value 0", "greater than 0")),
     "10^18": (

@@ -267,12 +267,7 @@ LONG: dict[str, tuple[bytes, str, int, str]] = {
     "10 MB of blanks to translate": (b" " * 10_000_000, "translate {run} -i a", 0, ""),
     "blank lines to check": (b"\n" * 1_000_000, "check a a", 3, "1,000,000  pairs of blank lines"),
     "blank lines for a vocabulary": (b"\n" * 1_000_000, "vocab a -o v.json", 3, "no text"),
-    "blank lines to train on": (
-        b"\n" * 1_000_000,
-        "train --src a --tgt a -o run",
-        3,
-        "none usable for training",
-    ),
+    "blank lines to train on": (b"\n" * 1_000_000, "train --src a --tgt a -o run", 3, "none usable for training"),
     "many blank lines to translate": (b"\n" * 100_000, "translate {run} -i a", 0, ""),
     "blank lines to translate": (b"\n" * 1_000_000, "translate {run} -i a", 0, ""),
 }

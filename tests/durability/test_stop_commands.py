@@ -105,8 +105,7 @@ CASES = {
         ("out/checkpoints", "out/config.yaml", "out/tokenizer.json"),
     ),
     "score-bleu": Case(
-        lambda place: ["score-bleu", *[place.corpus / "lines"] * 2, "--against", place.corpus / "lines"],
-        (),
+        lambda place: ["score-bleu", *[place.corpus / "lines"] * 2, "--against", place.corpus / "lines"], ()
     ),
 }
 SLOW = "translate, two workers"  # two seconds, in which torch is loaded

@@ -69,7 +69,7 @@ def test_bert_predicts_the_same_words(name: str, tmp_path: Path) -> None:
     model: Any = shaken(Bert(config.model, V))
     exported = export_huggingface(save_run(tmp_path / "run", config, model, WORDS), tmp_path / "hub")
     rotary = config.model.positions == "rotary"
-    assert any("next sentences" in said for said in exported.warnings) is (rotary and config.model.next_sentence)
+    assert any("next-sentence head" in said for said in exported.warnings) is (rotary and config.model.next_sentence)
     theirs, told = AutoModelForMaskedLM.from_pretrained(exported.path, output_loading_info=True)
     assert not told["missing_keys"] and not told["mismatched_keys"]
     assert type(theirs).__name__ == ("RoFormerForMaskedLM" if rotary else "BertForMaskedLM")

@@ -385,10 +385,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "the weights cannot be used",
     ),
     "another kind of tokenizer": (sentence_pieces, "neither BERT's nor GPT-2's"),
-    "no mask": (
-        lambda hub: rewrite(hub, "tokenizer_config.json", mask_token="[HIDE]"),
-        "it has no mask_token",
-    ),
+    "no mask": (lambda hub: rewrite(hub, "tokenizer_config.json", mask_token="[HIDE]"), "it has no mask_token"),
     "fewer rows than entries": (
         lambda hub: (
             rewrite(hub, vocab_size=20),
@@ -454,7 +451,7 @@ def test_what_is_wrong_with_a_folder_is_said(name: str, hub: Path, tmp_path: Pat
 
 def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
     import_huggingface(hub, tmp_path / "run")
-    with pytest.raises(UsageError, match="the output folder already contains a run"):
+    with pytest.raises(UsageError, match="there is a run here already"):
         import_huggingface(hub, tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/mine").touch()

@@ -15,10 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 from attnkit import load
 from attnkit.conversion.export_huggingface import export_huggingface
 
-SETTINGS: dict[str, list[str]] = {
-    "joint": [],
-    "separate": ["joint_vocabulary=false", "model.tie_embeddings=target"],
-}
+SETTINGS: dict[str, list[str]] = {"joint": [], "separate": ["joint_vocabulary=false", "model.tie_embeddings=target"]}
 
 
 @pytest.mark.slow

@@ -7,14 +7,7 @@ import math
 import pytest
 import torch
 
-from attnkit.models.positions import (
-    AlibiBias,
-    PositionEmbedding,
-    RelativeBias,
-    Rotation,
-    alibi_slopes,
-    sinusoids,
-)
+from attnkit.models.positions import AlibiBias, PositionEmbedding, RelativeBias, Rotation, alibi_slopes, sinusoids
 
 
 def like(width: int) -> torch.Tensor:

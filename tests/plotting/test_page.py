@@ -134,12 +134,7 @@ def test_weights_come_back_rounded_once(digits: int) -> None:
 
 def test_weights_that_are_no_shares_are_held_in_bounds() -> None:
     weights = np.array([[[[np.nan, np.inf, -1.0, 9.0]]]], np.float32)
-    assert unpacked(pack(AttentionMap("cross", "a", "abcd", weights), 4), (2, 4))[0].tolist() == [
-        0,
-        65000,
-        0,
-        65535,
-    ]
+    assert unpacked(pack(AttentionMap("cross", "a", "abcd", weights), 4), (2, 4))[0].tolist() == [0, 65000, 0, 65535]
 
 
 def test_decimals_are_given_up_where_there_is_no_room() -> None:

@@ -122,5 +122,5 @@ def test_who_listens_to_a_function_answers_as_it_does(distribution: Any) -> None
     listener = StateRecorder(align, [0])
     found, expected = (attend(query, keys, values, each, distribute) for each in (listener, align))
     assert torch.equal(found[1], expected[1]) and bool((found[1].sum(-1) > 0.99).all())
-    assert len(listener.queries) == len(listener.keys) == 1
-    assert torch.equal(listener.queries[0], query) and torch.equal(listener.keys[0], keys)
+    assert len(listener.queries) == len(listener.recorded_keys) == 1
+    assert torch.equal(listener.queries[0], query) and torch.equal(listener.recorded_keys[0], keys)

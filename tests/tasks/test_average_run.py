@@ -37,8 +37,7 @@ def mean(run: Path, steps: list[int]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("n", "names", "steps"),
-    [(None, [], [4, 8, 12]), (2, [], [8, 12]), (None, ["step-4", "step-12"], [4, 12])],
+    ("n", "names", "steps"), [(None, [], [4, 8, 12]), (2, [], [8, 12]), (None, ["step-4", "step-12"], [4, 12])]
 )
 def test_the_average_is_the_mean(run: Path, tmp_path: Path, n: int | None, names: list[str], steps: list[int]) -> None:
     path = tmp_path / "run"

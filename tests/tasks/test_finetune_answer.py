@@ -21,13 +21,7 @@ from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.bert import SpanPredictor
-from attnkit.tasks.finetuning.question_answering import (
-    TASK,
-    SpanPrediction,
-    answer_loss,
-    log_sums,
-    predict_answers,
-)
+from attnkit.tasks.finetuning.question_answering import TASK, SpanPrediction, answer_loss, log_sums, predict_answers
 from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, load_questions
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.offsets import Aligned
@@ -264,7 +258,7 @@ def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "this is not JSON"),
     "no questions": ('{"data": []}', DataError, "no questions in this file"),
-    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question in this file has an answer"),
+    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question of this file says what to answer"),
     "elsewhere": (
         json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 12}])),
         DataError,

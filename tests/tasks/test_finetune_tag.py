@@ -279,7 +279,7 @@ def warnings(said: list[Any]) -> list[str]:
 
 def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
     text = "a B-PER\nb I-PER\nc O\n\n" * 1000
-    with pytest.raises(DataError, match="the tag '0' is not a BIO entity tag, but most tags are") as caught:
+    with pytest.raises(DataError, match="the tag '0' names no entity, as most tags do") as caught:
         begin(tmp_path, text + "d O\ne 0\n", valid=text)
     assert caught.value.where == f"{tmp_path / 'a.conll'}:4002" and "B-PER" in (caught.value.help or "")
     with pytest.raises(DataError, match="the tag '0'") as caught:

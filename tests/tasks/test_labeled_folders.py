@@ -35,10 +35,7 @@ def answers(*rows: list[int]) -> Change:
 
 WORDS: dict[str, tuple[Change, str]] = {
     "nothing changed": (lambda folder: None, ""),
-    "fewer sentences": (
-        lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"),
-        "examples are missing",
-    ),
+    "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "examples are missing"),
     "no tags": (lambda folder: (folder / "valid.txt").write_text("a\nb\n\n"), "not enough values"),
     "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "not one mark for each token"),
     "more tags": (

@@ -146,7 +146,7 @@ def test_a_file_of_nothing_to_learn_from_is_refused(tmp_path: Path, sets: list[s
     files = [full, empty] if where == "train" else [full]
     valid = [str(full), str(empty)] if where == "valid" else [str(full)]
     config = configure("mlm", files, "vocabulary.kind=word", *sets, **{"data.valid_files": valid})
-    with pytest.raises(DataError, match="no document in this file is long enough") as caught:
+    with pytest.raises(DataError, match="no useful document is left in this file") as caught:
         prepare(config, tmp_path / "run")
     assert caught.value.where == str(empty) and not (tmp_path / "run/data").exists()
 

@@ -205,7 +205,7 @@ def test_a_changed_training_file_is_refused(workshop: Any, tmp_path: Path, steps
     if steps == 2:
         assert list(train(request))[-1].already
         return
-    with pytest.raises(AttnkitError, match="has changed since the run began") as caught:
+    with pytest.raises(AttnkitError, match="has changed since the run started") as caught:
         list(train(request))
     assert caught.value.exit_code == 2
     assert caught.value.where == str(moved.file("train.src"))

@@ -250,7 +250,7 @@ def test_what_cannot_replace_unknown_words(
     assert "--set vocabulary.kind=word" in (caught.value.help or "")
     with pytest.raises(RunError, match="of the tokens of a vocabulary, not of words"):
         stream(worded, ["1"], tmp_path, unknowns=True, dictionary=tokens)
-    with pytest.raises(UsageError, match="--dictionary requires --replace-unknowns") as caught:
+    with pytest.raises(UsageError, match="a dictionary is for unknown words") as caught:
         stream(worded, ["1"], tmp_path, dictionary=tokens)
     assert "--replace-unknowns" in (caught.value.help or "")
 

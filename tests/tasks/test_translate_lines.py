@@ -274,7 +274,7 @@ def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Pa
 
 def test_a_text_file_in_the_place_of_a_run_is_told_apart(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("1 2\n")
-    with pytest.raises(RunError, match="not a run folder but a file") as caught:
+    with pytest.raises(RunError, match="is a file, not a run folder") as caught:
         list(translate_stream(TranslateRequest([trained, tmp_path / "text.en"], Path("-")), print))
     assert "-i" in (caught.value.help or "")
 

@@ -81,7 +81,7 @@ def test_what_only_text_files_are_cut_by_is_not_left_out_silently(settings: dict
 
 
 @pytest.mark.parametrize(
-    ("word", "why"), [("a\tb", "tab"), ("a\nb", "line feed"), ("", "is empty"), ("a\ud800", "other half")]
+    ("word", "why"), [("a\tb", "tab"), ("a\nb", "line feed"), ("", "is empty"), ("a\ud800", "lone surrogate")]
 )
 def test_words_that_could_not_be_saved_are_refused(word: str, why: str) -> None:
     with pytest.raises(DataError, match=why):

@@ -75,8 +75,8 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"method": "glove", "device": "cuda"}, "device: glove is computed on the CPU"),
-        ({"deterministic": True, "device": "cuda"}, "deterministic: a GPU adds up in no fixed order"),
+        ({"method": "glove", "device": "cuda"}, "device=cuda cannot be combined with method=glove"),
+        ({"deterministic": True, "device": "cuda"}, "deterministic and device=cuda cannot be combined"),
     ],
 )
 def test_what_a_gpu_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:

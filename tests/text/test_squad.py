@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text.squad import (
-    Answer,
-    Question,
-    lone_surrogate,
-    mend_surrogates,
-    read_squad,
-    write_squad,
-)
+from attnkit.text.squad import Answer, Question, lone_surrogate, mend_surrogates, read_squad, write_squad
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -1,7 +1,5 @@
 """Attention of a run: translate lines or score given translations, and return all weights and the search."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests for attention weights of any model, and their output files. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -4,8 +4,6 @@ The model computes its states as always. Only who is asked about them differs, s
 functions alone. Those with parameters are not trained for these states, but drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

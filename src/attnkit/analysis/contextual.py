@@ -4,8 +4,6 @@ Word vectors give a word one vector, whatever it means; an encoder like BERT giv
 has a static one too, of its embeddings. Torch is loaded where there is an encoder to run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A row out for each row in: codes and reconstructions of an auto-encoder for lines or vectors, vectors of lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

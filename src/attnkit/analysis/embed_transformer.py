@@ -5,8 +5,6 @@ feature of the window that shows the most context of it. Only windows of one len
 padding: what is read beside a line does not change its vector. Letters: B windows, T tokens of a row, D model width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Their numbers come from the functions that models compute with.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

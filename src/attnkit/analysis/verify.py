@@ -1,7 +1,5 @@
 """Look a run folder over: is everything as it was written, and does it make sense? Writes nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

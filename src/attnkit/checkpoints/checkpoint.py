@@ -1,7 +1,5 @@
 """A checkpoint folder and its manifest: every byte is checked against size and SHA-256 before use."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

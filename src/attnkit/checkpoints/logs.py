@@ -1,7 +1,5 @@
 """The log files of a run, ``metrics.jsonl``, ``timings.jsonl`` and ``status.json``: write, read and inspect them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

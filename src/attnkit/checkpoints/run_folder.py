@@ -1,7 +1,5 @@
 """A run folder: recognize it, find, save and rotate checkpoints, write its logs."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

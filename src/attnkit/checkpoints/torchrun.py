@@ -6,8 +6,6 @@ called ``torchrun`` that all went well. So an attempt that could only fail as th
 silence and with that one's code, and the attempts that are left are gone in a moment.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Weights in safetensors files, checked for size, header and finite values before use."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """``attnkit align``: which words of two files belong together."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from json import dumps
 from pathlib import Path

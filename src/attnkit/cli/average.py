@@ -1,7 +1,5 @@
 """``attnkit average``: one checkpoint from several."""
 
-from __future__ import annotations
-
 from json import dumps
 from typing import Annotated
 

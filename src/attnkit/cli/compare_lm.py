@@ -1,7 +1,5 @@
 """``attnkit compare-lm``: the predictions of BERT and GPT for the same text."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``attnkit embed``: lines as vectors, by an auto-encoder or by BERT and GPT."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal

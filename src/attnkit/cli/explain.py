@@ -1,7 +1,5 @@
 """``attnkit explain``: lessons about attention, drawn from the functions that models compute with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial

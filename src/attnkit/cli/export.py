@@ -1,7 +1,5 @@
 """``attnkit export``: a run in another system's format."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal

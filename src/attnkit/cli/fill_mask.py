@@ -1,7 +1,5 @@
 """``attnkit fill-mask``: predictions for [MASK]."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -52,10 +50,7 @@ def command(
     set_threads(threads)
     opened = load_model(run, "mlm", device=device, checkpoint=checkpoint, warn=console.warn)
     filler = FillMaskPipeline(opened, top)
-    with (
-        console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask,
-        atomic.open_output(None) as out,
-    ):
+    with console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask, atomic.open_output(None) as out:
         ask()
         for found in [filler.fill(texts)] if texts else filler.fill_stdin(strict, console.warn):
             for filled in found:

@@ -1,7 +1,5 @@
 """``attnkit finetune``: a pretrained encoder and examples in, a fine-tuned model out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 

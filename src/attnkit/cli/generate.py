@@ -1,7 +1,5 @@
 """``attnkit generate``: text generated from prompts."""
 
-from __future__ import annotations
-
 import sys
 from json import dumps
 from pathlib import Path
@@ -85,10 +83,7 @@ def command(
     live = sys.stdout is not None and sys.stdout.isatty() and not json and not generator.backwards
     stream = live if stream is None else stream
     alone, n_lines = prompt is not None and n == 1, 0  # a single text may span several lines
-    with (
-        console.prompting(prompt is None, "type a prompt; Ctrl-D ends") as ask,
-        atomic.open_output(None) as out,
-    ):
+    with console.prompting(prompt is None, "type a prompt; Ctrl-D ends") as ask, atomic.open_output(None) as out:
 
         def show(text: str) -> None:
             text = text if alone else one_line(text)

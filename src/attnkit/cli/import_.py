@@ -1,7 +1,5 @@
 """``attnkit import``: a model of another system as a run."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path

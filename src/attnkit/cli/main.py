@@ -3,8 +3,6 @@
 A command's module is loaded when it is called. Nothing here imports torch, nor does any help page.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

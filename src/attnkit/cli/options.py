@@ -1,7 +1,5 @@
 """Arguments and options that several commands share, each declared once, and what holds for those of all commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints

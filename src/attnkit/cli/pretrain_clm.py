@@ -1,7 +1,5 @@
 """``attnkit pretrain-clm``: raw text in, a pretrained decoder (GPT) out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``attnkit pretrain-mlm``: raw text in, a pretrained encoder (BERT) out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

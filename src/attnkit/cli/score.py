@@ -1,7 +1,5 @@
 """``attnkit score``: log-probabilities of given pairs."""
 
-from __future__ import annotations
-
 from json import dumps
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``attnkit score-bleu``: BLEU, chrF and TER of translated lines."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from enum import Enum
 from json import dumps

@@ -1,7 +1,5 @@
 """``attnkit toy-corpus``: make a corpus to play with."""
 
-from __future__ import annotations
-
 import os
 from json import dumps
 from pathlib import Path

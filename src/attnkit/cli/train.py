@@ -1,7 +1,5 @@
 """``attnkit train``: train and evaluate a model of any task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """``attnkit translate``: text through one run or several."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,10 +35,7 @@ def command(
         Option(help="Token lexicon from align --run; restricts the output vocabulary to likely translations."),
     ] = None,
     replace_unknowns: Annotated[
-        bool,
-        Option(
-            help="Replace <unk> by the source word with the most attention (vocabulary.kind=word).",
-        ),
+        bool, Option(help="Replace <unk> by the source word with the most attention (vocabulary.kind=word).")
     ] = False,
     dictionary: Annotated[
         Path | None,

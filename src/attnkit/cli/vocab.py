@@ -1,7 +1,5 @@
 """``attnkit vocab``: a vocabulary from text files."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import asdict

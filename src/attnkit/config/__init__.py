@@ -5,8 +5,6 @@ Values come in layers (default < preset < file < ``--set`` < flag). Each layer i
 model or says what is wrong.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

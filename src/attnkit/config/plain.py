@@ -1,7 +1,5 @@
 """YAML text to plain data and back: what a configuration needs of the language, and nothing that can do harm."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import difflib

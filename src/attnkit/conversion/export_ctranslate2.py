@@ -1,7 +1,5 @@
 """Write a run as a CTranslate2 model: the folder appears complete or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write a run as a folder that Hugging Face's transformers loads: configuration, weights, tokenizer, README."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

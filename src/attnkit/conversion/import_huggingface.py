@@ -4,8 +4,6 @@ Weights come from safetensors alone. What is to be read is known by name and sha
 ``config.json``, and from the outline of our own model of that configuration.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Ours starts with padding, begin, end, unknown and the symbols; theirs has them a
 ``Vocabulary.order`` says which of their rows each of ours is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

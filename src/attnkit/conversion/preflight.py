@@ -1,7 +1,5 @@
 """Check before training, from the configuration alone, whether a run can be exported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

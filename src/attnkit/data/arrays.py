@@ -1,7 +1,5 @@
 """Arrays of numbers in files of any origin: ``.npy`` (mapped) and ``.csv``. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path

@@ -4,8 +4,6 @@ A plan is cut from one sort: each example's key is its cell in the plane of the 
 also holds its index.
 """
 
-from __future__ import annotations
-
 import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A folder of ``low.bin``, ``high.bin`` (the two words of each pair, the smaller n
 bytes however little memory there was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Examples of a run's files: which of them train and which validate, and their encoding in RUN/data."""
 
-from __future__ import annotations
-
 import functools
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -3,8 +3,6 @@
 Letters: B rows, T tokens of a row, N tokens to predict.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

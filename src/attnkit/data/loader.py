@@ -1,7 +1,5 @@
 """The stream of training steps as a pure function of the position, and batches for inference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar

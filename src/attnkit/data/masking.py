@@ -1,7 +1,5 @@
 """Masking for masked language models: a pure function of (seed, epoch, row), computed for a batch at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

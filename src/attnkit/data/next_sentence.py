@@ -6,8 +6,6 @@ a part of another document of the same corpus replaces B. It starts where a sent
 Letters: B rows, T tokens of a row.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Mapping

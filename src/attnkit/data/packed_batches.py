@@ -1,7 +1,5 @@
 """Packed documents of one corpus or of several in turn, laid out for a batch."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pack documents into rows of one length: best fit, or subset-sum look-ahead where best fit leaves gaps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

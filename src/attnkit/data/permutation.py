@@ -3,8 +3,6 @@
 The bijections are written out here. An order depends on its key alone: not on NumPy's version, the machine or a call.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import Any

@@ -5,8 +5,6 @@ RoBERTa; it is stored with these symbols. A row of a document is the ids of its 
 symbol. Labels lie in a second store, one id per row. Letters: B rows or documents, T tokens of a row.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ sentence. Windows overlap; each token has one best window, which shows the most 
 tagged. Letters: n texts, W windows, B rows, T tokens of a row, N words of a batch.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

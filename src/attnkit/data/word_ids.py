@@ -1,7 +1,5 @@
 """Text files as word ids in a temporary file, read once, in blocks, whatever the length of a line."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text as word ids on disk: count, join phrases, prune and encode, with memory for the vocabulary alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass

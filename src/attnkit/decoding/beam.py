@@ -1,7 +1,5 @@
 """Beam search, as Hugging Face's with ``early_stopping=True`` and CTranslate2's, and the tree it leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

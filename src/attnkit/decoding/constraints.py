@@ -5,8 +5,6 @@ the model's own. The repetition penalty alone changes the distribution (as in CT
 V words, T words so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ as they are over the whole vocabulary. What a sentence may not use has probabili
 Letters: B batch, K beam, S source length, V vocabulary, M words of the union, D model width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ Steps are kept as they come and results traced back once, so that nothing is mov
 Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

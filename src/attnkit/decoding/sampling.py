@@ -4,8 +4,6 @@ The number that decides a drawn word depends on (seed, key of the line, number o
 so batch size, batch mates and order never change a sample. Letters: B sentences, N samples, V words, T steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

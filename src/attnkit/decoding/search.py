@@ -1,7 +1,5 @@
 """Search for every model that is ``Decodable``: greedy, beam search or sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

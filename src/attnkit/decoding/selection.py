@@ -5,8 +5,6 @@ one vectorised maximum per group replaces a selection over the whole row. Ties s
 to an earlier group has only later words. Letters: B sentences, K beams, V words.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Average the weights of several checkpoints of a run into one further checkpoint."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Estimate a training run without running it: parameters, memory, tokens per epoch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

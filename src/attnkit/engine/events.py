@@ -1,7 +1,5 @@
 """The request for a training run and the events that it yields. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tasks over a corpus of examples: preparation, estimates of a dry run, and results computed in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load the model of a checkpoint of any task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model card of a finished run, its README.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of tasks, models and presets, apart from their configurations: help pages list them without loading those."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]

@@ -3,8 +3,6 @@
 The vectors are read once, at the start of a run. A resumed run has them in its weights and does not need the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resolve flags, ``--set``, a file, a preset and an earlier run into one configuration with origins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

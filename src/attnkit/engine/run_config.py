@@ -174,10 +174,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def training(self) -> TrainingConfig:
         """Settings of the training loop: optimization, limits, evaluation and checkpoints."""
         return TrainingConfig(
-            limits=self.limits,
-            optimization=self.optimization,
-            evaluation=self.evaluation,
-            checkpoints=self.checkpoints,
+            limits=self.limits, optimization=self.optimization, evaluation=self.evaluation, checkpoints=self.checkpoints
         )
 
     @model_validator(mode="after")

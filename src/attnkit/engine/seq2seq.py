@@ -1,7 +1,5 @@
 """Loss of sequence-to-sequence models, and search over batches of encoded lines."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

@@ -1,7 +1,5 @@
 """Write TensorBoard event files (``tensorboard: true``; needs the extra ``tensorboard``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 A task provides a ``TrainingSession``; what it computes, and with which library, is its own matter. Torch-free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The tokenizers of a run: one for both sides, or one per side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

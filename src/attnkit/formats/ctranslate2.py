@@ -4,8 +4,6 @@ CTranslate2 (https://github.com/OpenNMT/CTranslate2) runs encoder-decoder Transf
 tree of attributes that it checks and writes itself. Letters: D model width, V vocabulary, L layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Check that another system has a model like ours: CTranslate2, or transformers' BERT, GPT-2 and Marian. Torch-free."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attnkit.errors import RunError
@@ -58,8 +56,7 @@ def check_marian(config: ModelConfig) -> None:
     """Raise ``RunError``, naming the key, where transformers has no Marian like a translation model."""
     if not isinstance(config, TransformerConfig):
         _refuse(
-            "transformers",
-            (True, "model.kind", f"translation model of the kind '{config.kind}'", "kind transformer"),
+            "transformers", (True, "model.kind", f"translation model of the kind '{config.kind}'", "kind transformer")
         )
         return
     positions, attention = config.positions, "another attention than scaled dot products with softmax"

@@ -5,8 +5,6 @@ at any moment leaves the old content or the new, and at most one sibling named `
 writer of the same name removes. Every ``OSError`` becomes a ``SystemFailure`` that names the path and the cause.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

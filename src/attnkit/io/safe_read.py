@@ -1,7 +1,5 @@
 """Read files of any origin: plain files of bounded size, JSON of bounded shape, digests of folders."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

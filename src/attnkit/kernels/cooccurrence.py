@@ -7,8 +7,6 @@ that: parts merge as any sorted runs do, and what comes out is in no order that 
 Letters: V words, N tokens of a stretch of text, P pairs of words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@ loss, times the learning rate, divided by the root of 1 plus the squares of all 
 Letters: V words, D numbers of a vector, P the floats of a row: D and zeros, N pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise

@@ -4,8 +4,6 @@ Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR`` names anot
 reads it with pickle, and what lies beside the sources may have come with them.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -15,8 +15,6 @@ A loop chooses by what it passes as ``negatives``: a list for drawn words, or No
 branch when it compiles, as None is a type of its own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logistic function and its loss, 16 values at a time in LLVM; no lookup tables."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ Compiled where numba is installed, else in plain Python; both give the same. Con
 pair without being one of them: those between two words make up one number, their gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ Every random number is a function of a key and a counter (SplitMix64: Steele, Le
 the order in which a corpus is worked off.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ Loops take (weights, text, piece, settings, tables), as ``word2vec`` has them. E
 makes all arrays, since the inner one counts no references and so cannot.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operations on rows of floats in LLVM vectors of 16 lanes, twice as wide as LLVM chooses itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

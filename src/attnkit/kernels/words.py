@@ -4,8 +4,6 @@ Words are what ``str.split`` finds, lines end at ``\n`` alone. Compiled where nu
 both give the same. What is held grows with the distinct words alone, however long a line or a word is.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Rajpurkar et al. 2016, section 6.1, and 2018; a no-answer is the empty text.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -64,11 +64,7 @@ class MetricScore:
 
 
 def build_metric(
-    metric: MetricName,
-    *,
-    tokenize: BleuTokenizer = "13a",
-    lowercase: bool = False,
-    by_sentence: bool = False,
+    metric: MetricName, *, tokenize: BleuTokenizer = "13a", lowercase: bool = False, by_sentence: bool = False
 ) -> Metric:
     """Build sacreBLEU's object for a metric.
 

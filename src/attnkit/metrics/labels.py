@@ -5,8 +5,6 @@ single), a hyphen, and the type of the entity; ``L`` and ``U`` (last, unit) are 
 entity is found only if its type and both ends are right (Tjong Kim Sang and De Meulder 2003, section 2.3).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pearson and Spearman correlation between the scores of a system and of people."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

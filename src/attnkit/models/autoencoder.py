@@ -7,8 +7,6 @@ Letters: B batch, K beam, S source length, T target length, D model width, d wid
 code, V vocabulary, G number of gates (gru 3, lstm 4, rnn 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Letters: B rows, T tokens of a row, N chosen tokens, D model width, V vocabulary, L labels.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -7,8 +7,6 @@ Letters: B documents, S sentences of the longest document, N sentences of all do
 sentence, d width of a state, L labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

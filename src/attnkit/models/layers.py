@@ -3,8 +3,6 @@
 Letters: B batch, T positions, N chosen positions of the flattened rows, D model width, d_ff inner width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

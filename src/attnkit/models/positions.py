@@ -3,8 +3,6 @@
 Letters: T queries or positions, S keys, H heads, d head width. Tables are computed once per size and kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -4,8 +4,6 @@ Letters: B batch, K beams, S source length, T target length, D width of embeddin
 G number of gates (gru 3, lstm 4, rnn 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

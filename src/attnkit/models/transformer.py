@@ -4,8 +4,6 @@ Letters: B batch, S source length, T target length, D model width, V vocabulary,
 L layers.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

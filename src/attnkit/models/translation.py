@@ -3,8 +3,6 @@
 Letters: B batch, S source length, T target length, D width of features, V vocabulary, K beams, L layers, H heads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

@@ -7,8 +7,6 @@ Letters: V words, R rows of W (V, and more with subwords), B places, C rows that
 W, H width of h: D, or C x D where context is concatenated.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -3,8 +3,6 @@
 Letters: L layers, H heads, T queries (rows), S keys (columns).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product

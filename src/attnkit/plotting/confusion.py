@@ -1,7 +1,5 @@
 """Confusion matrices: a table for a terminal, and a page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Curves and points in one coordinate system, drawn in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The lessons of ``attnkit explain``: their numbers as data, and as text 80 columns wide."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The context and the predictions of a language model at each position of a text, as lines for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

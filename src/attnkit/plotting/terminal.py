@@ -1,7 +1,5 @@
 """Pictures for a terminal, as strings: attention weights, a sentence's maps, and how text is fitted into columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import accumulate, zip_longest
@@ -53,12 +51,7 @@ def _width(line: str) -> int:
 
 
 def attention_map(
-    weights: npt.ArrayLike,
-    src_tokens: Sequence[str],
-    tgt_tokens: Sequence[str],
-    *,
-    colour: bool,
-    width: int = 80,
+    weights: npt.ArrayLike, src_tokens: Sequence[str], tgt_tokens: Sequence[str], *, colour: bool, width: int = 80
 ) -> str:
     """Draw attention weights (T, S): a row for each target token, a column for each source token, cells in percent.
 

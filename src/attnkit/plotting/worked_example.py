@@ -1,7 +1,5 @@
 """A worked example of attention as text, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Device, precision, threads and matrix product of torch."""
 
-from __future__ import annotations
-
 import os
 import platform
 

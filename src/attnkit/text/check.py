@@ -1,7 +1,5 @@
 """Check two line-aligned files: findings, duplicates, and which pairs training leaves out."""
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence

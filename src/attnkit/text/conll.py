@@ -5,8 +5,6 @@ tags come in four schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only
 in BIOES ``E`` ends an entity and ``S`` is an entity of one word, for which BILOU has ``L`` and ``U``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

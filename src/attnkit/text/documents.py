@@ -3,8 +3,6 @@
 A table is a header, then in each line a label and one text, or two, separated by tabs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

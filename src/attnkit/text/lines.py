@@ -3,8 +3,6 @@
 Lines of pipes and keyboards come in batches as they arrive.
 """
 
-from __future__ import annotations
-
 import bz2
 import difflib
 import errno
@@ -302,10 +300,7 @@ def read_line_batches(source: Path, most: int, strict: bool, warn: Callable[[str
 
 
 def line_batches(
-    items: Iterable[Item],
-    most: int,
-    patience: float | None = _FLUSH_SECONDS,
-    size: Callable[[Item], int] | None = None,
+    items: Iterable[Item], most: int, patience: float | None = _FLUSH_SECONDS, size: Callable[[Item], int] | None = None
 ) -> Iterator[list[Item]]:
     """Group lines, or other items, into lists of at most ``most``, ended early by ``MAX_CHARACTERS`` characters.
 

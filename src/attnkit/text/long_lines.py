@@ -1,7 +1,5 @@
 """Encode long lines: in parts that encode as the whole would, or only their first ids."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which characters each token covers, and which tokens begin words, for every kind of vocabulary."""
 
-from __future__ import annotations
-
 import functools
 import unicodedata
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Line-aligned files: read together, and the place where they part when their numbers of lines differ."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from array import array

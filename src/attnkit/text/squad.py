@@ -3,8 +3,6 @@
 Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822: some questions of 2.0 have no answer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

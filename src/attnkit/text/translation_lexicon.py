@@ -5,8 +5,6 @@ as they are, tokens as their ids. The lines of one source are adjacent, the like
 the source of target words that translate nothing.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

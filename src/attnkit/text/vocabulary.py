@@ -4,8 +4,6 @@ The trainers of ``tokenizers`` ignore signals, so on much text they run in a sub
 vocabulary travel through pipes. The subprocess ends when its parent ends, whatever the cause.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -5,8 +5,6 @@ are checked one by one, and the rest must equal the pipeline of the configuratio
 that never end, padding of any length and trees so deep that freeing them aborts the process.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

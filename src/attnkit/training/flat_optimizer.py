@@ -9,8 +9,6 @@ One buffer makes the optimizer three kernels, the gradient norm one read, and th
 Each of the two trainable sections is split further by learning rate where ``rates`` has several.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, NamedTuple

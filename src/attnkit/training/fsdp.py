@@ -4,8 +4,6 @@ Parameters, gradients, moments and moving average are sharded along their first 
 on a rank only while it computes. Checkpoints are whole: the same files as those of a run without shards.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Training loop: a generator of step and evaluation records over prefetched batches."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -129,7 +127,26 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
     before = progress(job.config.limits, state)
     # Schedules count steps from 1: step 0 of a warmup would learn nothing.
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
-    sums = _accumulate_grads(job, state, step)
+    sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
+    # An evaluation between two steps has left the model in evaluation mode.
+    job.model.train()
+    n_counted = len(step.micro_batches) - step.n_padding_batches
+    for i, batch in enumerate(step.micro_batches):
+        # Dropout is keyed by where it happens, so that no random state needs saving.
+        torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
+        objective: Tensor | None = None
+        for name, term in job.loss(batch).items():
+            # Padding batches only equalize the number of passes over ranks: their gradient is multiplied by 0.
+            # Divided by the global count: accumulation and the number of ranks do not change the gradient.
+            share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
+            part = term.total * share
+            reported = term.total if term.reported is None else term.reported
+            sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
+            objective = part if objective is None else objective + part
+        # No terms, no graph: a micro-batch may have nothing to predict.
+        if objective is not None:
+            objective.backward()  # type: ignore[no-untyped-call]
+        state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
     if job.prefetch:
         # The device still computes: reading the next batch now hides its cost.
@@ -164,31 +181,6 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
         progress=progress(job.config.limits, state),
         skipped=not applied,
     )
-
-
-def _accumulate_grads(job: TrainingJob, state: TrainState, step: StepBatches) -> list[Tensor]:
-    """Add up the gradients of this rank's micro-batches; return the sums of the objective and the reported loss."""
-    sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
-    # An evaluation between two steps has left the model in evaluation mode.
-    job.model.train()
-    n_counted = len(step.micro_batches) - step.n_padding_batches
-    for i, batch in enumerate(step.micro_batches):
-        # Dropout is keyed by where it happens, so that no random state needs saving.
-        torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
-        objective: Tensor | None = None
-        for name, term in job.loss(batch).items():
-            # Padding batches only equalize the number of passes over ranks: their gradient is multiplied by 0.
-            # Divided by the global count: accumulation and the number of ranks do not change the gradient.
-            share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
-            part = term.total * share
-            reported = term.total if term.reported is None else term.reported
-            sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
-            objective = part if objective is None else objective + part
-        # No terms, no graph: a micro-batch may have nothing to predict.
-        if objective is not None:
-            objective.backward()  # type: ignore[no-untyped-call]
-        state.weights.accumulate_grads()
-    return sums
 
 
 def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> list[float]:

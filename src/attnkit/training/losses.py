@@ -3,8 +3,6 @@
 Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Input and output records of the training loop: step batches, step and evaluation records. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

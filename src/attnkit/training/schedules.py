@@ -1,7 +1,5 @@
 """Learning-rate schedules as a pure function: (config, step, progress) -> factor of the configured learning rate."""
 
-from __future__ import annotations
-
 import math
 
 from attnkit.training.config import OptimizationConfig

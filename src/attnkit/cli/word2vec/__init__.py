@@ -1,7 +1,5 @@
 """``attnkit word2vec``: its commands are the files of this folder."""
 
-from __future__ import annotations
-
 import typer
 
 

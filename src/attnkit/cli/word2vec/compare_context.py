@@ -1,7 +1,5 @@
 """``attnkit word2vec compare-context``: one word in several sentences, by one vector or by one in each."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path

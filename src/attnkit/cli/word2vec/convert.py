@@ -1,7 +1,5 @@
 """``attnkit word2vec convert``: vectors in another format."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Commands of ``attnkit word2vec`` that show all words: cluster (k-means) and project (PCA, t-SNE)."""
 
-from __future__ import annotations
-
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal

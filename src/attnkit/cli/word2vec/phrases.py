@@ -1,7 +1,5 @@
 """``attnkit word2vec phrases``: text in, the same text with joined words out."""
 
-from __future__ import annotations
-
 import json as codec
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``attnkit word2vec train``: text in, vectors of its words out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """``config.json`` of BERT, RoFormer, RoBERTa, GPT-2 and Marian: the first four both ways. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """BERT, GPT and Transformers as Hugging Face's transformers names their tensors: BERT and GPT-2 both ways."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

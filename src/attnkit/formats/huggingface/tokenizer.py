@@ -9,8 +9,6 @@ What no such file can say: there a special entry's name in a text is that entry;
 text that is nothing but a symbol has the symbol's entry alone; here the one of a space precedes it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tensors of a safetensors file that anybody may have made: its header is checked before anything is read or made."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping

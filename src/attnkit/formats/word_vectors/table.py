@@ -3,8 +3,6 @@
 Letters: V words, D numbers of a row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Word vectors as arrays: safetensors with their words, and ``.npy`` with a list of words beside it."""
 
-from __future__ import annotations
-
 import json
 import math
 import mmap

@@ -1,7 +1,5 @@
 """word2vec's formats, text and binary, and their kin: fastText's ``.vec``, GloVe's text, TensorBoard's projector."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import mmap

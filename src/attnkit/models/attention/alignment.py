@@ -6,8 +6,6 @@ the rest. Every head has weights of its own. Formulas: Table 2 of the lecture no
 Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_hidden width inside a function.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

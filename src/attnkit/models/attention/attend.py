@@ -4,8 +4,6 @@ simplest case.
 Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_v width of values, P passages.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Names and options of alignment and distribution functions, and the invalid pairs. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
 

@@ -5,8 +5,6 @@ softmax, normalize, hard, sparsemax and entmax15 give rows that sum to one; sigm
 (S = 0) rows are empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

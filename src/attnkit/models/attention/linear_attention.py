@@ -6,8 +6,6 @@ and c (..., 1), which gradients do not pass; ``forward`` returns φ(x), which ma
 Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m features, d_v width of values.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -3,8 +3,6 @@
 Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -4,8 +4,6 @@ Free of torch: positions may be numbers or tensors. ``sparse`` computes attentio
 S keys; i is a query's position and j a key's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ A row's tiles are summed under a running maximum, and the backward pass builds t
 2022, algorithms 1 and 4), so that memory grows with T + S alone. Letters: B batch, H heads, T queries, S keys, d width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

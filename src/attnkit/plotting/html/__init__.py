@@ -4,8 +4,6 @@ Nothing in such a page leads elsewhere, and a policy in it forbids that anything
 no markup from text.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Auto-encoding of lines: training data, evaluation, codes and reconstructions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Auto-encoding as a task: of lines (recurrent model) or of vectors (MLP)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Auto-encoding of vectors: training data, loss and evaluation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

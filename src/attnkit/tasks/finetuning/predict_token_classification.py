@@ -1,7 +1,5 @@
 """Tags of a token-classification run for lines of words or CoNLL columns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass

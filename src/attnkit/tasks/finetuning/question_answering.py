@@ -1,7 +1,5 @@
 """Extractive question answering: loss, predicted spans, evaluation, the task, and answers to questions in files."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ model head is dropped and the new head is initialized. After pretraining with ne
 kept for the classifier.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

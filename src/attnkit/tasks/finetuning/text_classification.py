@@ -1,7 +1,5 @@
 """Classification of texts and pairs of texts: training data, the task, and predictions for lines and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@ Tags are learnt as BIO, or as BIOES or BILOU if the text has these. Tags that na
 are learnt unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby

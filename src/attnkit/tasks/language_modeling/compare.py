@@ -4,8 +4,6 @@ BERT takes one pass per word, all tokens of which are masked, so that no part of
 one pass over the text in its direction. Letters: T tokens of the text, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass

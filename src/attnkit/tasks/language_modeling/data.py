@@ -1,7 +1,5 @@
 """Training data of language models: documents, their vocabulary and the encoded stores in RUN/data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

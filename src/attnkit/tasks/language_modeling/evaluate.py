@@ -3,8 +3,6 @@
 Letters: B rows, T tokens of a row, N predicted tokens, D model width, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Letters: B rows, T tokens of a row, N masks, K guesses, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The model reads the begin symbol and the prompt. A right-to-left model reads the
 the end of the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product

@@ -1,7 +1,5 @@
 """Which runs hold a language model, BERT or GPT, fine-tuned or not. Torch-free."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from attnkit.checkpoints.checkpoint import Checkpoint

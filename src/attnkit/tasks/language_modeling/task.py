@@ -1,7 +1,5 @@
 """Pretraining as a task: masked (BERT) and causal (GPT) language models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -22,13 +20,7 @@ from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
-from attnkit.tasks.language_modeling.data import (
-    Encoder,
-    PreparedText,
-    check_mask_token,
-    load_text,
-    prepare_text,
-)
+from attnkit.tasks.language_modeling.data import Encoder, PreparedText, check_mask_token, load_text, prepare_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary

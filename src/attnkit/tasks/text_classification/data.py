@@ -1,7 +1,5 @@
 """Labeled documents, encoded for training and prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels of documents by a hierarchical attention network, with the weights of their words and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

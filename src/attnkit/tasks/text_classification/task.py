@@ -1,7 +1,5 @@
 """Classification of documents by a hierarchical attention network as a task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

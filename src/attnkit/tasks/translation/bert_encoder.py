@@ -1,7 +1,5 @@
 """BERT's encoder as the encoder of a translation model: its settings and its weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Parallel text to encoded pairs in RUN/data: filtering, held-out pairs, vocabularies."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -137,10 +135,7 @@ class TranslationData:
 
 
 def prepare(
-    config: TranslationConfig,
-    folder: Path,
-    checkpoint: Checkpoint | None = None,
-    origin: str | None = None,
+    config: TranslationConfig, folder: Path, checkpoint: Checkpoint | None = None, origin: str | None = None
 ) -> Iterator[StatusEvent | DataCheckEvent | WarningEvent]:
     """Encode the training text into ``folder``, unless that has been done.
 

@@ -1,7 +1,5 @@
 """The development set: loss and perplexity of the references, BLEU and chrF of greedy translations, a few samples."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Load a translation run: configuration, vocabularies, and the model with its weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast

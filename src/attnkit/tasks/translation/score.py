@@ -1,7 +1,5 @@
 """Log-probabilities of given translations, teacher-forced."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

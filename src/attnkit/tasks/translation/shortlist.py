@@ -1,7 +1,5 @@
 """Uses of a lexicon in translation: a shortlist of target tokens, and words in the place of unknown ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lines from a file, a pipe or a keyboard through a translator, as output lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Translation as a task: pairs of lines, a translation model, its loss, scores and estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,11 +21,7 @@ from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation
-from attnkit.tasks.translation.loading import (
-    build_for_checkpoint,
-    is_bert,
-    provided_vocabularies,
-)
+from attnkit.tasks.translation.loading import build_for_checkpoint, is_bert, provided_vocabularies
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 

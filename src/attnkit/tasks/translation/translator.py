@@ -149,11 +149,7 @@ class Translator:
         return chain.from_iterable(self.translate_windows(windows, job, batching, prefixes))
 
     def translate_windows(
-        self,
-        windows: Iterable[list[str]],
-        job: SearchJob,
-        batching: Batching,
-        prefixes: Iterable[str] | None = None,
+        self, windows: Iterable[list[str]], job: SearchJob, batching: Batching, prefixes: Iterable[str] | None = None
     ) -> Iterator[Iterator[Translation]]:
         """Yield the translations of each list of lines; ``prefixes`` has one target prefix per line, blank for none.
 

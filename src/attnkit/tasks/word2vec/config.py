@@ -139,15 +139,9 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         cuda, cbow, glove = self.device == "cuda", self.method == "cbow", self.method == "glove"
         exact_fits = self.method == "skip-gram" and self.loss == "negative"
         for refused, why in (
-            (
-                self.context != "mean" and not cbow,
-                "context requires method=cbow",
-            ),
+            (self.context != "mean" and not cbow, "context requires method=cbow"),
             (self.loss != "negative" and glove, "loss cannot be set with method=glove"),
-            (
-                self.exact and not exact_fits,
-                "exact requires method=skip-gram with loss=negative",
-            ),
+            (self.exact and not exact_fits, "exact requires method=skip-gram with loss=negative"),
             (
                 self.subwords is not None and (glove or self.needs_torch),
                 "subwords requires skip-gram, or CBOW with context mean or sum, and loss negative or hierarchical,"

@@ -1,7 +1,5 @@
 """Scores of word vectors: correlation with human similarity judgements, and solved analogies."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

@@ -255,11 +255,7 @@ class Word2Vec:
         return model
 
     def _train(
-        self,
-        sentences: TextSource,
-        config: Word2VecConfig,
-        words: WordVocabulary | None,
-        matrices: mats.Matrices,
+        self, sentences: TextSource, config: Word2VecConfig, words: WordVocabulary | None, matrices: mats.Matrices
     ) -> Word2Vec:
         """Train on. Missing words are counted in the sentences, missing matrices drawn."""
         check_available(config)

@@ -1,7 +1,5 @@
 """Initialize new vectors from others, for the words that both have. Torch-free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

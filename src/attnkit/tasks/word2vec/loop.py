@@ -1,7 +1,5 @@
 """The training loop of word vectors: pieces of an epoch in compiled threads, a record per slice. Torch-free."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Matrices of a run: how they are laid out, drawn, saved and read, and the tables beside them. Torch-free."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

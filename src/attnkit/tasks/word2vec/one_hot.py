@@ -1,7 +1,5 @@
 """The lecture notes' point about one-hot vectors (section 2.1): all words are equally unlike. Beside trained ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Word vectors in two dimensions (PCA, t-SNE) and in classes (k-means), by scikit-learn."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

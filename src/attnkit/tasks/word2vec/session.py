@@ -1,7 +1,5 @@
 """A run of word vectors in memory: encoded text, matrices, counters. Torch-free unless a loop needs torch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

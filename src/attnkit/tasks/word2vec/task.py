@@ -1,7 +1,5 @@
 """Word2vec as a task: a compiled loop of its own instead of gradients by torch, and its estimate. Torch-free."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import log2

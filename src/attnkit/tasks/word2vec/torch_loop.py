@@ -1,7 +1,5 @@
 """Train word vectors in torch: without numba, on CUDA, and for methods without a compiled loop."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The toy corpora: English–French with held-out combinations of words, digit reversal, code, headlines, reviews."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections import Counter

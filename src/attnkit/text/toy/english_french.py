@@ -1,7 +1,5 @@
 """English–French sentences: a sampler of the synchronous grammar in ``english_french.txt``."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

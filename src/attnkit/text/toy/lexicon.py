@@ -1,7 +1,5 @@
 """The lexicon of the English–French grammar, the spelling of its word forms, and translation word for word."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

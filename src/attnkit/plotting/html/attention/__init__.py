@@ -1,7 +1,5 @@
 """The page of ``attend``: its data, with weights rounded and compressed to base 64."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Mapping, Sequence

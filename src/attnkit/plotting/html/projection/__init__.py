@@ -1,7 +1,5 @@
 """Build the HTML page of projected word vectors; its scripts are in the same folder."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
