@@ -365,7 +365,7 @@ def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_
 def test_the_help_knows_of_classifiers(call: Call) -> None:
     page = call("attend", "--help")[1]
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())
-    assert "Run of a translation model or a classifier." in shown and "word or sentence" in shown
+    assert "Run of a translation model or a document classifier." in shown and "word or sentence" in shown
     assert 'attnkit attend opinions "It rained. Nobody came." --kind sentence' in shown
     assert max(map(cell_len, page.splitlines())) <= 80
 

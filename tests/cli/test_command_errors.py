@@ -244,7 +244,7 @@ def test_options_that_other_commands_would_ignore(call: Call, workshop: Any, tmp
     both = ("--vocab", tmp_path / "v.json", "--max-characters", 2000)
     refused(call("check", *pair, *both), 2, "--max-characters cannot be combined with --vocab")
     train = [*workshop.arguments("transformer", tmp_path / "run"), "--average", 1]
-    refused(call(*train), 2, "two checkpoints or more", "at checkpoints.average (flag)")
+    refused(call(*train), 2, "at least two checkpoints", "at checkpoints.average (flag)")
     assert not (tmp_path / "run").exists()
 
 
