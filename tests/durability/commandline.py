@@ -53,7 +53,7 @@ class Ended:
         message = said[said.find("error: ") :].splitlines() if "error: " in said else []
         assert len(message) <= 3, said
         if code not in (0, 130, 143):
-            assert message or "cannot be trained on" in self.out or self.out.count('"trainable": false'), said
+            assert message or "not usable for training" in self.out or self.out.count('"trainable": false'), said
         if message:
             assert message[-1].startswith(("error: ", "  at ", "help: ")), said
         for word in words:

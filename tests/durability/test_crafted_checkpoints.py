@@ -173,7 +173,7 @@ CASES = [
         listed(lambda t: t["files"].update({"../../x": {"size": 1, "sha256": "0" * 64}})),
         "translate last",
         0,
-        "does not have the form of a manifest",
+        "is not a valid manifest",
     ),
     Case(
         "a manifest of 10^18", listed(lambda t: t["files"]["config.yaml"].update(size=10**18)), "score 12", 4, UNUSABLE
@@ -183,7 +183,7 @@ CASES = [
         lambda s: s.put(NEWEST + "manifest.json", b"[" * (2 << 20)),
         "translate last",
         0,
-        "far too long",
+        "is too large",
     ),
     Case(
         "a manifest that is a pipe", lambda s: s.pipe(NEWEST + "manifest.json"), "translate last", 0, "not a plain file"

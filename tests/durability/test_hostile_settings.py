@@ -75,7 +75,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "word for a section": ("limits: soon", 2, ('limits: invalid value "soon"', "at limits (c.yaml)")),
     "null for a section": ("limits:", 2, ("limits: invalid value null", "at limits (c.yaml)")),
     "null for a number": ("seed: ~", 2, ("seed: invalid value null", "at seed (c.yaml)")),
-    "nothing in a section": ("limits: {}", 2, ("training needs an end", "at limits (c.yaml)")),
+    "nothing in a section": ("limits: {}", 2, ("no limit set", "at limits (c.yaml)")),
     "number as key": ("1: 2", 2, ("unknown key '1'", "(c.yaml)")),
     "null as key": ("~: 2", 2, ("unknown key 'null'",)),
     "switch as key": ("true: 2", 2, ("unknown key 'true'",)),

@@ -40,7 +40,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "all closed": (
         f"attnkit vocab a -o v {SMALL} <&- >&- 2>&-; test $? = 5 && attnkit check a a --vocab v",
         0,
-        ("be trained on",),
+        ("usable for training",),
     ),
     "training, stderr full": ("attnkit $TRAIN -o run 2>/dev/full", 0, ("done: 2 steps",)),
     "training, all closed": ("attnkit $TRAIN -o run <&- >&- 2>&-; test $? = 5 && attnkit translate run -i a", 0, ()),
@@ -48,7 +48,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "vocabulary into /dev/full": (f"attnkit vocab a -o /dev/full {SMALL}", 5, ("write /dev/full: No space",)),
     "vocabulary into /dev/null": (f"attnkit vocab a -o /dev/null {SMALL}", 0, ("/dev/null: bpe",)),
     "vocabulary into a pipe": (f"attnkit vocab a -o /dev/fd/1 {SMALL} | cat", 0, ('{"format":"attnkit vocabulary"',)),
-    "32 files to check": ("ulimit -n 32; attnkit check a a", 0, ("be trained on",)),
+    "32 files to check": ("ulimit -n 32; attnkit check a a", 0, ("usable for training",)),
     "32 files to translate": ("ulimit -n 32; attnkit translate $1 -i a", 0, ()),
     "32 files to train": ("ulimit -n 32; attnkit $TRAIN -o run", 0, ("done: 2 steps",)),
     "8 files to train": ("ulimit -n 8; attnkit $TRAIN -o run", 5, ("Too many open files", "ulimit -n")),
@@ -56,7 +56,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "the folder is gone to translate": (f"{GONE}; attnkit translate $1 -i $2/a", 5, ("the working folder is gone",)),
     "no home": ("unset HOME; TMPDIR=/nonexistent attnkit $TRAIN -o run", 0, ("done: 2 steps",)),
     "no home to translate": ("unset HOME; TMPDIR=/proc attnkit translate $1 -i a --workers 2", 0, ()),
-    "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("be trained on",)),
+    "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("usable for training",)),
     "locale POSIX": ("LC_ALL=POSIX PYTHONUTF8=0 attnkit translate $1 -i ü", 0, ()),
     "an unknown locale": ("LC_ALL=xx_XX.latin9 attnkit check none-ü a", 2, ("no file none-ü",)),
 }

@@ -128,11 +128,11 @@ ODD: dict[str, tuple[bytes, str]] = {
     "U+0085": (place("\x85".encode(), "start", 3), "<U+0085>"),
     "vertical tab": (place(b"\v", "middle", 3), "other tools would split"),
     "form feed": (place(b"\f", "end", 3), "other tools would split"),
-    "right to left": (place("\u202e".encode(), "middle", 3), "can be trained on"),
-    "U+FFFF": (place("\uffff".encode(), "middle", 3), "can be trained on"),
-    "no last line feed": (GOOD[:-1], "Nothing odd was found"),
-    "special tokens": (place(b" <s> </s> <unk> <pad> [MASK] [CLS] <0x41> <unused0> ", "end", 3), "can be trained on"),
-    "token spaces": (place(" \u2581\u2581 \u0120the @@ ## </w>".encode(), "end", 3), "can be trained on"),
+    "right to left": (place("\u202e".encode(), "middle", 3), "usable for training"),
+    "U+FFFF": (place("\uffff".encode(), "middle", 3), "usable for training"),
+    "no last line feed": (GOOD[:-1], "No problems were found was found"),
+    "special tokens": (place(b" <s> </s> <unk> <pad> [MASK] [CLS] <0x41> <unused0> ", "end", 3), "usable for training"),
+    "token spaces": (place(" \u2581\u2581 \u0120the @@ ## </w>".encode(), "end", 3), "usable for training"),
 }
 
 
@@ -243,8 +243,8 @@ PACKED: dict[str, tuple[str, bytes, int, str]] = {
     "no xz": ("a.xz", WHOLE, 3, "damaged or cut off"),
     "truncated bzip2": ("a.bz2", bz2.compress(WHOLE)[:-30], 3, "damaged"),
     "no bzip2": ("a.bz2", WHOLE, 3, "damaged"),
-    "two gzips in one": ("a.gz", gzip.compress(WHOLE[:99]) + gzip.compress(WHOLE[99:]), 0, "Nothing odd"),
-    "gzip in capitals": ("a.GZ", gzip.compress(WHOLE), 0, "Nothing odd"),
+    "two gzips in one": ("a.gz", gzip.compress(WHOLE[:99]) + gzip.compress(WHOLE[99:]), 0, "No problems were found"),
+    "gzip in capitals": ("a.GZ", gzip.compress(WHOLE), 0, "No problems were found"),
 }
 
 

@@ -201,7 +201,7 @@ def test_a_silent_rank_ends_the_others(silent: dict[str, Group], function: str, 
     group = silent[function]
     assert group.codes() == codes
     told = group.said(codes.index(5))
-    assert f"PeerLostError: another process of this run has not answered for {SILENCE:g} seconds" in told
+    assert f"PeerLostError: no response from another process of this run for {SILENCE:g} seconds" in told
 
 
 def losses(folder: Path) -> list[float]:
