@@ -1,1 +1,1 @@
-"""The run folder: checkpoints with a manifest, discovery, retention, lock. Knows no models."""
+"""The run folder: checkpoints with a manifest, discovery, retention, lock."""

@@ -1,4 +1,4 @@
-"""YAML files and ``--set a.b=c`` to frozen pydantic models, strictly. Knows no task and no model.
+"""YAML files and ``--set a.b=c`` to frozen pydantic models, strictly.
 
 Values come in layers (default < preset < file < ``--set`` < flag). Each layer is a plain tree of dictionaries;
 ``merge`` lays them over each other and remembers where every leaf came from, ``validate`` turns the tree into the
