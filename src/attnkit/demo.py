@@ -77,7 +77,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
     begun = folder / "run" / "config.yaml"
     if begun.exists() and (other := load_yaml(begun).get("seed")) != seed:
         raise UsageError(
-            f"this folder holds the demo of seed {other}", where=str(folder), help="choose another -o, or that seed"
+            f"the folder contains a demo with seed {other}", where=str(folder), help="choose another -o, or that seed"
         )
     yield StatusEvent(f"making {SIZES[0]:,} English sentences and their French translations")
     corpus = write_corpus(folder / "corpus", seed)

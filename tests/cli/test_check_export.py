@@ -77,7 +77,7 @@ def test_settings_alone_say_nothing(call: Call, workshop: Any) -> None:
 
 def test_quantization_is_for_the_other_system(call: Call, trained: Path, tmp_path: Path) -> None:
     code, out, err = call("export", trained, tmp_path / "hub", "--to", "huggingface", "--quantization", "int8")
-    assert (code, out) == (2, "") and "--quantization is for CTranslate2" in err
+    assert (code, out) == (2, "") and "--quantization requires --to ctranslate2" in err
     assert not (tmp_path / "hub").exists()
 
 

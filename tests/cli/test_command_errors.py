@@ -111,7 +111,7 @@ def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> N
     assert report(ZeroDivisionError("by\nzero")) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: this is a bug in attnkit: ZeroDivisionError: by zero",
-        "help: the same command with --debug shows where",
+        "help: run the command with --debug for a traceback",
     ]
     assert report(KeyboardInterrupt()) == 130
 
@@ -207,7 +207,7 @@ def test_a_toy_corpus_replaces_no_other_text(call: Call, tmp_path: Path) -> None
     for _ in ("new", "the same again"):
         assert call(*make)[0] == 0
     (tmp_path / "valid.src").write_text("mine\n")
-    refused(call(*make), 2, f"{tmp_path / 'valid.src'} holds other text", "--overwrite")
+    refused(call(*make), 2, f"{tmp_path / 'valid.src'} exists with different content", "--overwrite")
     assert (tmp_path / "valid.src").read_text() == "mine\n"
     assert call(*make, "--overwrite")[0] == 0
     assert (tmp_path / "valid.src").read_text() != "mine\n"
@@ -289,7 +289,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 )
 def test_want_of_memory_is_the_systems_fault(error: BaseException) -> None:
     lines, code = describe(error)
-    assert code == 5 and lines[0] == "error: there is not enough memory"
+    assert code == 5 and lines[0] == "error: out of memory"
 
 
 def test_a_map_that_fails_inside_a_library_is_the_systems_fault() -> None:

@@ -61,7 +61,7 @@ def test_every_line_gets_a_row(call: Call, runs: dict[str, Path], tmp_path: Path
     lines = out.split("\n")[:-1]
     assert code == 0 and len(lines) == 7
     if reconstruct:
-        assert lines[1] == lines[2] == "" and "7 lines, 2 blank, 0.0 % of the others came back exactly" in err
+        assert lines[1] == lines[2] == "" and "7 lines, 2 blank, 0.0 % of the others reconstructed exactly" in err
     else:
         assert {len(line.split("\t")) for line in lines} == {8}
     code, out, _ = call("embed", runs["lines"], path, "--json", *(["--reconstruct"] if reconstruct else []))
@@ -205,14 +205,14 @@ def test_each_command_takes_its_own_runs_alone(call: Call, runs: dict[str, Path]
             continue
         code, out, err = call(command, run, *given)
         kind, other = ("text-classification", "predict") if name == "documents" else ("autoencode", "embed")
-        assert (code, out) == (4, "") and f"of the kind '{kind}', not" in err and f"attnkit {other} takes it" in err
+        assert (code, out) == (4, "") and f"of the kind '{kind}', not" in err and f"use attnkit {other}" in err
 
 
 def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("1 2\n")
     for command, noun in (("embed", "an auto-encoder"), ("predict", "one that predict takes")):
         code, _, err = call(command, trained, tmp_path / "text")
-        assert code == 4 and f"not {noun}" in err and "attnkit translate takes it" in err
+        assert code == 4 and f"not {noun}" in err and "use attnkit translate" in err
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
         (["embed", "RUN vectors", "{documents}"], 3, "is not a number"),
         (["embed", "RUN lines", "{missing}"], 2, "no file"),
-        (["embed", "RUN lines", "{vectors}"], 3, "a file of vectors, and the run reads lines"),
+        (["embed", "RUN lines", "{vectors}"], 3, "a vector file, but this run reads text"),
         (["embed", "RUN lines", "{documents}", "--summary"], 2, "add --reconstruct"),
         (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "holds no totals"),
         (
@@ -247,9 +247,9 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             3,
             "put a tab and its label after the document",
         ),
-        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "take tabs out of the documents"),
+        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "remove tabs from the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
-        (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are not numbers"),
+        (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, ".npy cannot store text"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
         (["predict", "RUN documents", "{missing}"], 2, "no file"),
     ],

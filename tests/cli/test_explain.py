@@ -101,13 +101,13 @@ def test_any_word_is_harmless(call: Any, topic: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "help"),
     [
-        (["pooling", "--words", "a b"], "'explain pooling' has no --words", "it belongs to mask and positions"),
-        (["mask", "--shift", "3"], "'explain mask' has no --shift", "it belongs to positions"),
-        (["positions", "--causal"], "'explain positions' has no --causal", "it belongs to mask"),
+        (["pooling", "--words", "a b"], "pooling takes no --words", "it belongs to mask and positions"),
+        (["mask", "--shift", "3"], "mask takes no --shift", "it belongs to positions"),
+        (["positions", "--causal"], "positions takes no --causal", "it belongs to mask"),
         (["mask", "--size", "3"], "require --pattern", "choose one: --pattern window"),
-        (["mask", "--pattern", "window", "--global", "2"], "--global belongs to one pattern", "--pattern global"),
-        (["mask", "--words", "alone"], "a lesson takes 2 to 20 words, not 1", 'give a sentence: --words "a dog runs"'),
-        (["mask", "--words", "a " * 21], "a lesson takes 2 to 20 words, not 21", "give a sentence"),
+        (["mask", "--pattern", "window", "--global", "2"], "--global requires --pattern global", "--pattern global"),
+        (["mask", "--words", "alone"], "--words takes 2 to 20 words, not 1", 'give a sentence: --words "a dog runs"'),
+        (["mask", "--words", "a " * 21], "--words takes 2 to 20 words, not 21", "give a sentence"),
         (["maks"], "'maks' is not one of", "explain --help"),
     ],
 )

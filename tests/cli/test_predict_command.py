@@ -169,7 +169,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
     [
         (["nowhere", "test.tsv"], 4, "no run folder nowhere"),
         (["run", "none.tsv"], 2, "no file none.tsv"),
-        (["run", "test.tsv", "--summary"], 2, "scores need gold labels"),
+        (["run", "test.tsv", "--summary"], 2, "this option requires gold labels"),
         (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or omit -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
@@ -209,4 +209,4 @@ def test_questions_that_are_cut_are_told(call: Call, bench: Path, tmp_path: Path
 
 def test_other_commands_send_such_runs_here(call: Call, bench: Path) -> None:
     code, _, err = call("translate", bench / "run", "-i", bench / "test.tsv")
-    assert code == 4 and "attnkit predict takes it" in err
+    assert code == 4 and "use attnkit predict" in err

@@ -27,7 +27,7 @@ def test_a_link_counts_as_other_text_whatever_it_leads_to(
         path.symlink_to(goal)
         capsys.readouterr()
         assert call() == 2
-        assert f"{path} holds other text" in capsys.readouterr().err
+        assert f"{path} exists with different content" in capsys.readouterr().err
         assert path.readlink() == goal
         path.unlink()
     path.symlink_to(same)

@@ -57,8 +57,8 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "a checkpoint": ("checkpoints/step-12/model.safetensors", "step-12: model.safetensors of checkpoint step-12"),
     "a manifest": ("checkpoints/step-4/manifest.json", "step-4: manifest.json of checkpoint step-4"),
     "the average": ("averaged/model.safetensors", "averaged: model.safetensors of checkpoint averaged"),
-    "a line of the log": ("metrics.jsonl", "metrics.jsonl: line 4 is not as written"),
-    "a line of the clock's log": ("timings.jsonl", "timings.jsonl: line 3 is not as written"),
+    "a line of the log": ("metrics.jsonl", "metrics.jsonl: line 4 damaged"),
+    "a line of the clock's log": ("timings.jsonl", "timings.jsonl: line 3 damaged"),
     "the copy of the vocabulary": ("tokenizer.json", "tokenizer.json: differs from the one in step-12"),
     "the copy of the configuration": ("config.yaml", "config.yaml: "),
     "the status": ("status.json", "status.json: cannot be read"),
@@ -186,8 +186,8 @@ def test_a_run_in_use_is_checked_as_far_as_it_is_complete(
     with folder.lock():
         code, out, err = call("verify", run)
     assert code == 0
-    assert err.startswith(f"{run} is in use by process {os.getpid()} on ") and "what is complete is checked" in err
-    assert "good  step-4          was rotated away meanwhile" in out
+    assert err.startswith(f"{run} is in use by process {os.getpid()} on ") and "only complete files are checked" in err
+    assert "good  step-4          was deleted by rotation during verification" in out
     assert "good  step-8          5 files" in out
     assert "good  best            names step-16" in out
     assert call("verify", run)[2] == ""

@@ -37,7 +37,7 @@ def test_a_checkpoint_that_goes_before_its_turn_is_no_damage(run: Path, monkeypa
 
     monkeypatch.setattr(task, "open_checkpoint", rotating)
     rows = {thing.name: thing for thing in verify_run(run).things}
-    assert (rows["step-4"].good, rows["step-4"].text) == (True, "was rotated away meanwhile")
+    assert (rows["step-4"].good, rows["step-4"].text) == (True, "was deleted by rotation during verification")
 
 
 @pytest.mark.parametrize("at", ["_best", "_logs", "_status", "_copies"])
@@ -102,7 +102,7 @@ def test_a_log_that_is_no_file_is_a_row_and_a_torn_line_of_the_clock_a_note(call
     first, rest = path.read_bytes().split(b"\n", 1)
     path.write_bytes(first[:20] + first + b"\n" + rest)
     code, out, err = call("verify", run)
-    assert (code, err) == (0, "") and "1 of them torn" in out
+    assert (code, err) == (0, "") and "1 of them truncated" in out
     for log in (path, run / "metrics.jsonl"):
         log.unlink()
         log.mkdir()

@@ -49,9 +49,9 @@ def test_one_hot_vectors_in_short() -> None:
 
 def test_words_that_are_not_there(call: Call, vectors: Path) -> None:
     code, out, err = call("word2vec", "one-hot", "motl", "hotel", vectors)
-    assert (code, out) == (3, "") and "no vector of 'motl'" in err and "motel" in err
+    assert (code, out) == (3, "") and "no vector for 'motl'" in err and "motel" in err
     code, _, err = call("word2vec", "one-hot", "motel", "hotel")
-    assert code == 2 and "no run or file hotel" in err and "vectors are named last" in err
+    assert code == 2 and "no run or file hotel" in err and "the last argument is a run or vector file" in err
     code, _, err = call("word2vec", "one-hot", "hotel", "Hotel", vectors)
     assert code == 2 and "two different words are needed" in err
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_shown(
 def test_too_little_for_a_map(call: Call, tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("2 3\na 1 2 3\nb 3 2 1\n")
     code, _, err = call("word2vec", "project", tmp_path / "two.txt", "-o", tmp_path / "page.html")
-    assert code == 3 and "2 words with vectors of 3 numbers make no map" in err
+    assert code == 3 and "cannot project 2 words of vector size 3" in err
 
 
 def test_the_vectors_are_not_written_over(call: Call, vectors: Path) -> None:

@@ -55,7 +55,7 @@ def test_queries_of_standard_input(call: Call, path: Path, monkeypatch: pytest.M
     typed(monkeypatch, "apple\n\nkign\nking woman\n")
     code, out, err = call("word2vec", "similar", path, "-n", 1)
     assert code == 0 and out.splitlines()[:2] == ["apple", "  plum  0.9986"] and out.splitlines()[2] == "king woman"
-    assert "no vector of 'kign'" in err and "near spellings: king" in err
+    assert "no vector for 'kign'" in err and "near spellings: king" in err
     typed(monkeypatch, "kign\nman king woman\n")
     code, out, _ = call("word2vec", "analogy", path, "-n", 1, "--json")
     first, second = map(json.loads, out.splitlines())
@@ -137,17 +137,17 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
         (["similar", tmp_path / "bad", "a"], 3, "bad:3"),
         (["similar", tmp_path / "none", "a"], 2, "no file"),
         (["similar", tmp_path, "a"], 4, "no word vectors in the folder"),
-        (["analogy", path, "king", "man"], 2, "2 words are not an analogy"),
-        (["analogy", path, "king", "+", "man", "woman"], 2, "no sign before 'woman'"),
+        (["analogy", path, "king", "man"], 2, "an analogy has three words, not 2"),
+        (["analogy", path, "king", "+", "man", "woman"], 2, "missing + or - before 'woman'"),
         (["odd-one", path, "king", "man", "king"], 2, "three"),
-        (["distance", path, "king", "nobody"], 3, "no vector of 'nobody'"),
+        (["distance", path, "king", "nobody"], 3, "no vector for 'nobody'"),
         (["evaluate", path, tmp_path / "pairs"], 3, "pairs:1|no pairs"),
         (["evaluate", path, tmp_path / "missing"], 2, "no file"),
-        (["cluster", path, "-k", 10], 2, "9 words cannot be 10 classes"),
+        (["cluster", path, "-k", 10], 2, "cannot form 10 classes from 9 words"),
         (["cluster", path, "-k", 2, "-o", path], 2, "is one of the texts"),
         (["convert", path, path], 2, "is one of the texts"),
-        (["convert", path, tmp_path / "a.xyz"], 2, "the ending of no format"),
-        (["convert", path, tmp_path / "a.txt", "--space", " "], 2, "white space cannot"),
+        (["convert", path, tmp_path / "a.xyz"], 2, "unknown suffix"),
+        (["convert", path, tmp_path / "a.txt", "--space", " "], 2, "--space must not be white space"),
         (["convert", path, tmp_path / "no" / "a.npy"], 5, "cannot write"),
     ):
         found, out, err = call("word2vec", *arguments)

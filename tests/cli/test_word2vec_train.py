@@ -39,7 +39,7 @@ def test_text_becomes_vectors(call: Call, text: Path, tmp_path: Path) -> None:
     assert (code, out) == (2, "") and "dim: 20 -> 8; seed: 1 -> 3" in err
     assert call("verify", run)[0] == 0
     code, _, err = call("translate", run, "-i", text)
-    assert code == 4 and "help: attnkit word2vec similar takes it" in err
+    assert code == 4 and "help: use attnkit word2vec similar" in err
     card = (run / "README.md").read_text()
     assert "Word vectors of dimension 20 (skip-gram, 2 negatives)" in card and f"- {text}" in card
 
@@ -84,9 +84,7 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
 
 def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("word2vec", "train", text, "--dry-run")
-    assert code == 0 and out.endswith(
-        "give or take a factor of three\n14 words get a vector (counted in all text)\n"
-    ), err
+    assert code == 0 and out.endswith("(within a factor of three)\n14 words get a vector (counted in all text)\n"), err
     assert max(map(len, out.split("\n\n")[1].splitlines())) < 80
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     code, out, _ = call("word2vec", "train", "-", "--dry-run")

@@ -27,9 +27,9 @@ def test_lists_become_tuples() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"tgt": ["a", "b"]}, "1 files and tgt names 2"),
+        ({"tgt": ["a", "b"]}, "src has 1 files but tgt has 2"),
         ({"src": [], "tgt": []}, "at least 1 item"),
-        ({"weights": [1, 1]}, "2 numbers for 1 pairs"),
+        ({"weights": [1, 1]}, "2 values for 1 pairs"),
         ({"weights": [0]}, "at least one above 0"),
         ({"weights": [-1]}, "none below 0"),
         ({"valid_src": ["v"]}, "given together"),

@@ -95,12 +95,12 @@ def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypa
         (b"", "no text", "a.txt"),
         (b" \n\t\n", "no text", "a.txt"),
         (b"a b c\nd e\n", "no word occurs 5 times: the most frequent, 'a', occurs once", "a.txt"),
-        (b"a\nb\n" * 9, "no line holds two words", "a.txt"),
+        (b"a\nb\n" * 9, "no line contains two in-vocabulary words", "a.txt"),
         (b"a b\nc \xffd\n", r"byte 0xFF is not UTF-8 \(byte 3 of the line\)", "a.txt:2"),
         (b"a b\nc d\xe6\xbc", r"byte 0xE6 is not UTF-8 \(byte 4 of the line\)", "a.txt:2"),
         (b"x" * 5000, "every word is longer than the 1,000 bytes", "a.txt"),
-        ("a b\n".encode("utf-16") * 9, "this is not UTF-8", "a.txt:1"),
-        ("some words stand here\n".encode("utf-16-le") * 9, "this is not UTF-8", "a.txt:1"),
+        ("a b\n".encode("utf-16") * 9, "invalid UTF-8", "a.txt:1"),
+        ("some words stand here\n".encode("utf-16-le") * 9, "invalid UTF-8", "a.txt:1"),
         (gzip.compress(b"a b\n" * 9), r"is not UTF-8", "a.txt:1"),
     ],
     ids=["empty", "blank", "rare", "alone", "bytes", "cut", "long", "utf-16", "utf-16 without mark", "gzip"],
@@ -137,7 +137,7 @@ def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
 def test_text_without_spaces_is_told_of_a_tokenizer(tmp_path: Path) -> None:
     sentence = "我昨天在图书馆看了一本关于历史的书"
     (tmp_path / "a").write_text(f"{sentence}\n" * 9)
-    with pytest.raises(DataError, match="no line holds two words") as caught:
+    with pytest.raises(DataError, match="no line contains two in-vocabulary words") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     assert "--tokenizer" in (caught.value.help or "")
     (tmp_path / "b").write_text(f"{sentence}\n{sentence} {sentence}\n" * 9)

@@ -153,6 +153,6 @@ def test_a_row_without_anything_to_choose() -> None:
 
 
 def test_shares_are_of_one_whole() -> None:
-    with pytest.raises(ValueError, match="shares of one whole"):
+    with pytest.raises(ValueError, match="must sum to at most 1"):
         MaskingConfig(mask_replace_prob=0.9, random_replace_prob=0.2)
     assert MaskingConfig().unchanged == pytest.approx(0.1)

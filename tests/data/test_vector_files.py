@@ -62,7 +62,7 @@ def header(shape: str, descr: str = "'<f4'", n_data: int = 0, length: int | None
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "claims more than there is": (lambda: header("(1000000000000, 4)"), "not a readable .npy file"),
-    "claims less": (lambda: header("(1, 4)", n_data=17), "claims 16 bytes, and there are 17"),
+    "claims less": (lambda: header("(1, 4)", n_data=17), "declares 16 bytes, but the file has 17"),
     "claims more than a number holds": (
         lambda: header("(9223372036854775807, 9223372036854775807)"),
         "not a readable .npy file",

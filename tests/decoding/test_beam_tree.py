@@ -118,7 +118,7 @@ def test_without_a_tree_nothing_is_done_for_it(make_model, make_sources, pad, mo
 
 def test_a_search_without_beams_has_no_tree(make_model, make_sources, pad):
     for options in ({"beam_size": 1}, {"sampling": True}):
-        with pytest.raises(ValueError, match="a tree needs a beam search"):
+        with pytest.raises(ValueError, match="recording the tree requires beam search"):
             search([make_model()], Sources(*pad(make_sources(1, 2))), SearchConfig(**options), tree=BeamTrace(2))
 
 

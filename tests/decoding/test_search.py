@@ -133,7 +133,7 @@ def test_nothing_in_nothing_out(make_model):
 
 def test_wrong_input_is_refused(make_model, pad):
     src, mask = pad([[5, 6], [7]])
-    with pytest.raises(ValueError, match="needs a model"):
+    with pytest.raises(ValueError, match="at least one model"):
         search([], Sources(src, mask), SearchConfig())
     with pytest.raises(ValueError, match="3 keys for 2 sentences"):
         search([make_model()], Sources(src, mask, keys=[1, 2, 3]), SearchConfig())

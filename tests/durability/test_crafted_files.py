@@ -221,7 +221,7 @@ def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
     with pytest.raises(BaseException) as caught:
         Engine.from_str(json.dumps(tree))
     assert not isinstance(caught.value, Exception), "the library does not panic here any more: find another tree"
-    with pytest.raises(ValueError, match="the tokenizer library does not take it"):
+    with pytest.raises(ValueError, match="the tokenizers library rejects it"):
         engine.build(tree)
 
 

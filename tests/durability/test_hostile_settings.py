@@ -105,7 +105,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "no beam": ("decoding: {beam_size: 0}", 2, ("decoding.beam_size: invalid value 0",)),
     "more hypotheses than beams": ("decoding: {num_hypotheses: 9}", 2, ("num_hypotheses cannot exceed", "(c.yaml)")),
     "warmup of nothing": ("optimization: {schedule: noam, warmup_steps: 0}", 2, ("needs warmup_steps", "(c.yaml)")),
-    "two ways to evaluate": ("evaluation: {every_steps: 2, every_epochs: 2}", 2, ("exclude each other", "(c.yaml)")),
+    "two ways to evaluate": ("evaluation: {every_steps: 2, every_epochs: 2}", 2, ("cannot be combined", "(c.yaml)")),
     "tying of two": (
         "joint_vocabulary: false\nmodel: {tie_embeddings: all}",
         2,

@@ -151,7 +151,7 @@ def test_odd_text_is_told_and_kept(attnkit: Any, trained: Path, tmp_path: Path, 
     assert ended.out.count("\n") == n and ended.out.endswith("\n")
 
 
-SAME = "{a} is one of the texts"
+SAME = "output file {a} is also an input file"
 SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     # command; exit code; words; what makes the input
     "missing": ("check a {tgt}", 2, ("no file a",), ""),
@@ -195,16 +195,21 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
         ("only 159 target prefixes",),
         "cut('a', -1)",
     ),
-    "output is input": ("translate {run} -i a -o a", 2, ("a is one of the texts", "another name"), "cut('a', 9)"),
+    "output is input": (
+        "translate {run} -i a -o a",
+        2,
+        ("output file a is also an input file", "another name"),
+        "cut('a', 9)",
+    ),
     "output is a link to input": (
         "translate {run} -i a -o b",
         2,
         ("b is one of",),
         "cut('a', 9); os.symlink('a', 'b')",
     ),
-    "output is a pair": ("score {run} {src} a -o a", 2, ("a is one of the texts",), "cut('a', 9)"),
+    "output is a pair": ("score {run} {src} a -o a", 2, ("output file a is also an input file",), "cut('a', 9)"),
     "output is the prefixes": ("translate {run} -i {src} --target-prefix a -o a", 2, ("a is one of",), "cut('a', 9)"),
-    "vocabulary is input": ("vocab a -o a", 2, ("a is one of the texts",), "cut('a', 9)"),
+    "vocabulary is input": ("vocab a -o a", 2, ("output file a is also an input file",), "cut('a', 9)"),
     "run is input": ("train --src a --tgt {tgt} -o a", 4, ("a is not a folder",), "cut('a', 160)"),
     "name with an escape": (["check", "\x1b[31m\nerror:", "{tgt}"], 2, ("no file <U+001B>[31m error:",), ""),
     "name of bytes": (["check", "\udcff", "{tgt}"], 2, ("no file",), ""),

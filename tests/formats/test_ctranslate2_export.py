@@ -72,7 +72,7 @@ def test_command_reports(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     report = json.loads(capsys.readouterr().out)
     assert report["path"] == str(folder)
     assert report["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
-    with pytest.raises(UsageError, match="something here already"):
+    with pytest.raises(UsageError, match="the output folder is not empty"):
         command(run, folder, "ctranslate2")
 
 

@@ -221,7 +221,7 @@ def test_a_translator_that_marian_is_not_is_refused(config: Any, key: str) -> No
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub/mine").touch()
-    with pytest.raises(UsageError, match="something here already"):
+    with pytest.raises(UsageError, match="the output folder is not empty"):
         export_huggingface(tmp_path / "run", tmp_path / "hub")
 
 

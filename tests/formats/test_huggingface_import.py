@@ -193,7 +193,7 @@ def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path
     gpt2_folder(tmp_path / "gpt-hub")
     for name in ("bert", "gpt"):
         import_huggingface(tmp_path / f"{name}-hub", tmp_path / name)
-    with pytest.raises(DataError, match="leaves nothing of this text"):
+    with pytest.raises(DataError, match="the text has no tokens in this vocabulary"):
         compare((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu")
 
 
@@ -239,7 +239,7 @@ def test_a_body_alone_comes_with_a_warning(tmp_path: Path) -> None:
     assert any("no head that predicts words" in text for text in done.warnings)
     bert_folder(tmp_path / "labels", transformers.BertForMultipleChoice)
     done = import_huggingface(tmp_path / "labels", tmp_path / "tagger")
-    assert any("its head 'classifier' was left there" in text for text in done.warnings)
+    assert any("the head 'classifier' was not imported" in text for text in done.warnings)
     bodies = [load_model(tmp_path / name, "mlm", device="cpu").model.state_dict() for name in ("run", "tagger")]
     assert bodies[0].keys() == bodies[1].keys()
 
@@ -292,7 +292,7 @@ def test_what_was_imported_can_be_exported(tmp_path: Path) -> None:
     [
         ({"rotary_value": True}, "no roformer with rotary_value True"),
         ({"embedding_size": 16}, "no roformer with embedding_size 16"),
-        ({"type_vocab_size": 1}, "whose only segment has a vector"),
+        ({"type_vocab_size": 1}, "one non-zero segment embedding"),
     ],
     ids=str,
 )
@@ -342,14 +342,14 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda hub: (hub / "config.json").unlink(), "no config.json"),
     "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "no model.safetensors"),
     "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "no tokenizer"),
-    "pickles only": (pickled, "pytorch_model.bin may run code"),
+    "pickles only": (pickled, "pytorch_model.bin is a pickle"),
     "several files": (
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
-        "lie in several files",
+        "sharded weights",
     ),
     "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "no model of the type 't5'"),
     "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "names no model_type"),
-    "a list": (lambda hub: (hub / "config.json").write_text("[]"), "holds no keys"),
+    "a list": (lambda hub: (hub / "config.json").write_text("[]"), "is not a JSON object"),
     "brackets": (deep, "config.json cannot be used"),
     "a width that is not a number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
     "more layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=3), "the weights lack '.*layer.2"),
@@ -391,7 +391,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
             rewrite(hub, vocab_size=20),
             tensors(hub, lambda found: found.update({k: v[:20].clone() for k, v in found.items() if len(v) == V})),
         ),
-        "and the model knows 20",
+        "but the model has 20",
     ),
 }
 V = len(WORDS) + 3
@@ -451,7 +451,7 @@ def test_what_is_wrong_with_a_folder_is_said(name: str, hub: Path, tmp_path: Pat
 
 def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
     import_huggingface(hub, tmp_path / "run")
-    with pytest.raises(UsageError, match="there is a run here already"):
+    with pytest.raises(UsageError, match="the output folder already contains a run"):
         import_huggingface(hub, tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/mine").touch()

@@ -169,9 +169,9 @@ def test_words_that_a_format_cannot_keep_are_refused(word: str) -> None:
 
 BROKEN_TEXT = {
     "nothing": (b"", "no vectors", None),
-    "a header alone": (b"2 3\n", "tells of 2 words, and there are 0", 1),
-    "cut off": (b"3 2\na 1 2\nb 1 2\n", "tells of 3 words, and there are 2", 1),
-    "longer than said": (b"1 2\na 1 2\nb 1 2\n", "tells of 1 words, and there are 2", 1),
+    "a header alone": (b"2 3\n", "declares 2 words, but the file has 0", 1),
+    "cut off": (b"3 2\na 1 2\nb 1 2\n", "declares 3 words, but the file has 2", 1),
+    "longer than said": (b"1 2\na 1 2\nb 1 2\n", "declares 1 words, but the file has 2", 1),
     "too few numbers": (b"2 2\na 1 2\nb 1\n", "1 numbers, not 2", 3),
     "cut off in a row": (b"a 1 2\nb 1", "1 numbers, not 2", 2),
     "too many numbers": (b"a 1 2\nb 1 2 3\n", "3 numbers, not 2", 2),
@@ -180,7 +180,7 @@ BROKEN_TEXT = {
     "not a number": (b"a 1 2\nb nan 2\n", "nan is not finite", 2),
     "infinite": (b"a 1 2\nb 1 -inf\n", "-inf is not finite", 2),
     "too large": (b"a 1 2\nb 1e60 2\n", "too large for 32 bits", 2),
-    "twice": (b"2 1\nab 1\nab 2\n", "'ab' stands twice, on line 2", 3),
+    "twice": (b"2 1\nab 1\nab 2\n", "duplicate word 'ab': also on line 2", 3),
     "a word alone": (b"a\n", "0 numbers", 1),
     "no word": (b"a 1 2\n 1 2\n", "no word", 2),
     "not UTF-8": (b"a 1 2\nb\xff 1 2\n", "0xFF in a word is not UTF-8", 2),
@@ -203,7 +203,7 @@ BROKEN_BINARY = {
     "cut off in a row": (GOOD[:-1], "cut off here", "row 2 of 2"),
     "cut off in a word": (GOOD[:-9], "cut off here", "row 2 of 2"),
     "cut off before a row": (GOOD[:-10], "cut off here", "row 2 of 2"),
-    "longer than said": (GOOD + packed(b"c", 5, 6), "10 bytes follow the last", "a.bin"),
+    "longer than said": (GOOD + packed(b"c", 5, 6), "10 extra bytes after the last", "a.bin"),
     "a huge width": (b"2 99999999\n" + GOOD[4:], "words of 99,999,999 numbers", "a.bin"),
     "too wide for the file": (b"2 60000\n" + GOOD[4:], "cut off here", "row 1 of 2"),
     "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "cut off here", "row 3 of 999,999,999,999"),
@@ -313,7 +313,7 @@ def test_numbers_are_words_too() -> None:
 @pytest.mark.parametrize("begin", [b"\xff" * 60, b"king 1 2\n", b"2 3\nking 1 2 3\n", bytes(60)])
 def test_a_broken_file_of_arrays_is_not_taken_for_text(begin: bytes) -> None:
     for name in ("a.safetensors", "dir/a.NPY"):
-        with pytest.raises(DataError, match="does not begin as one"):
+        with pytest.raises(DataError, match="invalid header"):
             recognised(begin, name)
 
 

@@ -229,9 +229,9 @@ def test_a_key_at_a_position_is_prepared_as_in_its_row(name: str, n_heads: int) 
 def test_location_ends_where_it_was_told() -> None:
     example = Example("location", "softmax", max_source=S)
     example.attend()
-    with pytest.raises(ValueError, match=f"knows {S} positions; the sentence needs {S + 1}"):
+    with pytest.raises(ValueError, match=f"length {S + 1} exceeds the {S} positions"):
         example.align.prepare(torch.cat([example.keys, example.keys[:, :, :1]], dim=2))
-    with pytest.raises(ValueError, match=f"the sentence needs {S + 1}"):
+    with pytest.raises(ValueError, match=f"length {S + 1} exceeds"):
         example.align.prepare(example.keys[:, :, :1], at=S)
 
 

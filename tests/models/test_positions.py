@@ -36,7 +36,7 @@ def test_a_shift_is_one_linear_map_for_every_position(shift: int) -> None:
 def test_learned_positions_end() -> None:
     positions, x = PositionEmbedding("learned", 5, 4), torch.zeros(4, 4)
     assert positions.table is not None and torch.equal(positions(x, 1, 5), positions.table[1:5])
-    with pytest.raises(ValueError, match="end at 5; the sentence needs 6"):
+    with pytest.raises(ValueError, match="length 6 exceeds the 5 learned positions"):
         positions(x[:1], 5, 6)
 
 

@@ -191,7 +191,7 @@ def test_embeddings_are_scaled_by_the_root_of_their_width(positions: Positions) 
 
 def test_a_long_source_meets_the_end_of_learned_positions() -> None:
     model = build("learned", max_length=5)
-    with pytest.raises(ValueError, match="end at 5; the sentence needs 7"):
+    with pytest.raises(ValueError, match="length 7 exceeds the 5 learned positions"):
         model.hidden(*batch())
 
 

@@ -51,7 +51,7 @@ def test_kind_chooses_the_configuration() -> None:
         ({"decoder_init": "layers", "encoder_layers": 2}, "decoder_init: bridge fits any number"),
         (
             {"alignment": "none", "decoder_init": "zeros", "feed_context": False},
-            "give the decoder nothing of the source",
+            "leave the decoder without source information",
         ),
         ({"alignment": "none", "distribution": "local"}, "distribution local needs an alignment"),
         ({"alignment": "dot", "distribution": "normalize"}, "dot with distribution normalize has no meaning: "),

@@ -130,9 +130,9 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path) -> None:
     for null_prob in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(UsageError, match="--null-prob"):
             Aligner(AlignRequest(*files(tmp_path), null_prob=null_prob))
-    with pytest.raises(UsageError, match="--tgt-vocab needs --vocab"):
+    with pytest.raises(UsageError, match="--tgt-vocab requires --vocab"):
         Aligner(AlignRequest(*files(tmp_path), tgt_vocab=tmp_path / "v"))
-    with pytest.raises(UsageError, match="leave out --vocab"):
+    with pytest.raises(UsageError, match="--run and --vocab cannot be combined"):
         Aligner(AlignRequest(*files(tmp_path), run=tmp_path, vocab=tmp_path / "v"))
 
 

@@ -48,7 +48,7 @@ def test_a_list_of_another_length_is_told() -> None:
 
 def test_a_pair_without_meaning_is_told_with_the_reason() -> None:
     lines = refuse("transformer", "model.distribution=normalize")
-    assert "alignment scaled_dot with distribution normalize has no meaning: its scores may be negative" in lines[0]
+    assert "alignment scaled_dot cannot be combined with distribution normalize: its scores may be negative" in lines[0]
     lines = refuse("rnn", "model.alignment=similarity", "model.distribution=normalize")
     assert "attention_options.similarity gaussian is never negative" in lines[0]
 

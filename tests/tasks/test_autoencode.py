@@ -240,7 +240,7 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
     [
         ("", DataError, "empty"),
         ("one line\n", DataError, "cannot be trained on"),
-        ("\n \n\t\n\n", AttnkitError, "no line is left to validate on"),
+        ("\n \n\t\n\n", AttnkitError, "no line left for validation"),
     ],
 )
 def test_text_that_cannot_be_trained_on(tmp_path: Path, text: str, error: Any, said: str) -> None:

@@ -59,7 +59,7 @@ def test_too_few_checkpoints_are_refused(run: Path) -> None:
     with pytest.raises(RunError, match="3 scheduled checkpoints, fewer than 4") as caught:
         average_run(run, 4, [])
     assert caught.value.help is not None and "checkpoints.keep_last" in caught.value.help
-    with pytest.raises(RunError, match="two checkpoints or more"):
+    with pytest.raises(RunError, match="at least two checkpoints"):
         average_run(run, None, ["step-4"])
     with pytest.raises(RunError, match="no checkpoint step-5"):
         average_run(run, None, ["step-4", "step-5"])

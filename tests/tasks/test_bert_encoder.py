@@ -131,7 +131,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
                 attempt()
             assert caught.value.where == key and caught.value.exit_code == 2
         assert not (tmp_path / "run/data").exists()
-    with pytest.raises(UsageError, match="of the kind 'rnn' has no place for BERT's encoder"):
+    with pytest.raises(UsageError, match="requires a transformer, not a model of kind 'rnn'"):
         configure(workshop, bert, kind="rnn")
 
 

@@ -214,7 +214,7 @@ HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
     "one column": ("a b\tx\nc d\n", DataError, "1 column, not two"),
     "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, not two"),
     "no label": ("a b\tx\nc d\t\n", DataError, "the label is missing"),
-    "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document is left to validate on"),
+    "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document left for validation"),
     "not UTF-8": ("a b\tx\nc \udcff\ty\n", DataError, "not UTF-8"),
 }
 
@@ -265,5 +265,5 @@ def test_a_run_with_other_labels_cannot_be_begun_from_it(taught: Path, tmp_path:
     sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
     flags = {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}
     config = resolve(flags, sets=[*STEADY, *sizes], preset_name="tiny").config
-    with pytest.raises(DataError, match="does not know the label"):
+    with pytest.raises(DataError, match="unknown label"):
         list(train(TrainRequest(config, tmp_path / "run", init_from=taught)))

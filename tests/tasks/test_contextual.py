@@ -69,5 +69,5 @@ def test_a_word_is_the_mean_of_its_pieces_in_its_sentence(bert: Path, layer: int
 def test_a_place_without_pieces_is_told(bert: Path) -> None:
     encoder = encoder_of(bert, 0)
     assert encoder is not None
-    with pytest.raises(DataError, match="leaves nothing of"):
+    with pytest.raises(DataError, match="has no tokens in this vocabulary"):
         encoder("people", 3, 3)

@@ -54,7 +54,7 @@ def test_the_demo_shows_all_it_promises(
 def test_the_demo_of_another_seed_is_not_written_over(tmp_path: Path) -> None:
     list(demo.demo(tmp_path, 1, lambda: False))
     before = (tmp_path / "corpus" / "train.en").read_bytes()
-    with pytest.raises(UsageError, match="demo of seed 1"):
+    with pytest.raises(UsageError, match="demo with seed 1"):
         list(demo.demo(tmp_path, 2, lambda: False))
     assert (tmp_path / "corpus" / "train.en").read_bytes() == before
 

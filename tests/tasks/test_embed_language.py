@@ -127,9 +127,9 @@ def test_the_table_is_the_embeddings_with_a_name_for_each_row(runs: dict[str, Pa
 def test_what_a_model_has_not_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="this model has no layer 3") as caught:
         open_reader(runs["masked tokens"], 3, "cpu")
-    assert caught.value.help == "2 is the last one; 0 is what the first one reads"
-    with pytest.raises(UsageError, match="the first token of GPT sees nothing"):
+    assert caught.value.help == "choose 0 (embeddings) to 2 (last layer)"
+    with pytest.raises(UsageError, match="GPT's first token attends to itself only"):
         line_vectors(open_reader(runs["next words"], None, "cpu"), LINES, "cls")
-    with pytest.raises(UsageError, match="before any layer"):
+    with pytest.raises(UsageError, match="--layer cannot be combined with --what static"):
         request = Request(runs["masked tokens"], [], device="cpu", what="static", layer=1)
         list(embed_stream(request, EmbedTotals(), pytest.fail))

@@ -258,15 +258,15 @@ def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "this is not JSON"),
     "no questions": ('{"data": []}', DataError, "no questions in this file"),
-    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question of this file says what to answer"),
+    "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question in this file has an answer"),
     "elsewhere": (
         json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 12}])),
         DataError,
         "at character 12 of the context stands ' Rom', not 'Rome'",
     ),
     "behind the end": (json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 99}])), DataError, "stands ''"),
-    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "says unanswerable, and there are 1"),
-    "one paragraph": (json.dumps(tree_of()), DataError, "1 row cannot be trained on with one held out"),
+    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but there are 1"),
+    "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few to train on and to hold one out"),
 }
 
 
@@ -301,9 +301,7 @@ def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Pa
     write_asked(dev, tree_of("Ada lives", id="9", answers=[], is_impossible=True))
     config = configure("question-answering", train_file, dev, "limits.max_steps=1", "model.max_length=24")
     said = [event.text for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, WarningEvent)]
-    assert any(
-        text.startswith("1 of the questions to validate on have no answer, and none to train on") for text in said
-    )
+    assert any(text.startswith("1 validation questions have no answer, but all training questions do") for text in said)
 
 
 def test_windows_that_do_not_fit_are_refused_before_training() -> None:

@@ -259,9 +259,9 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "no tags": ("one\ntwo\n", DataError, "this word has no tag"),
     "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first one 3"),
     "no entity": ("one O\ntwo O\n\nthree O\n", DataError, "every word has the tag 'O'"),
-    "an odd tag": ("one B-a\ntwo I-a\n\nthree O\nfour 0\n", DataError, "the tag '0' names no entity"),
-    "white space": ("one\tO\ntwo\tB-big city\n", DataError, "holds white space"),
-    "one sentence": ("one B-a\ntwo O\n", DataError, "1 row cannot be trained on with one held out"),
+    "an odd tag": ("one B-a\ntwo I-a\n\nthree O\nfour 0\n", DataError, "the tag '0' is not a BIO entity tag"),
+    "white space": ("one\tO\ntwo\tB-big city\n", DataError, "contains white space"),
+    "one sentence": ("one B-a\ntwo O\n", DataError, "1 row: too few to train on and to hold one out"),
 }
 
 
@@ -279,7 +279,7 @@ def warnings(said: list[Any]) -> list[str]:
 
 def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
     text = "a B-PER\nb I-PER\nc O\n\n" * 1000
-    with pytest.raises(DataError, match="the tag '0' names no entity, as most tags do") as caught:
+    with pytest.raises(DataError, match="the tag '0' is not a BIO entity tag, but most tags are") as caught:
         begin(tmp_path, text + "d O\ne 0\n", valid=text)
     assert caught.value.where == f"{tmp_path / 'a.conll'}:4002" and "B-PER" in (caught.value.help or "")
     with pytest.raises(DataError, match="the tag '0'") as caught:
@@ -289,7 +289,11 @@ def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_it_is_told_where_f1_is_accuracy(tmp_path: Path) -> None:
     for name, text, expected in (
-        ("speech", "a DT\nb NN\nc O\n\n" * 10, ["tags such as 'DT', 'NN' name no entities, as 'B-PER' does: F1 is"]),
+        (
+            "speech",
+            "a DT\nb NN\nc O\n\n" * 10,
+            ["tags such as 'DT', 'NN' are not in BIO format (as 'B-PER' is); F1 is"],
+        ),
         ("entities", "a B-x\nb O\n\n" * 10, []),
         ("bilou", "a U-x\nb O\n\nc B-y\nd L-y\n\n" * 10, []),
     ):
@@ -328,6 +332,6 @@ def test_entities_in_bilou_are_scored_as_such(tmp_path: Path) -> None:
 
 
 def test_a_development_file_without_sentences_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no sentence is left to validate on") as caught:
+    with pytest.raises(DataError, match="no sentence left for validation") as caught:
         begin(tmp_path, "a B-x\nb O\n\n" * 3, valid="\n")
     assert caught.value.where == str(tmp_path / "b.conll")

@@ -130,6 +130,6 @@ def test_damaged_data_says_what_to_remove(workshop: Any, stopped: Path, tmp_path
     with pytest.raises(RunError, match="damaged") as caught:
         list(train(TrainRequest(config, run)))
     assert caught.value.where == str(data / where)
-    assert caught.value.help == f"remove {data} and run the same command again: it is made anew from the text"
+    assert caught.value.help == f"rm -r {data}, then run the same command again to rebuild it"
     shutil.rmtree(data)
     assert workshop.train(config, run).step == 4

@@ -37,16 +37,16 @@ WORDS: dict[str, tuple[Change, str]] = {
     "nothing changed": (lambda folder: None, ""),
     "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "examples are missing"),
     "no tags": (lambda folder: (folder / "valid.txt").write_text("a\nb\n\n"), "not enough values"),
-    "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "not one mark for each token"),
+    "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "the number of tags differs"),
     "more tags": (
         lambda folder: (folder / "labels.json").write_bytes(Labels(labels=["O", "B-x"]).to_bytes()),
-        "not one mark for each token",
+        "the number of tags differs",
     ),
 }
 QUESTIONS: dict[str, tuple[Change, str]] = {
     "nothing changed": (answers([0, 1, 2], [0, 0, 0]), ""),
-    "fewer answers": (answers([0, 1, 2]), "not one answer for each question"),
-    "half an answer": (answers([0, 1, 2], [0, 1]), "not one answer for each question"),
+    "fewer answers": (answers([0, 1, 2]), "the number of answers differs"),
+    "half an answer": (answers([0, 1, 2], [0, 1]), "the number of answers differs"),
     "another context": (answers([0, 1, 2], [1, 1, 2]), "does not lie in its context"),
     "behind the end": (answers([0, 1, 2], [0, 1, 6]), "does not lie in its context"),
     "backwards": (answers([0, 1, 2], [0, 2, 1]), "does not lie in its context"),
@@ -74,7 +74,7 @@ def opened(folder: Path, change: Change, what: str, open: Callable[[], Any]) -> 
         return
     with pytest.raises(RunError, match=what) as caught:
         open()
-    assert "it is made anew from the text" in str(caught.value.help)
+    assert "run the same command again to rebuild it" in str(caught.value.help)
 
 
 @pytest.mark.parametrize("case", WORDS)

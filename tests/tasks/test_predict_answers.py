@@ -234,5 +234,5 @@ def test_a_line_that_asks_nothing_is_refused(run: Path, tmp_path: Path, line: st
 
 
 def test_what_a_reader_has_not_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot list all answers"):
+    with pytest.raises(UsageError, match="--all is not available"):
         predicting(run, tmp_path / "a.jsonl", all_labels=True)

@@ -122,8 +122,8 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     [
         (["vocabulary.symbols=[]"], 50, UsageError, "needs \\[MASK\\]"),
         (["data.sequence_length=32", "model.positions=learned"], 50, UsageError, "max_length"),
-        (["data.document_format=blocks"], 50, DataError, "cannot be trained on with one held out"),
-        ([], 1, DataError, "cannot be trained on with one held out"),
+        (["data.document_format=blocks"], 50, DataError, "too few to train on and to hold one out"),
+        ([], 1, DataError, "too few to train on and to hold one out"),
         (["model.kind=gpt"], 50, UsageError, "model.kind"),
         (["model.next_sentence=true", "model.n_segments=1"], 50, UsageError, "n_segments"),
     ],
@@ -146,7 +146,7 @@ def test_a_file_of_nothing_to_learn_from_is_refused(tmp_path: Path, sets: list[s
     files = [full, empty] if where == "train" else [full]
     valid = [str(full), str(empty)] if where == "valid" else [str(full)]
     config = configure("mlm", files, "vocabulary.kind=word", *sets, **{"data.valid_files": valid})
-    with pytest.raises(DataError, match="no useful document is left in this file") as caught:
+    with pytest.raises(DataError, match="no document in this file is long enough") as caught:
         prepare(config, tmp_path / "run")
     assert caught.value.where == str(empty) and not (tmp_path / "run/data").exists()
 

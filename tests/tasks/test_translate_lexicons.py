@@ -248,9 +248,9 @@ def test_what_cannot_replace_unknown_words(
     with pytest.raises(UsageError, match="this run's is of kind char") as caught:
         stream(trained, ["1"], tmp_path, unknowns=True)
     assert "--set vocabulary.kind=word" in (caught.value.help or "")
-    with pytest.raises(RunError, match="of the tokens of a vocabulary, not of words"):
+    with pytest.raises(RunError, match="is a token lexicon, not a word lexicon"):
         stream(worded, ["1"], tmp_path, unknowns=True, dictionary=tokens)
-    with pytest.raises(UsageError, match="a dictionary is for unknown words") as caught:
+    with pytest.raises(UsageError, match="a dictionary requires --replace-unknowns") as caught:
         stream(worded, ["1"], tmp_path, dictionary=tokens)
     assert "--replace-unknowns" in (caught.value.help or "")
 

@@ -110,9 +110,9 @@ def test_long_and_short_rows_are_compared_as_any() -> None:
 
 def test_unknown_words_are_told_with_near_spellings() -> None:
     vectors = Vectors(["the", "Motel", "hotel", "restaurant"], np.eye(4, dtype=np.float32))
-    with pytest.raises(DataError, match="no vector of 'motel'") as found:
+    with pytest.raises(DataError, match="no vector for 'motel'") as found:
         vectors.most_similar("motel")
-    assert isinstance(found.value, KeyError) and str(found.value) == "no vector of 'motel'"
+    assert isinstance(found.value, KeyError) and str(found.value) == "no vector for 'motel'"
     assert found.value.help == "near spellings: Motel, hotel"
     with pytest.raises(KeyError):
         vectors["restaurnat"]
@@ -159,7 +159,7 @@ def test_both_formats_of_word2vec_come_back(vectors: Vectors, tmp_path: Path) ->
 
 def test_words_beside_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ROWS[:2].astype(np.float64))
-    with pytest.raises(DataError, match="no list of words") as found:
+    with pytest.raises(DataError, match="has no word list") as found:
         Vectors.load(tmp_path / "a.npy")
     assert "a.words.txt" in str(found.value.help)
     (tmp_path / "a.words.txt").write_text("x\ny\nz\n")
@@ -175,7 +175,7 @@ def test_what_is_missing_or_something_else_is_told(tmp_path: Path) -> None:
     for name, kind in (("none.bin", UsageError), ("folder", RunError), ("empty", DataError)):
         with pytest.raises(kind):
             Vectors.load(tmp_path / name)
-    with pytest.raises(UsageError, match="ending of no format"):
+    with pytest.raises(UsageError, match="unknown suffix"):
         Vectors(WORDS, ROWS).save(tmp_path / "a.xyz")
     with pytest.raises(UsageError, match="not an empty folder"):
         Vectors(WORDS, ROWS).save(tmp_path)

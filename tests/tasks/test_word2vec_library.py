@@ -67,7 +67,7 @@ def test_arguments_that_cannot_be() -> None:
         attnkit.Word2Vec(**{**TINY, "negative": 0})
     assert attnkit.Word2Vec(**{**TINY, "negative": 0}, hs=1).config.loss == "hierarchical"
     assert not attnkit.Word2Vec(**TINY, shrink_windows=False).config.dynamic_window
-    with pytest.raises(UsageError, match="sentences and a corpus_file"):
+    with pytest.raises(UsageError, match="sentences and corpus_file cannot be combined"):
         attnkit.Word2Vec(SENTENCES, corpus_file="text.txt", **TINY)
     for no_text in (attnkit.Word2Vec(**TINY).train, attnkit.Word2Vec(**TINY).build_vocab):
         with pytest.raises(UsageError, match="no text"):
@@ -111,7 +111,7 @@ def test_what_can_be_gone_through_once_is_refused_untouched() -> None:
     for once in (given, (sentence for sentence in given), map(list, given)):
         with pytest.raises(UsageError, match="can be gone through only once") as refused:
             attnkit.Word2Vec(once, **TINY)
-        assert "a generator is used up by the first pass" in str(refused.value.help)
+        assert "a generator is exhausted after one pass" in str(refused.value.help)
     assert next(given) == SENTENCES[0]
     with pytest.raises(UsageError, match="lists of words, not int"):
         attnkit.Word2Vec(5, **TINY)  # type: ignore[arg-type]

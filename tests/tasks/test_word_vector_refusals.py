@@ -68,7 +68,7 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
         )
         with pytest.raises(UsageError, match="have 7 numbers, not 100") as found:
             list(train(request))
-        assert found.value.help == "--dim 7 takes them"
+        assert found.value.help == "use --dim 7"
     assert not (tmp_path / "run").exists()
 
 

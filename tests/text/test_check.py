@@ -248,7 +248,7 @@ def test_the_check_command(tmp_path: Path, attnkit) -> None:
     ended = attnkit("check", "a.src", "a.tgt")
     assert (ended.code, ended.err) == (0, "")
     assert "-         1  pairs with a blank source" in ended.out
-    assert "1 of 60 pairs will be left out" in ended.out
+    assert "1 of 60 pairs are filtered out" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
     assert attnkit("check", "a.src", "a.tgt", "--strict").code == 3
     write(tmp_path, SRC, TGT[:-1])

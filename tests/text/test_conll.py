@@ -195,7 +195,7 @@ def test_tags_that_name_no_entities_stay_and_are_named(tmp_path: Path) -> None:
         "0",
         "X",
     ]
-    with pytest.raises(DataError, match="the tag '0' names no entity") as caught:
+    with pytest.raises(DataError, match="the tag '0' is not a BIO entity tag") as caught:
         found.check_tags()
     assert caught.value.where == f"{path}:2" and "B-PER" in (caught.value.help or "")
     summarize_tags([write(tmp_path, "a I-PER\nb O\n")]).check_tags()

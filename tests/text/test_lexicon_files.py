@@ -63,7 +63,7 @@ def test_the_most_frequent_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_kind_is_not_the_other(tokens: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="of the tokens of a vocabulary, not of words") as caught:
+    with pytest.raises(RunError, match="is a token lexicon, not a word lexicon") as caught:
         load_dictionary(tokens)
     assert caught.value.exit_code == 4 and "align" in (caught.value.help or "")
     words = written(tmp_path / "words.tsv", lexicon_lines(entries((1, 1, 1.0)), (["", "a"], ["", "b"])))
@@ -81,10 +81,10 @@ def header(**changes: Any) -> str:
 
 
 DAMAGED = {
-    "nothing": (b"", "does not say that it is one"),
-    "other text": (b"a\tb\t0.5\n", "does not say that it is one"),
-    "no end of the first line": (header().encode(), "does not say that it is one"),
-    "a header without end": (b"# " + b"[" * 70_000 + b"\n", "does not say that it is one"),
+    "nothing": (b"", "the format field is missing"),
+    "other text": (b"a\tb\t0.5\n", "the format field is missing"),
+    "no end of the first line": (header().encode(), "the format field is missing"),
+    "a header without end": (b"# " + b"[" * 70_000 + b"\n", "the format field is missing"),
     "not JSON": (b"# {\n", "not a lexicon"),
     "deep JSON": (b"# " + b"[" * 30_000 + b"\n", "not a lexicon"),
     "a key twice": (b'# {"units": "words", "units": "words"}\n', "duplicate key"),

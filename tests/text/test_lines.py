@@ -181,7 +181,7 @@ def test_different_numbers_of_lines_are_refused_with_both_counts(tmp_path: Path)
     src, tgt = pair(tmp_path, SRC[:57] + SRC[58:], TGT)
     with pytest.raises(DataError, match=r"has 199 lines and .* has 200") as caught:
         list(read_parallel(src, tgt))
-    assert str(caught.value.where).startswith("line 58 or near it, by a guess")
+    assert str(caught.value.where).startswith("near line 58 (estimated")
     src, tgt = pair(tmp_path, SRC, TGT[:150])
     with pytest.raises(DataError) as caught:
         list(read_parallel(src, tgt))

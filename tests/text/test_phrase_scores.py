@@ -55,5 +55,5 @@ def test_a_damaged_line_is_named(line: str) -> None:
 
 @pytest.mark.parametrize("head", ["", "new york", "# attnkit phrases 1 []", '# attnkit phrases 1 {"passes": 1}', "{}"])
 def test_other_files_are_refused(head: str) -> None:
-    with pytest.raises(RunError, match="holds no phrases"):
+    with pytest.raises(RunError, match="is not an attnkit phrase file"):
         Phrases.from_text(head + "\n")

@@ -83,7 +83,7 @@ ANSWER = (*QUESTION, "answers", 0)
         ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not a text"),
         ((*QUESTION, "id"), 7, r"qas\[0\] has no 'id'"),
         ((*QUESTION, "id"), "b", r"qas\[1\]: another question has the id 'b' too"),
-        ((*QUESTION, "is_impossible"), True, "'is_impossible' says unanswerable, and there are 2"),
+        ((*QUESTION, "is_impossible"), True, "'is_impossible' is true, but there are 2 answers"),
         ((*QUESTION, "is_impossible"), "no", "'is_impossible', or it is not true or false"),
         ((*ANSWER, "answer_start"), True, r"answers\[0\] has no 'answer_start', or it is not a whole number"),
         ((*ANSWER, "answer_start"), 12, "at character 12 of the context stands '08 points ', not '308 points'"),

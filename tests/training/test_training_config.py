@@ -27,7 +27,7 @@ def test_a_run_needs_an_end() -> None:
         ("optimization", {"learning_rate": 0}, "greater than 0"),
         ("optimization", {"learning_rate": "fast"}, "valid number"),
         ("optimization", {"learning_rte": 1}, "Extra inputs"),
-        ("evaluation", {"every_steps": 5, "every_epochs": 1}, "exclude each other"),
+        ("evaluation", {"every_steps": 5, "every_epochs": 1}, "cannot be combined"),
         ("limits", {"max_steps": 1.5}, "valid integer"),
     ],
 )

@@ -36,7 +36,7 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
     model = read_tree(checkpoint).get("model")
     if isinstance(model, dict) and model.get("kind") == "han":
         if query.targets or query.beam_size is not None:
-            what, help = "a document classifier writes nothing", "leave out --target and --beam-size"
+            what, help = "a document classifier does not generate text", "leave out --target and --beam-size"
             raise UsageError(what, where=str(query.run), help=help)
         opened = load_model(query.run, "text-classification", device=query.device, checkpoint=query.checkpoint)
         kind = "hierarchical attention over words and sentences"
@@ -58,7 +58,7 @@ def _documents(classifier: DocumentClassifier, query: AttentionQuery) -> Iterato
         encoded = classifier.reader.encode([document])
         (found,) = classifier.classify_encoded(encoded)
         if not found.sentences:
-            raise DataError("this document is blank: there is nothing to look at", where=f"source:{number}")
+            raise DataError("the document is blank", where=f"source:{number}")
         # The words' map has a row per sentence and a column for every word of the document.
         words = [word for sentence in found.sentences for word in sentence]
         weights = np.zeros((1, 1, len(found.sentences), len(words)), np.float32)
@@ -82,7 +82,7 @@ def load_attending(query: AttentionQuery) -> Translator:
     run = load_run(query.run, device=query.device, checkpoint=query.checkpoint)
     if not run.config.model.has_attention:
         help = "train one with model.alignment=additive"
-        raise RunError("this model has no attention to show", where=str(run.path), help=help)
+        raise RunError("this model has no attention weights", where=str(run.path), help=help)
     return Translator([run], LocalSearch([run.model], run.device))
 
 
@@ -119,12 +119,12 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
     run = translator.runs[0]
     for number, source, target in pair_lines(query):
         if not source.strip():
-            raise DataError("this line is blank: there is nothing to look at", where=f"source:{number}")
+            raise DataError("the line is blank", where=f"source:{number}")
         ids = translator.src_tokenizer.encode([source])[0]
         if len(ids) > translator.max_source:
             most = f"more than the {translator.max_source:,} that are translated as one"
             raise DataError(
-                f"this line has {len(ids):,} tokens, {most}", where=f"source:{number}", help="give it in parts"
+                f"this line has {len(ids):,} tokens, {most}", where=f"source:{number}", help="split the line"
             )
         if target is not None:
             written = translator.tgt_tokenizer.encode([target])

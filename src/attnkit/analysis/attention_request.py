@@ -68,15 +68,19 @@ def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
         sources = list(islice(sources, len(targets) + 1))
         if len(sources) != len(targets):
             others = "more" if len(sources) > len(targets) else str(len(sources))
-            raise UsageError(f"there are {len(targets)} targets for {others} lines", where="--target")
+            what = f"{len(targets)} targets for {others} source lines"
+            raise UsageError(what, where="--target", help="give one target per line")
     for number, source in enumerate(sources, 1):
         yield number, source, targets[number - 1] if targets else None
     if not number:
-        raise UsageError("no text to look at", help='attnkit attend RUN "a sentence", or - to read lines')
+        raise UsageError("no text given", help='attnkit attend RUN "a sentence", or - to read lines')
 
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
-    """Return what flags choose. Raises ``UsageError`` for what is neither a number from 1 nor mean, max or all."""
+    """Parse the flags that select kind, layer and head. A layer or head is a number from 1, mean, max or all.
+
+    Raises ``UsageError`` for anything else.
+    """
 
     def choice(flag: str, text: str) -> Choice:
         match text:
@@ -84,7 +88,7 @@ def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelect
                 return text
             case _ if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0:
                 return int(text)
-        raise UsageError(f"'{text[:40]}' is not a choice", where=flag, help="give a number from 1, mean, max or all")
+        raise UsageError(f"'{text[:40]}' is not a layer or head", where=flag, help="a number from 1, mean, max or all")
 
     return MapSelection(kind, None if layer is None else choice("--layer", layer), choice("--head", head))
 
@@ -133,7 +137,7 @@ def write_files(
     """Write page and pictures; ``tell`` takes messages. Raises ``UsageError`` for a picture of several sentences."""
     html, *drawn = paths
     if any(drawn) and len(sentences) != 1:
-        raise UsageError(f"a picture shows one line, not {len(sentences)}", help="--html takes any number")
+        raise UsageError(f"a figure shows one line, not {len(sentences)}", help="use --html for several lines")
     contents: list[tuple[Path, bytes]] = []
     if html is not None:
         contents.append((html, build_page(sentences, facts).encode("utf-8")))

@@ -86,7 +86,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
         if reason is None:
             named.append(name)
         elif functions.alignments:
-            raise UsageError(f"{name} has no meaning with {distribution}: {reason}", where="--alignment")
+            raise UsageError(f"{name} cannot be combined with {distribution}: {reason}", where="--alignment")
         else:
             warnings.append(f"{name} is left out: {reason}")
     facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}

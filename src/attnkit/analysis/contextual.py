@@ -68,7 +68,7 @@ def compare_contexts(
         match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
         if match is None:
             what = f"'{word[:60]}' does not occur in this sentence: {sentence[:80]}"
-            help = "choose a word that all sentences have with --word"
+            help = "choose a word that occurs in all sentences: --word WORD"
             raise DataError(what, where=f"sentence:{number}", help=help)
         spans.append(match.span())
     known, pieces, static = word, None, None

@@ -80,7 +80,7 @@ class EmbedTotals:
         found = self.as_dictionary()
         if self.unit == "lines":
             blank, rest = (f", {self.n_blank:,} blank", "the others") if self.n_blank else ("", "them")
-            return f"{self.n_rows:,} lines{blank}, {found['exact']:.1f} % of {rest} came back exactly"
+            return f"{self.n_rows:,} lines{blank}, {found['exact']:.1f} % of {rest} reconstructed exactly"
         said = f"mean squared error {found['error']:.6g}, of the mean {found['mean_error']:.6g}"
         return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} explained"
 
@@ -98,13 +98,13 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     set_threads(request.threads)
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
         if request.reconstruct:
-            raise UsageError("a language model brings nothing back", where="--reconstruct", help="leave it out")
+            raise UsageError("a language model cannot reconstruct lines", where="--reconstruct", help="leave it out")
         reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
         for warning in reader.warnings:
             tell(warning)
         if request.what == "static":
             if request.layer is not None:
-                raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
+                raise UsageError("--layer cannot be combined with --what static", where="--layer", help="leave it out")
             yield EmbeddingBatch(reader.table, inputs=entry_names(reader.tokenizer))
             return
         yield EmbeddingBatch(np.empty((0, reader.width), np.float32))
@@ -114,7 +114,7 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint, warn=tell)
     if request.what is not None or request.layer is not None:
         flag = "--what" if request.what is not None else "--layer"
-        raise UsageError("an auto-encoder has its codes and nothing else", where=flag, help="leave it out")
+        raise UsageError("an auto-encoder has codes only: no --what or --layer", where=flag, help="leave it out")
     if opened.config.model.kind == "mlp":
         yield from _of_vectors(opened, request, totals)
     else:
@@ -166,7 +166,7 @@ def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str
     for path in request.files:
         if path.name.endswith(VECTORS) and path.exists():
             help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
-            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+            raise DataError("the input is a vector file, but this run reads text", where=str(path), help=help)
     for path in request.files:
         yield from read_line_batches(path, _WINDOW, request.strict, tell)
 
@@ -175,7 +175,7 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
     """Write a vocabulary's vectors in the format of a file's ending; return False if it names no format."""
     ending = path.suffix.lower()
     if ending == ".csv":
-        raise UsageError("pieces may be commas, which .csv cannot keep", where="-o", help="choose .tsv or another name")
+        raise UsageError("tokens may contain commas: no .csv", where="-o", help="choose .tsv or another name")
     format = None if ending == ".tsv" else ENDINGS.get(ending)
     if format is None:
         return False
@@ -213,7 +213,7 @@ def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch])
         for block in blocks:
             if block.numbers is None:
                 help = f"give another name than {path.suffix} to -o"
-                raise UsageError("lines are not numbers", where="--reconstruct", help=help)
+                raise UsageError(f"{path.suffix} cannot store text", where="--reconstruct", help=help)
             yield block.numbers
 
     BINARY[path.suffix.lower()](stream, numbers())

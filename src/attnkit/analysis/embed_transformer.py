@@ -80,7 +80,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
     config: Any = read_run_config(chosen, *LANGUAGE_TASKS)
     n_layers = config.model.n_layers
     if layer is not None and not 0 <= layer <= n_layers:
-        help = f"{n_layers} is the last one; 0 is what the first one reads"
+        help = f"choose 0 (embeddings) to {n_layers} (last layer)"
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
     opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
@@ -105,7 +105,7 @@ def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cl
     """
     if what == "cls" and isinstance(reader.model, Gpt):
         help = "--what mean takes all of them"
-        raise UsageError("the first token of GPT sees nothing of what follows", where="--what cls", help=help)
+        raise UsageError("GPT's first token attends to itself only", where="--what cls", help=help)
     rows = reader.tokenizer.encode(lines)
     totals, counts = np.zeros((len(rows), reader.width)), np.zeros((len(rows), 1))
     for read in read_texts(reader, rows):
@@ -146,7 +146,7 @@ def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[i
     (aligned,) = align(reader.tokenizer, [sentence])
     found = aligned.pieces(begin, end)
     if found is None:
-        raise DataError(f"the vocabulary leaves nothing of '{sentence[begin:end][:60]}'", where=sentence[:80])
+        raise DataError(f"'{sentence[begin:end][:60]}' has no tokens in this vocabulary", where=sentence[:80])
     return aligned.ids.tolist(), slice(*found)
 
 

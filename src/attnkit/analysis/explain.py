@@ -43,7 +43,7 @@ def words_of(text: str | None) -> list[str]:
     words = text.split()
     if not 2 <= len(words) <= MOST_WORDS:
         raise UsageError(
-            f"a lesson takes 2 to {MOST_WORDS} words, not {len(words)}", help='give a sentence: --words "a dog runs"'
+            f"--words takes 2 to {MOST_WORDS} words, not {len(words)}", help='give a sentence: --words "a dog runs"'
         )
     return words
 
@@ -163,7 +163,7 @@ def learn_width(x: Tensor, y: Tensor) -> Gaussian:
 
 
 def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
-    """Return kernel regressions through noisy points, with w = 1 and with w learned, beside the mean of all y."""
+    """Return kernel regressions through noisy points, with w = 1 and with w learned, and the mean of all y."""
     x, y = noisy_points(n_points, seed)
     at = torch.linspace(0, 5, 101, dtype=torch.float64)
     truth = true_curve(at)

@@ -101,7 +101,7 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
             return [CheckResult(label, True, text)], checkpoint
         now = _identity(path)
         if now is None:
-            return [CheckResult(label, True, "was rotated away meanwhile")], None
+            return [CheckResult(label, True, "was deleted by rotation during verification")], None
         if before == now:
             break
     return [CheckResult(label, False, what) for what in wrong], None
@@ -132,7 +132,7 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
             whole = True
     if not whole:
         there = any(name == other for other, _ in folder.list_checkpoints())
-        return CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
+        return CheckResult("best", False, f"points to {name}, which is {'damaged' if there else 'missing'}")
     # Between a save and the naming of the best a running process may be; a killed one is repaired when it resumes.
     if newest is not None and name != "averaged" and not in_use:
         counted = read_state(newest)["counters"].get("best_step")
@@ -154,11 +154,11 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
             continue
         if log.n_damaged:
             lines = logs.line_ranges(log.damaged, log.n_damaged)
-            yield CheckResult(path.name, False, f"{lines} {'is' if log.n_damaged == 1 else 'are'} not as written")
+            yield CheckResult(path.name, False, f"{lines} damaged")
         elif size is not None and log.size < size:
             yield CheckResult(path.name, False, f"has lost {size - log.size:,} bytes")
         else:
-            torn = f", {log.n_truncated:,} of them torn"
+            torn = f", {log.n_truncated:,} of them truncated"
             end = torn if size is None else "; the truncated last line is removed when the run resumes"
             yield CheckResult(path.name, True, f"{log.n_lines:,} lines{end if log.n_truncated else ''}")
 
@@ -171,7 +171,7 @@ def _status(folder: RunFolder, in_use: bool) -> CheckResult:
         text = "cannot be read" if there else "is missing" if steps else "none"
         return CheckResult(path.name, not (there or steps), text)
     if status.step > max(steps, default=0) and not in_use:
-        return CheckResult(path.name, False, f"speaks of step {status.step:,}, which has no checkpoint")
+        return CheckResult(path.name, False, f"reports step {status.step:,}, which has no checkpoint")
     return CheckResult(path.name, True, f"{status.state} at step {status.step:,}")
 
 
@@ -204,13 +204,13 @@ def _config(folder: RunFolder, newest: Checkpoint) -> CheckResult:
     if changed or dump_yaml(config).encode() != raw:
         why = "; ".join(changed) or "it was written by hand"
         return CheckResult("config.yaml", False, f"differs from the one in {newest.name}: {why}")
-    return CheckResult("config.yaml", True, f"as in {newest.name}, but for its limits")
+    return CheckResult("config.yaml", True, f"as in {newest.name}, except for limits")
 
 
 def _data(folder: RunFolder) -> CheckResult:
     path = folder.data_path
     if not os.path.lexists(path):
-        return CheckResult("data", True, "is not there; it is made anew from the text when it is needed")
+        return CheckResult("data", True, "missing; it will be rebuilt from the text when needed")
     try:
         index = read_index(path)
     except RunError as error:

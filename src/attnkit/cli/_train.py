@@ -98,7 +98,7 @@ def run_training(
         raise UsageError(
             "averaging needs at least two checkpoints",
             where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
-            help="0 makes none",
+            help="set checkpoints.average=0 to disable averaging",
         )
     if training.dry_run:
         show_plan(resolved, training, output, init_from)
@@ -177,7 +177,7 @@ def estimate_text(estimate: RunEstimate | None) -> str:
     from attnkit.plotting.progress_text import count, duration, size
 
     if estimate is None:
-        return "no estimate: the input can be read only once, and is left for the run"
+        return "no estimate: the input can be read only once"
     disk = "" if estimate.disk is None else f" and {size(estimate.disk)} of disk"
     lines = [
         f"{estimate.n_examples:,} {estimate.unit}, about {count(estimate.tokens_per_epoch)} tokens"
@@ -186,7 +186,7 @@ def estimate_text(estimate: RunEstimate | None) -> str:
         f"{estimate.device}, {estimate.precision}",
     ]
     if estimate.seconds is not None:
-        lines.append(f"about {duration(estimate.seconds)} of training, give or take a factor of three")
+        lines.append(f"about {duration(estimate.seconds)} of training (within a factor of three)")
     return "\n".join([*lines, *([estimate.note] if estimate.note else [])])
 
 

@@ -76,7 +76,7 @@ def command(
         if number:
             console.warn(f"{number:,} pairs {text}")
     if report.forgotten:
-        console.warn(f"there were too many pairs of words; rare ones were forgotten {report.forgotten:,} times")
+        console.warn(f"--max-pairs was exceeded: rare word pairs were pruned {report.forgotten:,} times")
     lines = [f"{report.pairs:,} pairs, {report.src_words:,} source and {report.tgt_words:,} target words"]
     for direction, values in report.perplexity.items():
         lines.append(f"{direction}: perplexity {' '.join(f'{value:,.2f}' for value in values)} before each iteration")

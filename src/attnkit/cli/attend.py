@@ -82,10 +82,10 @@ def command(
     paths = (html, svg, png, pdf)
     outputs = [path for path in paths if path is not None]
     if mode == "example" and (run is not None or outputs or compare):
-        raise UsageError("the example needs no run and makes no files", where="--example", help="leave out the others")
+        raise UsageError("the example takes no run and writes no files", where="--example", help="leave out the others")
     if mode != "example" and (run is None or not text):
         help = 'attnkit attend RUN "a sentence", or attnkit attend --example cat'
-        raise UsageError("there is nothing to look at", help=help)
+        raise UsageError("no run or no text given", help=help)
     check_outputs(run, text or [], outputs)
     for name in given:
         if mode not in OPTIONS[name]:
@@ -93,7 +93,7 @@ def command(
             help = f"{flag} belongs to {' or to '.join(MODES[owner] for owner in OPTIONS[name])}"
             raise UsageError(f"{MODES[mode]} has no {flag}", where=flag, help=help)
     if target and beam_size:
-        raise UsageError("a translation that is given is not searched for", where="--beam-size", help="leave one out")
+        raise UsageError("a given translation is not searched for", where="--beam-size", help="leave one out")
     for name in alignment or ():
         if name not in ALIGNMENT_NAMES:
             close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
@@ -128,10 +128,10 @@ def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     if len({path.resolve() for path in outputs}) < len(outputs):
-        raise UsageError("two outputs have one name", help="give each a name of its own")
+        raise UsageError("two output files have the same name", help="give each a name of its own")
     for path in outputs:
         if run is not None and run.resolve() in path.resolve().parents:
-            raise UsageError(f"{path} lies in the run folder", help="write it elsewhere")
+            raise UsageError(f"output file {path} is inside the run folder", help="write it elsewhere")
         check_not_overwriting(path, [STDIN] if "-" in text else [])
 
 

@@ -112,13 +112,13 @@ def as_text(report: CheckReport) -> str:
         lines.append(f"{mark} {finding.count:>9,}  {side}{finding.text}")
         if finding.first_line is not None:
             if finding.name == "mismatch":
-                lines.append(f"{'':11}  the files seem to part here, by a guess from the look of the lines:")
+                lines.append(f"{'':11}  the files appear to lose alignment here (heuristic):")
             lines.append(f"{'':11}  line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))
     n_dropped = sum(finding.count for finding in report.findings if finding.dropped)
     if not report.trainable:
         lines.append("These files are not usable for training: fix the findings marked with !.")
     elif n_dropped:
-        lines.append(f"These files can be trained on; {n_dropped:,} of {report.n_src:,} pairs will be left out.")
+        lines.append(f"These files are usable for training; {n_dropped:,} of {report.n_src:,} pairs are filtered out.")
     else:
         lines.append("These files are usable for training." + ("" if report.findings else " No problems were found."))
     return "\n".join(lines)

@@ -52,7 +52,9 @@ def command(
     if summary and not reconstruct:
         raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
     if static and inputs:
-        raise UsageError("the table is of the vocabulary, not of lines", where="--what static", help="leave FILE out")
+        raise UsageError(
+            "static vectors are of the vocabulary, not of lines", where="--what static", help="leave FILE out"
+        )
     check_not_overwriting(output, sources)  # before torch is loaded
     from attnkit.analysis.embed import BINARY, EmbedTotals, Request, embed_stream, render, write_binary, write_table
 
@@ -61,7 +63,7 @@ def command(
         flag, noun = ("--json", "JSON") if json else ("--summary", "totals")
         raise UsageError(f"a {ending} file holds no {noun}", where=flag, help="give another name to -o")
     if summary and output is not None and not json:
-        raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
+        raise UsageError("--summary with -o requires --json", where=f"-o {output}", help="add --json, or leave out -o")
     totals = EmbedTotals()
     request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
     blocks = embed_stream(request, totals, console.warn)

@@ -55,11 +55,11 @@ def command(
     given = {"words": words, "pattern": pattern, "size": size, "global": n_global, "causal": causal or None}
     for name, value in {**given, "shift": shift, "seed": seed}.items():
         if value is not None and topic not in OPTIONS[name]:
-            raise UsageError(f"'explain {topic}' has no --{name}", help=f"it belongs to {' and '.join(OPTIONS[name])}")
+            raise UsageError(f"{topic} takes no --{name}", help=f"it belongs to {' and '.join(OPTIONS[name])}")
     if pattern is None and (size or n_global or causal):
         raise UsageError("--size, --global and --causal require --pattern", help="choose one: --pattern window")
     if n_global and pattern != "global":
-        raise UsageError("--global belongs to one pattern alone", help="--pattern global")
+        raise UsageError("--global requires --pattern global", help="--pattern global")
     from attnkit.analysis import explain
     from attnkit.plotting import figures, lessons_terminal
 

@@ -38,8 +38,8 @@ def command(
         from attnkit.conversion.export_huggingface import export_huggingface
 
         if quantization != "float32":
-            help = "leave it out: transformers converts when it loads"
-            raise UsageError("--quantization is for CTranslate2", help=help)
+            help = "remove --quantization: transformers converts weights at load time"
+            raise UsageError("--quantization requires --to ctranslate2", help=help)
         done = export_huggingface(run, folder, checkpoint=checkpoint)
     else:
         from attnkit.conversion.export_ctranslate2 import export_ctranslate2

@@ -82,7 +82,7 @@ def import_command(target: str) -> Callable[..., Any]:
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """Commands, whose modules are imported when asked for. Click's types go by other names in each typer."""
+    """Command group that imports commands on first use. Click's types go by other names in each typer."""
 
     @property
     def table(self) -> dict[str, tuple[str, str]]:
@@ -155,7 +155,7 @@ def attnkit(
     try:
         Path.cwd()
     except FileNotFoundError as error:  # in which torch's libraries would end the process
-        raise SystemFailure("the working folder is gone", help="go to another one (cd) and call again") from error
+        raise SystemFailure("the working directory is gone", help="go to another one (cd) and call again") from error
 
 
 def main() -> None:
@@ -266,9 +266,9 @@ def describe(error: BaseException) -> tuple[list[str], int]:
         help = system_failure("use", "", error).help
         error = SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
     elif isinstance(error, MemoryError) or starved:
-        error = SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
+        error = SystemFailure("out of memory", help="use a smaller batch or a smaller model")
     if isinstance(error, AttnkitError):
         return error.lines(), error.exit_code
     text = " ".join(str(error).split())[:300]
     what = f"error: this is a bug in attnkit: {type(error).__name__}: {text}"
-    return [what, "help: the same command with --debug shows where"], 1
+    return [what, "help: run the command with --debug for a traceback"], 1

@@ -73,7 +73,7 @@ def command(
 
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
         if wrong:
-            raise UsageError("scores need gold labels", where=flag, help="add --gold")
+            raise UsageError("this option requires gold labels", where=flag, help="add --gold")
     if summary and output is not None and not json:
         raise UsageError("--summary with -o needs --json", where=f"-o {output}", help="add --json, or omit -o")
     sources = inputs or [STDIN]

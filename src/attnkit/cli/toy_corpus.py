@@ -25,7 +25,7 @@ def command(
     overwrite: Annotated[bool, Option(help="Replace files with other content.")] = False,
     json: Json = False,
 ) -> None:
-    """Generate a toy corpus: train, valid and test files of a language, a puzzle, headlines, code or reviews.
+    """Generate a toy corpus: translations, reversed digits, headlines, code or reviews.
 
     english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse adds
     test-long, longer than training.
@@ -41,7 +41,7 @@ def command(
     for path, content in contents.items():
         # A link counts as other text, whatever it leads to: a file would take its place.
         if not overwrite and os.path.lexists(path) and not file_equals(path, content):
-            raise UsageError(f"{path} holds other text", help="choose another folder, or replace it with --overwrite")
+            raise UsageError(f"{path} exists with different content", help="choose another folder, or add --overwrite")
     for path, content in contents.items():
         atomic.write_bytes(path, content)
     counts = {str(path): len(lines) for path, lines in made.items()}

@@ -40,7 +40,7 @@ def command(
     n_bad = 0
     for verified in verify_runs(runs):
         if verified.user is not None:
-            console.info(f"{verified.path} is in use by {verified.user}; what is complete is checked")
+            console.info(f"{verified.path} is in use by {verified.user}; only complete files are checked")
         if json:
             report = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest}
             results = [asdict(result) for result in verified.things]

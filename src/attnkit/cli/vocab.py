@@ -82,10 +82,10 @@ def command(
     if tokenizer.n_unused:
         size_text += f", {tokenizer.n_unused:,} of them unused"
     if tokenizer.vocab_size <= tokenizer.config.size - tokenizer.config.multiple_of:
-        size_text += f" (the text gives no more; {tokenizer.config.size:,} asked for)"
+        size_text += f" (requested {tokenizer.config.size:,}; the text yields no more)"
     rows = [
         ("text", f"{found.n_lines:,} lines, {found.n_words:,} words"),
-        ("coverage", f"{100 * found.coverage:.3f} % of characters without single bytes or <unk>"),
+        ("coverage", f"{100 * found.coverage:.3f} % of characters covered (not encoded as bytes or <unk>)"),
         ("tokens per word", f"{found.tokens_per_word:.2f}"),
         ("unknown", f"{100 * found.unknown_rate:.3f} % of tokens"),
         ("longest line", f"{found.longest:,} tokens ({found.longest_path}:{found.longest_line})"),

@@ -63,7 +63,7 @@ def export_ctranslate2(
 def check_empty(folder: Path) -> None:
     """Raise ``UsageError`` unless a folder can be made there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("there is something here already", where=str(folder), help="name a new folder")
+        raise UsageError("the output folder is not empty", where=str(folder), help="name a new folder")
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
         raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
     check_target_dir(run)
     if RunFolder(run).exists():
-        raise UsageError("there is a run here already", where=str(run), help="name a new folder with -o")
+        raise UsageError("the output folder already contains a run", where=str(run), help="name a new folder with -o")
     tree = read_tree(folder / "config.json")
     described = configs.read(tree, str(folder / "config.json"))
     path = _weights_path(folder)
@@ -133,11 +133,11 @@ def _weights_path(folder: Path) -> Path:
         return path
     pickles = [name for name in PICKLES if (folder / name).exists()]
     if pickles:
-        help = "write it anew: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
-        raise RunError(f"{pickles[0]} may run code when it is read; only safetensors are", where=str(folder), help=help)
+        help = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
+        raise RunError(f"{pickles[0]} is a pickle; only safetensors are read", where=str(folder), help=help)
     if (folder / "model.safetensors.index.json").exists():
         help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
-        raise RunError("the weights lie in several files", where=str(folder), help=help)
+        raise RunError("sharded weights are not supported", where=str(folder), help=help)
     raise RunError(f"no model.safetensors in {folder}", help="name a folder that save_pretrained wrote")
 
 
@@ -178,7 +178,7 @@ def _plan(
         elif (entry := entries[names[name]]).shape != shape:
             what = f"'{name}' is {list(entry.shape)}, and by config.json {list(shape)}"
         elif entry.dtype not in weights.DTYPES:
-            what = f"'{name}' is of the type {entry.dtype}"
+            what = f"'{name}' has the unsupported dtype {entry.dtype}"
         else:
             continue
         raise RunError(what, where=where, help=_TOGETHER)
@@ -188,10 +188,10 @@ def _plan(
     left = [name for name in left if not layout.HARMLESS.fullmatch(name)]
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
     if strange:  # belongs to no head
-        what = f"the weights hold '{strange[0][:80]}', which no {kind} of this config.json has"
+        what = f"unexpected weight '{strange[0][:80]}' for a {kind} with this config.json"
         raise RunError(what, where=where, help=_TOGETHER)
     heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta", "roformer"})
-    warnings += [f"its head '{name}' was left there" for name in heads]
+    warnings += [f"the head '{name}' was not imported" for name in heads]
     return replace(plan, warnings=tuple(warnings))
 
 
@@ -233,7 +233,7 @@ def _pretraining_parts(
         for place, link in enumerate(head):  # the output's bias has two names, and a file may have only the other one
             if link.ours == "output.bias" and link.theirs[0] not in names:
                 head[place] = layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
-    parts = [(f"it has no {lacking}: its guesses make no sense before it is pretrained", head)]
+    parts = [(f"the model has no {lacking}: pretrain it before using its predictions", head)]
     if kind == "bert" and "cls.seq_relationship.weight" in names:
         parts.append(("its pooler is not complete", layout.next_sentence()))
     return parts
@@ -294,5 +294,5 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
             if plan.described.config.positions == "learned":
                 own[positions].add_(segment)  # every token has this vector; so has every position
             elif bool(segment.any()):
-                what = "attnkit has no roformer whose only segment has a vector"
+                what = "RoFormer with one non-zero segment embedding is not supported"
                 raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")

@@ -75,7 +75,7 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
     paths = [folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json")]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
-        help = "it takes tokenizer.json, vocab.txt, or vocab.json and merges.txt; and no tokenizer.model"
+        help = "supported files: tokenizer.json, vocab.txt, or vocab.json with merges.txt; not tokenizer.model"
         raise RunError(f"no tokenizer in {folder}", help=help)
     if path.name == "tokenizer.json":
         return read_tree(path, MAX_BYTES), str(path)
@@ -118,13 +118,13 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
     kind, lowercase = _kind(tree)
     vocab, added = _mapping(tree["model"].get("vocab")), _added_tokens(tree)
     if not all(type(id) is int for id in vocab.values()):
-        raise ValueError("its entries have no numbers")
+        raise ValueError("vocabulary entries have no valid ids")
     entries: dict[int, str] = {}
     for name, id in [*vocab.items(), *((name, id) for id, name in added.items())]:
         if not 0 <= id < n_rows:
-            raise ValueError(f"its entry '{name[:40]}' has the number {id}, and the model knows {n_rows}")
+            raise ValueError(f"entry '{name[:40]}' has id {id}, but the model has {n_rows} embeddings")
         if entries.setdefault(id, name) != name:
-            raise ValueError(f"the number {id} belongs to '{entries[id][:40]}' and to '{name[:40]}'")
+            raise ValueError(f"duplicate id {id}: '{entries[id][:40]}' and '{name[:40]}'")
     ids = {name: id for id, name in entries.items()}
     roles = ("pad", "bos", "eos", "unk") if model == "gpt2" else ("pad", "cls", "sep", "unk", "mask")
     found = {role: ids.get(names.get(role, "")) for role in roles}
@@ -148,7 +148,7 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
     config = VocabularyConfig(kind=kind, size=max(8, len(listed)), lowercase=lowercase, symbols=symbols, multiple_of=1)
     numbers = {name: id for id, name in enumerate(listed)}
     if len(numbers) != len(listed):
-        raise ValueError("two entries have one name")
+        raise ValueError("duplicate vocabulary entry")
     pipeline = engine.pipeline(config, engine.model_of(config, numbers, merges))
     return Vocabulary(Tokenizer(config, pipeline), [*order, *others, *rest])
 
@@ -250,7 +250,7 @@ def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return what a JSON file says. Raises as ``_read``, and ``RunError`` unless it is a mapping."""
     tree = _read(path, most, parse_json)
     if not isinstance(tree, dict):
-        raise RunError(f"{path.name} holds no keys and values", where=str(path))
+        raise RunError(f"{path.name} is not a JSON object", where=str(path))
     return tree
 
 

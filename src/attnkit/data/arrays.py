@@ -39,7 +39,7 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
     if array.ndim != 2 or not all(array.shape):
         raise DataError(f"this array has the shape {str(array.shape)[:80]}, not rows and columns", where=str(path))
     if (size := path.stat().st_size - array.offset) != array.nbytes:
-        what = f"its header claims {array.nbytes:,} bytes, and there are {size:,}"
+        what = f"its header declares {array.nbytes:,} bytes, but the file has {size:,}"
         raise DataError(what, where=str(path), help=_AGAIN)
     return array.view(np.ndarray)
 

@@ -62,7 +62,7 @@ def plan_epoch(
     """
     n = len(src_lengths) if examples is None else len(examples)
     if len(src_lengths) != len(tgt_lengths) or max_tokens < 1 or n >= _MAX_EXAMPLES:
-        raise ValueError(f"no plan for {len(src_lengths)} and {len(tgt_lengths)} lengths, {max_tokens} tokens a batch")
+        raise ValueError(f"{len(src_lengths)} source, {len(tgt_lengths)} target lengths; max_tokens={max_tokens}")
     # Which side comes first, which way the path winds, how wide its bands are and how full the first batch is all move
     # the batches' borders, so that rare lengths, too, get new neighbours in each epoch.
     swap, turn, wide, full = FeistelPermutation("coins", seed, epoch).uniform(np.arange(4)).tolist()

@@ -40,9 +40,9 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     @model_validator(mode="after")
     def _check_files(self) -> DataConfig:
         if len(self.src) != len(self.tgt):
-            raise ValueError(f"src names {len(self.src)} files and tgt names {len(self.tgt)}: they must pair up")
+            raise ValueError(f"src has {len(self.src)} files but tgt has {len(self.tgt)}; expected equal numbers")
         if self.weights is not None and len(self.weights) != len(self.src):
-            raise ValueError(f"weights has {len(self.weights)} numbers for {len(self.src)} pairs of files")
+            raise ValueError(f"weights has {len(self.weights)} values for {len(self.src)} pairs of files")
         if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MAX_WEIGHT):
             raise ValueError(f"weights must be at most {_MAX_WEIGHT:,}, none below 0 and at least one above 0")
         if (self.valid_src is None) != (self.valid_tgt is None):
@@ -223,7 +223,7 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     @model_validator(mode="after")
     def _check_tokens(self) -> WordsConfig:
         if self.tokenizer is not None and self.phrases.passes:
-            raise ValueError("phrases join words, not the tokens of a vocabulary: leave out tokenizer or phrases")
+            raise ValueError("phrases and tokenizer cannot be combined: remove one")
         return self
 
 
@@ -247,7 +247,8 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     def _shares_fit(self) -> MaskingConfig:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-12:
             raise ValueError(
-                f"mask ({self.mask_replace_prob:g}) and random ({self.random_replace_prob:g}) are shares of one whole"
+                f"mask_replace_prob ({self.mask_replace_prob:g}) and random_replace_prob "
+                f"({self.random_replace_prob:g}) must sum to at most 1"
             )
         return self
 

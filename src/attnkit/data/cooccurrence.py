@@ -31,7 +31,7 @@ _PARTS = {"low": "<u4", "high": "<u4", "counts": "<f4"}
 
 
 class _CountsIndex(BaseModel, extra="forbid", strict=True):
-    """What ``index.json`` says."""
+    """Schema of ``index.json``."""
 
     format: Literal[1]
     pairs: int = Field(ge=0, lt=1 << 48)

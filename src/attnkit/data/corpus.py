@@ -132,7 +132,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
     def check_valid(self) -> None:
         """Read the examples for validation. Raises ``DataError`` if there are none."""
         if not self.valid:
-            what, where = f"no {self.unit} is left to validate on", str((self.valid_paths or self.paths)[0])
+            what, where = f"no {self.unit} left for validation", str((self.valid_paths or self.paths)[0])
             raise DataError(what, where=where, help=f"give {self.valid_option} a file that has some")
 
     def train(self) -> Iterator[ExampleT]:
@@ -186,7 +186,7 @@ def write_examples(
         encoder = corpus.encoder(tokenizer)
         n_train = corpus.write(temporary / "train", encoder, corpus.train())
         if not n_train:
-            raise DataError(f"no {corpus.unit} is left to train on", where=corpus.data.files[0])
+            raise DataError(f"no {corpus.unit} left for training", where=corpus.data.files[0])
         counts = {**corpus.counts, **encoder.counts}
         valid_encoder = corpus.encoder(tokenizer)
         n_valid = corpus.write_valid(temporary, valid_encoder)

@@ -115,7 +115,7 @@ _BLOCK = 1 << 12  # rows
 
 
 class _Index(BaseModel, extra="forbid", strict=True):
-    """What ``index.json`` says."""
+    """Schema of ``index.json``."""
 
     format: Literal[1]
     rows: int = Field(gt=0, lt=1 << 40)

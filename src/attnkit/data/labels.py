@@ -60,15 +60,15 @@ def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: st
     strange = [label for label in found if label not in there]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
-        what = f"the run of --init-from does not know the {noun} '{strange[0]}'{more}"
-        help = f"it knows {_abbreviate(known.labels)}; name them alike, or initialize from a pretrained run"
+        what = f"unknown {noun} '{strange[0]}'{more}: not in the run of --init-from"
+        help = f"known labels: {_abbreviate(known.labels)}; rename the labels, or initialize from a pretrained run"
         raise DataError(what, where=where, help=help)
 
 
 def check_valid_label(label: str | None, labels: Collection[str], unit: str, where: str) -> None:
     """Raise ``DataError`` for a label of the development set that no training example has."""
     if label not in labels:
-        what = f"no {unit} to train on has the label '{label}'"
+        what = f"label '{label}' does not occur in the training data"
         raise DataError(what, where=where, help=f"those to train on have {_abbreviate(sorted(labels))}")
 
 
@@ -83,7 +83,7 @@ def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str],
         labels.add(label)
         total += 1
         if len(labels) > MAX_LABELS:
-            raise DataError(f"there are more than {MAX_LABELS:,} labels", where=where)
+            raise DataError(f"too many labels: more than {MAX_LABELS:,}", where=where)
     if len(labels) < 2:
         what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"no {unit}s"
         raise DataError(what, where=where, help="a classifier needs two labels or more")

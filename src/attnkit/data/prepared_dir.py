@@ -91,7 +91,7 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
                 raise UsageError(
                     "the file has changed since the run started",
                     where=str(path),
-                    help="put the old text back, or start anew with --overwrite or another -o",
+                    help="restore the old file, or start over with --overwrite or another -o",
                 )
         return True
     atomic.remove_tree(folder)
@@ -113,9 +113,9 @@ def read_index(folder: Path) -> dict[str, Any]:
         try:
             index = _Index.model_validate_json(raw)
         except ValidationError as error:
-            raise ValueError("prepared.json does not say what it should") from error
+            raise ValueError("prepared.json is invalid") from error
         if with_checksum(index.model_dump()) != raw:
-            raise ValueError("prepared.json is not as it was written")
+            raise ValueError("prepared.json is damaged: its checksum does not match")
         return dict(index)
 
 
@@ -136,7 +136,7 @@ def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
 @contextmanager
 def _rebuildable(folder: Path) -> Iterator[None]:
     """Turn damage inside the block into an error that asks to remove the whole folder."""
-    help = f"remove {folder} and run the same command again: it is made anew from the text"
+    help = f"rm -r {folder}, then run the same command again to rebuild it"
     try:
         yield
     except (OSError, ValueError) as error:
@@ -158,8 +158,8 @@ def fingerprint(path: Path) -> str:
 def sample_validation_indices(total: int, held_out: int, seed: int, where: str) -> set[int]:
     """Return the indices of the rows held out of ``total``. Raises ``DataError`` below 2."""
     if total < 2:
-        what = f"{total} row{'s'[: total != 1]} cannot be trained on with one held out"
-        raise DataError(what, where=where, help="add some, or name a file of its own to validate on")
+        what = f"{total} row{'s'[: total != 1]}: too few to train on and to hold one out"
+        raise DataError(what, where=where, help="add rows, or give a validation file")
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
 
 
@@ -182,7 +182,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write the validation lines of a new folder."""
     text = "".join(line + "\n" for line in lines).encode()
     if len(text) > MAX_TEXT_BYTES:
-        raise DataError(f"the validation text has more than {MAX_TEXT_BYTES:,} bytes", help="give less of it")
+        raise DataError(f"the validation text has more than {MAX_TEXT_BYTES:,} bytes", help="shorten it")
     atomic.write_new_file(path, text)
 
 

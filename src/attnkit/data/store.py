@@ -100,7 +100,7 @@ class Store:
             ends = np.fromfile(self._folder / "offsets.bin", "<i8", len(rows), offset=8 * (start + 1))
             sizes = np.diff(ends, prepend=last)
             if len(ends) != len(rows) or sizes.min() < 0 or sizes.max() >= 1 << 31:
-                raise _damaged(self._folder / "offsets.bin", "has borders in no order")
+                raise _damaged(self._folder / "offsets.bin", "row offsets are not ascending")
             rows[:] = sizes
             last = ends[-1:]
         return lengths
@@ -118,12 +118,12 @@ class Store:
         """Return ids laid end to end: ``lengths`` of each row after the first ``skip``. Raises as ``gather`` does."""
         starts = self.offsets[rows] + skip
         if len(rows) and ((lengths < 0).any() or (starts + lengths > self.offsets[rows + 1]).any()):
-            raise _damaged(self._folder / "offsets.bin", "has shorter rows than are asked for")
+            raise _damaged(self._folder / "offsets.bin", "has shorter rows than requested")
         return self._gather(starts, lengths)[0]
 
     def _gather(self, starts: Ids, lengths: Ids) -> tuple[Ids, Ids]:
         if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.ids)):
-            raise _damaged(self._folder / "offsets.bin", "has borders in no order")
+            raise _damaged(self._folder / "offsets.bin", "row offsets are not ascending")
         ids = self.ids[ranges(starts, lengths)].astype(np.int64)
         # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
         if len(ids) and ids.max() >= self.vocab_size:

@@ -45,7 +45,7 @@ class TempIdFile:
             at += len(view)
             while view:
                 if not (n_read := self._stream.readinto(view)):
-                    raise OSError(errno.EIO, "what was written a moment ago is not there")
+                    raise OSError(errno.EIO, "the temporary file is shorter than what was written")
                 view = view[n_read:]
             yield numbers
 
@@ -124,7 +124,7 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
             n_before = n_bytes
             if not n_bytes:
                 if is_utf16(block[:4096]):
-                    raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(block, "utf-16"))
+                    raise DataError("invalid UTF-8", where=f"{path}:1", help=guess(block, "utf-16"))
                 n_bytes = line_begin = len(_BOM) * block.startswith(_BOM)
                 block = block.removeprefix(_BOM)
             try:
@@ -136,7 +136,7 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
                 begin = n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else line_begin
                 kind = guess(block, "utf-8") if line == 1 and not n_bytes else None
                 what = f"byte 0x{error.byte:02X} is not UTF-8 (byte {n_bytes + error.at - begin + 1} of the line)"
-                help = kind or "convert the file to UTF-8 (iconv), or mend the line"
+                help = kind or "convert the file to UTF-8 (iconv), or fix the line"
                 raise DataError(what, where=f"{path}:{line}", help=help) from error
             counts.n_lines += block.count(b"\n")
             if b"\n" in block:

@@ -110,7 +110,7 @@ def join_words(
         else:
             phrases, n_lost = find_phrases(text, asked, lower, tell)
         if n_lost:
-            warnings.append(f"{n_lost:,} occurrences of rare pairs were forgotten: raise --max-pairs to keep them")
+            warnings.append(f"{n_lost:,} occurrences of rare pairs were pruned; raise --max-pairs to keep them")
         for block in _joined_lines(text):
             out.write(block)
         return JoinedText(phrases, n_read, text.n_words, tuple(warnings))
@@ -253,7 +253,7 @@ def encode_words(
         warnings = []
         if n_lost:
             more = "raise phrases.max_pairs to keep them"
-            warnings.append(f"{n_lost:,} occurrences of rare pairs were forgotten: {more}")
+            warnings.append(f"{n_lost:,} occurrences of rare pairs were pruned: {more}")
         if _is_dense(text):
             mean = text.n_bytes // text.n_words
             warnings.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
@@ -275,7 +275,7 @@ def open_words(folder: Path) -> Encoded:
         index = _WordsIndex.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
         raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
         if sha256(raw).hexdigest() != index.sha256:
-            raise ValueError("it is not the list that was written")
+            raise ValueError("words file is damaged: its checksum does not match")
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and not is_file_fault(error):
             raise system_failure("read", folder, error) from error
@@ -299,7 +299,7 @@ def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]
         name, n = text.names(np.array([most]))[0][:40], int(text.counts[most])
         often = "once" if n == 1 else f"{n:,} times"
         what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, occurs {often}"
-        raise DataError(what, where=where, help=_TOKENS if _is_dense(text) else "ask for a lower --min-count")
+        raise DataError(what, where=where, help=_TOKENS if _is_dense(text) else "lower --min-count")
     return kept[np.lexsort((text.first[kept], -text.counts[kept]))][: settings.max_vocab]
 
 
@@ -327,7 +327,7 @@ def _encode(
         tell(f"encoded {100 * done // len(text.spool)} %")
     if longest < 2:
         help = _TOKENS if _is_dense(text) else "put the words that belong together on one line, spaces between them"
-        raise DataError("no line holds two words that get vectors: there is nothing to learn", where=where, help=help)
+        raise DataError("no line contains two in-vocabulary words: no training pairs", where=where, help=help)
 
 
 def _is_dense(text: WordIds) -> bool:

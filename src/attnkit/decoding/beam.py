@@ -1,4 +1,4 @@
-"""Beam search, as Hugging Face's with ``early_stopping=True`` and CTranslate2's, and the tree it leaves."""
+"""Beam search, as Hugging Face's with ``early_stopping=True`` and CTranslate2's, and a record of its tree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

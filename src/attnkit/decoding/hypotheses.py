@@ -29,7 +29,7 @@ class Hypothesis:
     score: float  #: log-probability / length**alpha plus the coverage term; length counts EOS_ID
     log_prob: float  #: natural logarithm of its probability, EOS_ID and a forced prefix included
     attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, where recorded
-    finished: bool  #: false where the greatest length cut it off
+    finished: bool  #: false if truncated at the maximum length
 
 
 class _Endings(NamedTuple):

@@ -45,9 +45,9 @@ def search(
     """
     beams = config.beam_size > 1 and not config.sampling
     if not models:
-        raise ValueError("a search needs a model")
+        raise ValueError("models is empty; expected at least one model")
     if tree is not None and (not beams or sources.allowed is not None):
-        raise ValueError("a tree needs a beam search without a shortlist")
+        raise ValueError("recording the tree requires beam search without a shortlist")
     if on_step is not None and (beams or sources.allowed is not None):
         raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")
     if not len(sources.ids):

@@ -57,7 +57,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     # Oldest first, so that messages list them in order.
     wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
     if len(wanted) < 2:
-        raise RunError("an average needs two checkpoints or more", where=str(path))
+        raise RunError("averaging needs at least two checkpoints", where=str(path))
     chosen = [folder.checkpoint(name)[0] for name in wanted]
     expected = tensors_of(task_of(config).model_for_checkpoint(newest, config))
     with folder.lock():  # a running training could delete a checkpoint while it is read

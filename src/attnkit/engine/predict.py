@@ -183,7 +183,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     task = config.task
     if task not in FORMATS:
         what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(FORMATS)}"
-        help = "fine-tune it with attnkit finetune" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
+        help = "fine-tune it with attnkit finetune" if task == "mlm" else f"use attnkit {TASKS[task].command}"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
         choose_format(request, task, path)

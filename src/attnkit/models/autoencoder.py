@@ -112,7 +112,7 @@ class SequenceAutoencoder(TranslationModel):
         return features
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T)."""
+        """Return the decoder states (B, T, D) before the output layer, for src (B, S) and tgt_in (B, T)."""
         return self.decode(self.encode(src, src_mask), tgt_in)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
@@ -122,13 +122,13 @@ class SequenceAutoencoder(TranslationModel):
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> RecurrentState:
-        """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
+        """Encode the sources once and return the initial decoder state. ``max_length`` is unused."""
         code = self.encode(src, src_mask)
         layers = map_states(self.decoder.begin(code), lambda part: part.unsqueeze(1))  # (B, 1, d)
         return RecurrentState(None, layers, code.unsqueeze(1))  # code: (B, 1, C), one beam until reordered
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
-        """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
+        """Return the features (B, K, D) after the words prev (B, K): K is 1 until the first reorder."""
         assert isinstance(state, RecurrentState)
         return self.decoder.step(self._embed(prev), state)
 

@@ -265,7 +265,7 @@ def freeze(encoder: Bert, n_layers: int) -> None:
         ValueError: there are not so many layers.
     """
     if not 0 <= n_layers <= len(encoder.layers):
-        raise ValueError(f"the encoder has {len(encoder.layers)} layers, of which {n_layers} cannot be frozen")
+        raise ValueError(f"cannot freeze {n_layers} layers: the encoder has {len(encoder.layers)}")
     # The embeddings are the first group, hence + 1.
     for group in layers_of(encoder)[: n_layers + 1 if n_layers else 0]:
         for parameter in group:

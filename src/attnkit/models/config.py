@@ -42,7 +42,7 @@ def check_attention_pair(alignment: AlignmentName, distribution: DistributionNam
     """Raise ValueError where a pair has no meaning, with the reason."""
     reason = incompatibility(alignment, distribution, options)
     if reason is not None:
-        raise ValueError(f"alignment {alignment} with distribution {distribution} has no meaning: {reason}")
+        raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")
 
 
 def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
@@ -266,11 +266,11 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Options of these functions."""
     # The order of a step: attend, then recur (Bahdanau), or recur, then attend (Luong).
     attention_query: Literal["previous", "current"] = "previous"
-    """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong; none asks without an alignment."""
+    """Decoder state used as the query: s_(t-1) (Bahdanau) or s_t (Luong); unused without an alignment."""
     input_feeding: bool = False
     """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
     decoder_init: Literal["bridge", "layers", "last", "zeros"] = "bridge"
-    """Decoder start: a learned map of the encoder's end, its states layer by layer, its last layer's state, zeros."""
+    """Initial decoder state: a learned map of the encoder's last, its layers' one by one, its top layer's, or zeros."""
     feed_context: bool | None = None
     """Join the context to every step's input: c_t (query previous), else the encoder's end; none: not for Luong."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
@@ -295,7 +295,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
             raise ValueError(f"distribution {self.distribution} needs an alignment: without one no scores")
         elif self.decoder_init == "zeros" and not self.gives_context:
             what = "alignment none, decoder_init zeros and feed_context false"
-            raise ValueError(f"{what} give the decoder nothing of the source")
+            raise ValueError(f"{what} leave the decoder without source information")
         if self.bidirectional and self.d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.decoder_init == "layers" and self.encoder_layers != self.decoder_layers:

@@ -101,7 +101,7 @@ class Gpt(nn.Module):
         The first step reads the prompts' last tokens, whatever it is given. ValueError where there is padding.
         """
         if src_mask is not None and not bool(src_mask.all()):
-            raise ValueError("prompts of different lengths do not go together")
+            raise ValueError("prompts must have the same length")
         # The last token is read by the first step, which gives the first prediction.
         past, last = src[:, :-1], src[:, -1:]
         length = past.shape[1]

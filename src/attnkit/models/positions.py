@@ -65,7 +65,7 @@ class PositionEmbedding(nn.Module):
         """
         if self.table is not None:
             if stop > len(self.table):
-                raise ValueError(f"learned positions end at {len(self.table)}; the sentence needs {stop}")
+                raise ValueError(f"sequence length {stop} exceeds the {len(self.table)} learned positions")
             rows = self.table[start:stop]  # (T, D), the same for the whole batch
         elif self.sinusoidal:
             rows = sinusoids(start, stop, like=x)

@@ -31,7 +31,7 @@ class TranslationModel(nn.Module):
         return some_outputs(self.output, hidden, ids)
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
-        """Return the attention weights of the full pass, without dropout or gradients, computed as they are written.
+        """Return the attention weights of the full pass, without dropout or gradients, computed from the definition.
 
         The shapes are (B, L, H, T, S); the keys are encoder, decoder and cross, as far as the model has them.
         Rows of padding positions are undefined.

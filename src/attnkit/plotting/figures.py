@@ -35,7 +35,7 @@ MAX_COLUMNS = 4  #: panels side by side
 _INCH, _DENSITY = 96.0, 192  #: layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch
 _FONT, _SMALL = 12.0, 10.0  #: heights of text in layout units
 _PAD, _BAR = 16.0, 160.0
-_LONGEST = 24  #: columns of a terminal that a token may take; longer ones are truncated
+_LONGEST = 24  #: characters of a token's label; longer ones are truncated
 _FONT_PACKAGES = ("mplfonts", "matplotlib_fontja")
 """Packages that bring fonts for Chinese and Japanese; they are read, never imported."""
 # Apart for colour-blind eyes (Okabe and Ito 2008).
@@ -219,7 +219,7 @@ def _render(
     """Return the file of a picture of some size in layout units."""
     check_installed()
     if format == "png" and size[0] * size[1] * (_DENSITY / _INCH) ** 2 > MAX_PIXELS:
-        raise DataError("the picture would be too large", help="choose one --layer and one --head, or write --svg")
+        raise DataError("the figure would be too large", help="choose one --layer and one --head, or write --svg")
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -90,8 +90,8 @@ _POSITIONS = """
   first pair turning fast, each next one more slowly.
 """
 _SHIFT = """
-  So "{shift} places further on" is one and the same linear map wherever a word
-  stands, and a linear map is what a layer can learn.
+  So "{shift} places further on" is one and the same linear map at every
+  position, and a layer can learn a linear map.
 """
 _ENCODER = """
   An encoder (2 layers, 4 heads, random weights) reads both. For each word, the
@@ -121,7 +121,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
     words = [label(word) for word in lesson.words]
     numbers = [str(n) for n in range(1, len(words) + 1)]
     title = "The causal mask" if lesson.pattern is None else f"The sparse pattern '{lesson.pattern}'"
-    lines = [paint(f"{title}: who may look at whom", _STRONG, colour), ""]
+    lines = [paint(f"{title}: allowed attention", _STRONG, colour), ""]
     lines.append("  Rows are query positions, columns key positions.")
     if lesson.pattern is not None:
         lines.append("  " + PATTERN_WORDS[lesson.pattern].format(size=lesson.size, n_global=lesson.n_global))

@@ -50,7 +50,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     def _check_imported_kinds(self) -> VocabularyConfig:
         changed = self.normalize != "none" or (self.lowercase and self.kind != "bert")
         if changed and self.kind in get_args(ImportedKind):
-            raise ValueError(f"kind {self.kind} normalizes in a way of its own: leave normalize and lowercase alone")
+            raise ValueError(f"normalize and lowercase cannot be set for kind {self.kind}")
         return self
 
 

@@ -104,7 +104,7 @@ class TagSummary:
             if tag not in self.tags:
                 self.tags[tag] = where = f"{path}:{block.line + offset}"
                 if holds_space(tag):
-                    help = "take it out: the tags of a sentence are written with spaces between"
+                    help = "remove the white space: tags are separated by spaces in the output"
                     raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
         for scheme in LETTERS if set(block.tags) - {OUTSIDE} else ():
             for offset, (tag, right) in enumerate(zip(block.tags, convert(block.tags, scheme), strict=True)):
@@ -123,7 +123,7 @@ class TagSummary:
     def check_tags(self) -> None:
         """Raise ``DataError`` for the first tag that names no entity."""
         for tag in self.invalid_tags():
-            what = f"the tag '{tag}' names no entity, as most tags do"
+            what = f"the tag '{tag}' is not a BIO entity tag, but most tags are"
             help = "write O, or B, I, E, S, L or U, a hyphen and a type, as in B-PER"
             raise DataError(what, where=self.tags[tag], help=help)
 

@@ -93,7 +93,7 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
         if len(columns) != 2:
             what = f"this line has {_n_columns(columns)}, not two: a document, a tab, its label"
             more = len(columns) > 2
-            help = "take tabs out of the documents" if more else "put a tab and its label after the document"
+            help = "remove tabs from the documents" if more else "put a tab and its label after the document"
             raise DataError(what, where=f"{path}:{number}", help=help)
         if fault := label_fault(label):
             raise DataError(fault, where=f"{path}:{number}", help="each line is a document, a tab, its label")

@@ -99,7 +99,7 @@ def check_not_streams(paths: Iterable[Path]) -> None:
     path = next(filter(only_once, paths), None)
     if path is not None:
         name = "standard input" if path == STDIN else path
-        raise UsageError(f"{name} can be read only once, and is read several times", help="write it to a file first")
+        raise UsageError(f"{name} can be read only once, not several times", help="write it to a file first")
 
 
 def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
@@ -110,7 +110,7 @@ def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
         with suppress(OSError, ValueError, AttributeError):  # missing or closed: reported by its reader
             text = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
             if os.path.samestat(text, output.stat()):
-                raise UsageError(f"{output} is one of the texts", help="give the output another name")
+                raise UsageError(f"output file {output} is also an input file", help="give the output another name")
 
 
 class LineReader:
@@ -255,7 +255,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{path} is a folder", help="name a text file in it")
     if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
-        what = f"the compressed file is damaged or cut off: {error}"
+        what = f"the compressed file is damaged or truncated: {error}"
         where = f"{path}, after line {line}" if line else str(path)
         return DataError(what, where=where, help="fetch it again, or pack the text again")
     if isinstance(error, OSError):

@@ -61,13 +61,13 @@ def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataErro
     where = None
     if not (only_once(src_path) or only_once(tgt_path)):
         line = first_suspicious_line(src_path, tgt_path)
-        where = f"line {line:,} or near it, by a guess from lengths, digits and punctuation"
+        where = f"near line {line:,} (estimated from lengths, digits and punctuation)"
         if line > min(n_src, n_tgt):
             where = f"line {line:,}, which has no partner (the lines before it look aligned)"
     return DataError(
         f"{src_path} has {n_src:,} lines and {tgt_path} has {n_tgt:,}",
         where=where,
-        help=f"look at both files there: a line was split, joined, lost or added; attnkit check {src_path} {tgt_path}",
+        help=f"a line was split, merged, deleted or inserted there; attnkit check {src_path} {tgt_path}",
     )
 
 

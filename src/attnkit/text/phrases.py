@@ -79,7 +79,7 @@ class Phrases:
                 raise ValueError
             config = PhrasesConfig.model_validate_json(json.dumps(tree))
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{where} holds no phrases of attnkit", where=f"{where}:1", help=_MAKE) from error
+            raise RunError(f"{where} is not an attnkit phrase file", where=f"{where}:1", help=_MAKE) from error
         passes: list[list[Phrase]] = [[] for _ in range(config.passes)]
         for number, line in enumerate(lines, 2):
             try:

@@ -128,7 +128,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
         if isinstance(value, str) and (half := lone_surrogate(value)) is not None:
-            what = f"{where}: '{name}' holds {half}, half a character without its other half"
+            what = f"{where}: '{name}' holds {half}, a lone surrogate"
             raise fault(what, help="write the whole character there, or U+FFFD")
         return value
 
@@ -150,7 +150,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
                 raise fault(f"{here}: {found}, not '{answer.text[:60]}'")
             answers.append(answer)
         if impossible and answers:
-            raise fault(f"{where}: 'is_impossible' says unanswerable, and there are {len(answers)}")
+            raise fault(f"{where}: 'is_impossible' is true, but there are {len(answers)} answers")
         return Question(id, text, tuple(answers), impossible)
 
     for i, article in enumerate(part(tree, "data", list, "the file")):

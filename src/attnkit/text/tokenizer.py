@@ -178,11 +178,11 @@ class Tokenizer:
                 raise ValueError("it is far too long")
             tree = parse_json(raw)
             if not isinstance(tree, dict) or tree.get("format") != FORMAT or type(tree.get("version")) is not int:
-                raise ValueError("it does not say that it is one")
+                raise ValueError("the format field is missing")
             if VERSION < tree["version"] < 1000:
                 raise RunError(f"{where} is of version {tree['version']}", help="update attnkit: this one is older")
             if tree["version"] != VERSION or tree.keys() != {"format", "version", "config", "tokenizer"}:
-                raise ValueError("it lacks a part, or has one too many")
+                raise ValueError("missing or unexpected keys")
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
             return Tokenizer(config, tree["tokenizer"])
         except (ValueError, RecursionError) as error:

@@ -84,7 +84,7 @@ def load_dictionary(path: Path) -> dict[str, str]:
     best: dict[str, tuple[float, str]] = {}
     with _opened(path) as (header, rows):
         if header.units != "words":
-            what = f"the lexicon {path} is of the tokens of a vocabulary, not of words"
+            what = f"{path} is a token lexicon, not a word lexicon"
             raise RunError(what, help="leave out --run and --vocab: " + _MAKE)
         for number, source, target, prob in rows:
             if target.split() != [target] or (source and source.split() != [source]):
@@ -151,12 +151,12 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             size = os.fstat(stream.fileno()).st_size
             raw = stream.readline(MAX_HEADER_BYTES)
             if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
-                raise ValueError("it does not say that it is one")
+                raise ValueError("the format field is missing")
             text = raw[len(_MARK) :]
             parse_json(text)  # refuses a key that occurs twice
             header = Header.model_validate_json(text)
             if size > MAX_BYTES or header.lines * _SHORTEST > size:
-                raise ValueError(f"{size:,} bytes are {'too many' if size > MAX_BYTES else 'fewer than it says'}")
+                raise ValueError(f"{size:,} bytes: too {'many' if size > MAX_BYTES else 'few for its lines'}")
         except FileNotFoundError as error:
             raise RunError(f"no lexicon {path}", help=_MAKE) from error
         except ValidationError as error:

@@ -107,7 +107,7 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
     ``UsageError`` if ``config.size`` is too small for the obligatory entries.
     """
     if config.kind not in get_args(TrainedKind):
-        what = f"a vocabulary of kind {config.kind} comes by attnkit import alone"
+        what = f"a vocabulary of kind {config.kind} can only be imported (attnkit import)"
         raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(get_args(TrainedKind))}")
     lines = _lines(text, config)
     head: list[str] = []
@@ -150,7 +150,7 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     try:
         return Tokenizer(config, engine.pipeline(config, model))
     except ValueError as error:
-        what = f"this vocabulary could not be read again: {error}"
+        what = f"the written vocabulary is invalid: {error}"
         raise DataError(what, where="vocabulary.size", help="ask for fewer entries") from error
 
 
@@ -300,8 +300,8 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         raise SystemFailure(
-            f"the process that makes the vocabulary was ended by {name}",
-            help="if that was for want of memory, make it of fewer lines (attnkit vocab) and train with --vocab",
+            f"the vocabulary training process was killed by {name}",
+            help="if it ran out of memory, build it from fewer lines (attnkit vocab) and train with --vocab",
         )
     if code:
         raise RuntimeError("the process that makes the vocabulary has failed")

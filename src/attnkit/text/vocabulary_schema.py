@@ -92,7 +92,7 @@ def build(tree: Tree) -> Engine:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # a panic in the library's Rust is no Exception
-        raise ValueError(f"the tokenizer library does not take it: {error}") from error
+        raise ValueError(f"the tokenizers library rejects it: {error}") from error
 
 
 def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[str]]) -> Tree:
@@ -143,7 +143,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         names = [name for name, _ in vocab]
     else:
         numbered = isinstance(vocab, dict) and all(type(id) is int for id in vocab.values())
-        _require(numbered, "its entries have no numbers")
+        _require(numbered, "vocabulary entries have no valid ids")
         names = sorted(vocab, key=vocab.__getitem__)
         _require([vocab[name] for name in names] == list(range(len(vocab))), "the vocabulary ids are not contiguous")
     _check_entries(config, names)

@@ -113,7 +113,7 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     @model_validator(mode="after")
     def _check(self) -> EvaluationConfig:
         if self.every_steps is not None and self.every_epochs is not None:
-            raise ValueError("every_steps and every_epochs exclude each other: set one")
+            raise ValueError("every_steps and every_epochs cannot be combined; set one")
         return self
 
 

@@ -63,7 +63,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
         UsageError: The configuration needs a metric that evaluation does not give.
     """
     if state.weights.model is not job.model:
-        raise ValueError("the state was built for another model than the job's")
+        raise ValueError("the state belongs to a different model")
     for wanted, key in (
         (job.config.limits.early_stopping_patience is not None, "limits.early_stopping_patience"),
         (job.config.optimization.schedule == "plateau", "optimization.schedule plateau"),

@@ -43,7 +43,7 @@ def command(
     format = to or format_of(goal)
     check_not_overwriting(goal, [source])
     if space is not None and (not space or space.split() != [space]):
-        raise UsageError("white space cannot replace spaces", where="--space", help="choose a sign, as _")
+        raise UsageError("--space must not be white space", where="--space", help="for example --space _")
     vectors = load(source, checkpoint)
     table = vectors.table(top)
     words = table.words if space is None else [space.join(word.split()) or word for word in table.words]

@@ -45,7 +45,7 @@ def cluster(
     vectors = load(path, checkpoint)
     n_words = min(top or len(vectors), len(vectors))
     if k > n_words:
-        raise UsageError(f"{n_words:,} words cannot be {k:,} classes", where="-k", help="ask for fewer")
+        raise UsageError(f"cannot form {k:,} classes from {n_words:,} words", where="-k", help="ask for fewer")
     found = cluster_words(vectors, n_words, k, iterations=iterations, seed=seed)
     words = vectors.index_to_key
     with atomic.open_output(output) as stream:

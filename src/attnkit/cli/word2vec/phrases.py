@@ -60,9 +60,9 @@ def command(
     flags |= {"connectors": connector, "joiner": joiner, "max_pairs": max_pairs}
     changed = {name: value for name, value in flags.items() if value is not None}
     if given is not None and (changed or save):
-        raise UsageError("--with brings its own settings: leave out the flags that find phrases, and --save")
+        raise UsageError("--with cannot be combined with --save or the options for finding phrases")
     if json and output is None:
-        what = "the text goes to standard output, and so would the report"
+        what = "--json requires -o: text and report cannot both go to standard output"
         raise UsageError(what, help="name a file for it: -o FILE")
     origins = {name: "--connector" if name == "connectors" else f"--{name.replace('_', '-')}" for name in changed}
     asked = validate(PhrasesConfig, {"passes": 1, **changed}, origins) if given is None else load(given)

@@ -102,7 +102,7 @@ def odd_one(
       attnkit word2vec odd-one vectors breakfast cereal dinner lunch
     """
     if len(set(words)) < 3:
-        raise UsageError("of fewer than three words none is odd", help="give three different words or more")
+        raise UsageError("odd-one needs at least three words", help="give three different words or more")
     ranked = load(path, checkpoint).rank_by_centrality(list(dict.fromkeys(words)))
     if json:
         cosines = {word: round(cosine, 6) for cosine, word in ranked}
@@ -154,7 +154,7 @@ def one_hot(
     from attnkit.tasks.word2vec.one_hot import abbreviate_one_hot, compare_one_hot
 
     if not run.exists():
-        help = "vectors are named last: attnkit word2vec one-hot motel hotel RUN"
+        help = "the last argument is a run or vector file: attnkit word2vec one-hot motel hotel RUN"
         raise UsageError(f"no run or file {run}", help=help)
     found = compare_one_hot(run, words)
     if json:
@@ -185,7 +185,7 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
     if not {"+", "-"} & set(words):
         if len(words) != 3:
             help = "three words, as man king woman, or a sum, as king - man + woman"
-            raise UsageError(f"{len(words)} words are not an analogy", help=help)
+            raise UsageError(f"an analogy has three words, not {len(words)}", help=help)
         return [words[1], words[2]], [words[0]]
     terms: dict[str, list[str]] = {"+": [], "-": []}
     sign: str | None = "+"
@@ -193,7 +193,7 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
         if word in terms:
             sign = word
         elif sign is None:
-            raise UsageError(f"no sign before {word!r}", help="a sum is like king - man + woman")
+            raise UsageError(f"missing + or - before {word!r}", help="write a sum as: king - man + woman")
         else:
             terms[sign].append(word)
             sign = None

@@ -91,7 +91,7 @@ def _header(stream: BinaryIO) -> dict[str, TensorEntry]:
     last = begin
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != last:
-            raise ValueError("its tensors overlap or leave holes")
+            raise ValueError("its tensors overlap or leave gaps")
         last = entry.end
     if last != size:
         raise ValueError(f"its tensors take {last:,} bytes, and it has {size:,}")

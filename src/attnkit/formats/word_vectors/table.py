@@ -101,8 +101,8 @@ def check_no_blanks(words: Sequence[str], signs: str, fit: str) -> None:
     if not any(sign in text for sign in signs) and all(words):
         return
     word = next(word for word in words if not word or any(sign in word for sign in signs))
-    what = f"the word {word[:40]!r} holds white space" if word else "there is an empty word"
-    raise DataError(f"{what}, which this format cannot keep", help=fit)
+    what = f"the word {word[:40]!r} contains white space" if word else "there is an empty word"
+    raise DataError(f"{what}, which this format cannot represent", help=fit)
 
 
 def check_distinct(words: Sequence[str], name: str, first: int) -> None:
@@ -112,8 +112,8 @@ def check_distinct(words: Sequence[str], name: str, first: int) -> None:
     seen: dict[str, int] = {}
     for number, word in enumerate(words, first):
         if seen.setdefault(word, number) != number:
-            what = f"the word {word[:60]!r} stands twice, on line {seen[word]:,} before"
-            raise DataError(what, where=f"{name}:{number}", help="leave one of the two out")
+            what = f"duplicate word {word[:60]!r}: also on line {seen[word]:,}"
+            raise DataError(what, where=f"{name}:{number}", help="remove one of the two lines")
 
 
 def text_of(words: list[bytes], name: str, number: int) -> list[str]:
@@ -165,7 +165,7 @@ def format_of(path: Path) -> Format:
     found = ENDINGS.get(path.suffix.lower()) if path.suffix else "projector"
     if found is None:
         known = ", ".join(ENDINGS)
-        raise UsageError(f"{path} has the ending of no format", help=f"choose one of {known}, or say it with --to")
+        raise UsageError(f"unknown suffix: {path}", help=f"use one of {known}, or give --to")
     return found
 
 
@@ -176,22 +176,22 @@ def recognised(begin: bytes, name: str) -> Format:
     if begin.startswith(b"\x93NUMPY"):
         return "npy"
     if begin.startswith(b"\xba\x16\x4f\x2f"):
-        help = "write its words as text: fasttext print-word-vectors, or take the .vec file that lies beside it"
+        help = "write its words as text: fasttext print-word-vectors, or use the .vec file in the same folder"
         raise DataError("this is a model in fastText's own format, not word vectors", where=name, help=help)
     if begin.startswith(b"\x80") and begin[1:2] in b"\x02\x03\x04\x05":
         help = "in gensim: model.wv.save_word2vec_format('vectors.bin', binary=True)"
-        raise DataError("this is a pickle, which runs what it holds and is never opened", where=name, help=help)
+        raise DataError("this is a pickle; pickles can execute code and are not read", where=name, help=help)
     if begin[8:9] == b"{" and b"\0" in begin[:8]:  # the size of a header, which is never text
         return "safetensors"
     if (ending := Path(name).suffix.lower()) in _ARRAYS:
-        what = f"this is no {ending} file: it does not begin as one"
+        what = f"not a valid {ending} file: invalid header"
         raise DataError(what, where=name, help=f"{_AGAIN}; if it is of another format, give it another ending")
     first, _, rest = begin.partition(b"\n")
     if (sizes := header(first)) is None:
         # Rows of a single number may look like this too, but then the next one does as well.
         if _SIZES.fullmatch(first) and len(rest.partition(b"\n")[0].split()) != 2:
             n_words, width = (text.decode() for text in first.split())
-            what = f"the first line tells of {n_words[:20]} words of {width[:20]} numbers, which cannot be"
+            what = f"invalid header: {n_words[:20]} words of width {width[:20]}"
             raise DataError(what, where=f"{name}:1", help=_AGAIN)
         if b"\0" in begin:
             raise DataError("this is not a file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")

@@ -57,7 +57,7 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
                 continue
             shape, (begin, end), dtype = entry["shape"], entry["data_offsets"], np.dtype(_TYPES[entry["dtype"]])
             if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)) or len(shape) > 8:
-                raise ValueError("a tensor has a senseless shape")
+                raise ValueError("a tensor has an invalid shape")
             n = math.prod(shape)
             if end - begin != n * dtype.itemsize or not base + begin <= base + end <= len(data):
                 raise ValueError("a tensor does not lie inside the file")
@@ -81,7 +81,7 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | N
         if len(matrices) != 1:
             held = ", ".join(list(tensors)[:8]) or "nothing that can be read"
             help = f"name the matrix 'vectors'; it holds {held}"
-            raise DataError("it is not clear which tensor holds the vectors", where=name, help=help)
+            raise DataError("ambiguous: several tensors could be the vectors", where=name, help=help)
         (rows,) = matrices.values()
     check_shape(rows, name)
     if (raw := tensors.get("words")) is None:
@@ -89,7 +89,7 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | N
     words = words_of(raw.tobytes(), len(rows), f"{name}, tensor words")
     counts = tensors.get("counts")
     if counts is not None and (counts.dtype != np.int64 or counts.shape != (len(rows),)):
-        raise DataError("there is not a count for each word", where=f"{name}, tensor counts")
+        raise DataError("the number of counts differs from the number of words", where=f"{name}, tensor counts")
     return rows, VectorTable(words, rows, counts)
 
 

@@ -58,8 +58,8 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
         rows.add(parse_rows(numbers, b" ", width, name))
         words += text_of([word for word, _ in cut], name, group[0][0])
     if claimed and claimed[0] != len(words):
-        what = f"the first line tells of {claimed[0]:,} words, and there are {len(words):,}"
-        raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
+        what = f"the header declares {claimed[0]:,} words, but the file has {len(words):,}"
+        raise DataError(what, where=f"{name}:1", help="the file is truncated or its header is wrong: write it again")
     if not words:
         raise DataError("no vectors in this file", where=name)
     check_distinct(words, name, first[0] + bool(claimed))
@@ -72,7 +72,7 @@ def width_of(begin: bytes, where: str) -> int:
     claimed = header(line)
     width = claimed[1] if claimed else line.count(b" ")
     if not 0 < width <= MAX_WIDTH:
-        what = f"a row has {width:,} numbers, where 1 to {MAX_WIDTH:,} can be"
+        what = f"invalid vector size {width:,}: expected 1 to {MAX_WIDTH:,}"
         raise DataError(what, where=where, help="a line is a word and its numbers, spaces between them")
     return width
 
@@ -184,7 +184,7 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
         raise DataError("this is not a binary file of word vectors: it does not start with its sizes", where=name)
     n_words, width = sizes
     if not (0 < width <= MAX_WIDTH and n_words):
-        raise DataError(f"the first line tells of {n_words:,} words of {width:,} numbers", where=name, help=_AGAIN)
+        raise DataError(f"the header declares {n_words:,} words of width {width:,}", where=name, help=_AGAIN)
     starts, words = _jump(data, end + 1, n_words, 4 * width) or _walk(data, end + 1, n_words, 4 * width, name)
     return VectorTable(words, ScatteredRows(np.frombuffer(data, np.uint8), starts, width))
 
@@ -226,8 +226,8 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
         starts.append(space + 1)
         place = space + 1 + size
     if data[place : place + 1] not in (b"", b"\n") or len(data) > place + 1:
-        what = f"{len(data) - place:,} bytes follow the last of {n_words:,} words"
-        raise DataError(what, where=name, help=f"the first line does not tell the truth: {_AGAIN}")
+        what = f"{len(data) - place:,} extra bytes after the last of {n_words:,} words"
+        raise DataError(what, where=name, help=f"the header is wrong: {_AGAIN}")
     words = [word.lstrip(b"\n") for word in words]
     if not all(words):
         raise DataError("this row has no word", where=f"{name}: row {words.index(b'') + 1}")

@@ -287,7 +287,7 @@ class Location(AlignmentModule):
         # While decoding all new keys stand at one position.
         start, stop = (0, keys.shape[-2]) if at is None else (at, at + 1)
         if stop > self.table.shape[1]:
-            raise ValueError(f"location attention knows {self.table.shape[1]} positions; the sentence needs {stop}")
+            raise ValueError(f"source length {stop} exceeds the {self.table.shape[1]} positions of location attention")
         return self.table[:, start:stop].expand(*keys.shape[:-1], -1)  # (H, S or 1, d_query) to (B, H, S, d_query)
 
 

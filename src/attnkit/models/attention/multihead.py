@@ -100,7 +100,7 @@ class HeadGroups(nn.Module):
         return [group.align.prepare(group.pick(keys), at) for group in self.head_groups]
 
     def weights(self, query: Tensor, prepared: PreparedKeys, scope: AttentionScope) -> Tensor:
-        """Return the weights (B, H, T, S), computed as they are written."""
+        """Return the weights (B, H, T, S), computed from the definition."""
         groups = zip(self.head_groups, prepared, strict=True)
         return self._join([g.function.weights(g.pick(query), keys, g.pick_scope(scope)) for g, keys in groups])
 

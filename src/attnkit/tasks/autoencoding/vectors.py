@@ -96,7 +96,7 @@ def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
         train = VectorDataset.open(folder / "train", config.noise)
         valid = VectorDataset.open(folder / "valid", NoiseConfig())
         if train.width != valid.width:
-            raise ValueError("vectors to train and to validate on have different widths")
+            raise ValueError("training and validation vectors have different widths")
         return PreparedVectors(train, valid, index["counts"])
 
 

@@ -296,7 +296,7 @@ class QuestionAnsweringPredictor(Predictor):
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
         if request.all_labels:
-            raise UsageError("question answering cannot list all answers", where="--all", help="leave out --all")
+            raise UsageError("--all is not available for question-answering", where="--all", help="leave out --all")
         self.pipeline = QuestionAnsweringPipeline(opened, request.batch_tokens, request.no_answer_threshold)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:

@@ -101,8 +101,8 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
                 empty = False
                 yield Paragraph(paragraph.title, paragraph.context, known)
         if empty:
-            what = "no question of this file says what to answer"
-            raise DataError(what, where=str(paths[0]), help="a question has 'answers', or says 'is_impossible'")
+            what = "no question in this file has an answer"
+            raise DataError(what, where=str(paths[0]), help="give each question 'answers' or 'is_impossible'")
 
     def train(self) -> Iterator[Paragraph]:
         return iter(self._train)
@@ -116,7 +116,7 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
         n = self._n_impossible_in_validation
         if n and not self.n_impossible:
             yield WarningEvent(
-                f"{n:,} of the questions to validate on have no answer, and none to train on: all get one"
+                f"{n:,} validation questions have no answer, but all training questions do: each gets one"
             )
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[Paragraph]) -> int:
@@ -188,7 +188,7 @@ def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQue
         questions, contexts, answers = stores
         table, lengths = answers.gather(np.arange(len(answers)))
         if len(answers) != len(questions) or (lengths != 3).any():
-            raise ValueError("there is not one answer for each question")
+            raise ValueError("the number of answers differs from the number of questions")
         of, first, last = table.reshape(-1, 3).T
         outside = len(of) and (int(of.max()) >= len(contexts) or (last > contexts.lengths[of]).any())
         if outside or (first > last).any() or ((first == 0) & (last > 0)).any():

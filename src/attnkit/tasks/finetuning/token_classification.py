@@ -96,7 +96,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
         scheme = seen.scheme()
         if scheme == "plain":
             shown = ", ".join(f"'{tag}'" for tag in sorted(seen.invalid_tags())[:3])
-            what = f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"
+            what = f"tags such as {shown} are not in BIO format (as 'B-PER' is); F1 is word accuracy"
             self._tag_warnings = [what]
         else:
             seen.check_tags()
@@ -132,7 +132,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
         if strange:
             shown = ", ".join(f"'{tag}'" for tag in strange[:3])
             yield WarningEvent(
-                f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
+                f"tag {shown} does not occur in the training data; words with this tag will be mispredicted"
             )
         yield from map(WarningEvent, self._tag_warnings)
 
@@ -249,7 +249,7 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifie
         def open_rows(path: Path, n_tags: int) -> TokenClassificationDataset:
             tokens, marks = Store.open(path / "tokens"), Store.open(path / "marks")
             if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
-                raise ValueError("there is not one mark for each token")
+                raise ValueError("the number of tags differs from the number of tokens")
             return TokenClassificationDataset(tokens, marks, config.max_row_length)
 
         def parse(lines: list[str]) -> list[Sentence]:  # as the corpus displays them

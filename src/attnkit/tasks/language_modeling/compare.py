@@ -79,9 +79,9 @@ def compare(
         DataError: the text is blank, holds a mask, or is longer than a model reads.
     """
     if not text.strip():
-        raise DataError("no text to compare on", help='for example: "The cat sat on the mat."')
+        raise DataError("no text given", help='for example: "The cat sat on the mat."')
     if MASK in text:
-        raise DataError(f"the text holds {MASK}, but each token is masked in turn", help="write a word there")
+        raise DataError(f"the text contains {MASK}; each token is masked in turn", help=f"replace {MASK} by a word")
     if [read_tree(RunFolder(run).checkpoint(checkpoint)[0]).get("task") for run in runs] == ["clm", "mlm"]:
         runs = runs[::-1]
     bert, gpt = (
@@ -96,7 +96,7 @@ def _encode(opened: LoadedModel, text: str, n_ends: int) -> tuple[Tokenizer, lis
     tokenizer = read_tokenizer(opened.checkpoint)
     ids = tokenizer.encode([text])[0]
     if not ids:
-        what = "the vocabulary leaves nothing of this text"
+        what = "the text has no tokens in this vocabulary"
         raise DataError(what, where=str(opened.path), help="give a text with letters")
     check_length(len(ids) + n_ends, opened.config.model.max_text_length, str(opened.path))
     return tokenizer, ids

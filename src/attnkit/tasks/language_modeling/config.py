@@ -144,7 +144,7 @@ def _check_positions(model: LanguageConfig, data: TextConfig) -> None:
     if model.max_positions is not None and model.max_positions < data.sequence_length:
         raise ValueError(
             f"{model.length_limit_reason} of {model.max_positions} for rows of "
-            f"data.sequence_length={data.sequence_length} tokens; raise the one or lower the other"
+            f"data.sequence_length={data.sequence_length} tokens; raise the limit or lower the length"
         )
 
 

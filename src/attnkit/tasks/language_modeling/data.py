@@ -93,7 +93,7 @@ class DocumentCorpus:
         self._known = set(chain.from_iterable(self._kept))
         for number, path in enumerate(self.valid_paths or self.paths):
             if next(self.read_valid(number), None) is None:
-                raise DataError("no document to validate on", where=str(path))
+                raise DataError("no validation document", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
         """Yield the training documents of a file, counting the others; the first file restarts the counts."""
@@ -160,7 +160,7 @@ class Encoder:
                     n += len(rows)
                     n_useful += sum(len(row) >= self._min_length for row in rows)
                 if not n_useful:
-                    raise DataError("no useful document is left in this file", where=str(path))
+                    raise DataError("no document in this file is long enough", where=str(path))
                 sizes.append(n)
         return sizes
 

@@ -102,7 +102,7 @@ class FillMaskPipeline:
             if refused is not None:
                 raise refused
         if n_maskless:
-            warn(f"{n_maskless:,} of {n:,} lines have no {MASK}: they stay as they are")
+            warn(f"{n_maskless:,} of {n:,} lines have no {MASK}; they are copied unchanged")
 
     def encode(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
         """Return one row per line, empty without a mask, up to the first line that is too long, and its error."""
@@ -168,5 +168,5 @@ def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequenc
 def check_length(n_tokens: int, longest: int, where: str) -> None:
     """Raise ``DataError`` for a row, begin and end included, longer than the model reads."""
     if n_tokens > longest:
-        what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
+        what = f"the text has {n_tokens:,} tokens with special tokens, more than the model's maximum of {longest:,}"
         raise DataError(what, where=where, help="shorten it")

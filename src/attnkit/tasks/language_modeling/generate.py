@@ -96,7 +96,7 @@ class Generator:
         self.backwards = opened.config.direction == "right-to-left"
         longest = opened.config.model.max_positions
         if window is not None and longest is not None and window > longest:
-            what = f"this model has positions for {longest:,} tokens"
+            what = f"--window exceeds the model's {longest:,} positions"
             raise UsageError(what, where=f"--window {window}", help=f"give at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
         self.model = SlidingWindowLM(pack(opened.model), self.window)

@@ -78,7 +78,7 @@ class HanPredictor(Predictor):
         self.classifier = DocumentClassifier(opened, request.batch_tokens)
         self.labels = self.classifier.labels
         if request.format == "pairs":
-            raise UsageError("this model reads single documents", where="--format", help="use lines or table")
+            raise UsageError("a document classifier reads no pairs", where="--format", help="use lines or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per document; a table has lines of document, tab, label, as in training."""

@@ -59,7 +59,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
         what = max(needs, key=needs.__getitem__)
         if self.model.max_positions is not None and self.model.max_positions < needs[what]:
             raise ValueError(
-                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the one or lower the other"
+                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the limit or lower the length"
             )
         return self
 

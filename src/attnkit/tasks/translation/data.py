@@ -65,7 +65,7 @@ class ParallelData:
         *self._starts, total = accumulate((count_lines(src) for src, _ in self.training), initial=0)
         where = str(self.training[0][0])
         if total < 2:
-            raise DataError(f"{total} pairs are too few to train on and to hold one out", where=where)
+            raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)
         self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, where)
         self.valid = [
             pair  # unless training would leave it out: reading the training text counts those
@@ -160,7 +160,7 @@ def prepare(
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
-            raise DataError("no pair of lines is left to validate on", help="give --valid-src and --valid-tgt")
+            raise DataError("no sentence pair left for validation", help="give --valid-src and --valid-tgt")
         if given is None:
             what = "two vocabularies" if source is None else "the target's vocabulary"
             yield StatusEvent(f"building {'the vocabulary' if config.joint_vocabulary else what}")
@@ -174,7 +174,7 @@ def prepare(
         encoded = [_encode(corpora.corpus(number), given, tokens, unknown) for number in range(len(corpora.training))]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
-            raise DataError("no pair of lines is left to train on", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
+            raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in tokens:
             yield from warn_of_unknown(unknown[side], tokens[side], side)
         # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
@@ -250,5 +250,5 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
                 raise DataError(
                     f"{finding.count:,} {finding.text}",
                     where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
-                    help=f"attnkit check {src} {tgt} shows everything that is odd",
+                    help=f"attnkit check {src} {tgt} shows all findings",
                 )

@@ -77,7 +77,7 @@ def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) 
             raise DataError(
                 f"this line has {len(ids):,} tokens, more than the {longest - 1:,} of this model",
                 where=f"{name}:{line}",
-                help="leave the pair out, or train with positions and attention that know no such limit",
+                help="remove the pair, or train with positions and attention without a length limit",
             )
 
 

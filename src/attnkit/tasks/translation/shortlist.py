@@ -58,7 +58,7 @@ class UnknownReplacer:
             if kind != "word":
                 raise UsageError(
                     f"--replace-unknowns is for vocabularies of words, and this run's is of kind {kind}",
-                    help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
+                    help="train with --set vocabulary.kind=word, or leave it out: subwords leave no unknown words",
                 )
         self._src, self._tgt = src, tgt
         self.dictionary = {} if path is None else load_dictionary(path)

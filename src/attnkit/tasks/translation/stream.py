@@ -69,14 +69,16 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
             for warning in run.warnings:
                 tell(warning)
             if record and not run.config.model.has_attention:
-                raise UsageError("this model has no attention", where=str(run.path), help="leave that option out")
+                raise UsageError(
+                    "this model has no attention weights", where=str(run.path), help="leave that option out"
+                )
         windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
         prefixes = None if request.prefixes is None else read_lines(request.prefixes)
         yield []
         for found in translator.translate_windows(windows, SearchJob(config, record), request.batching, prefixes):
             yield [line for translation in found for line in render(translation, request)]
         if prefixes is not None and next(prefixes, None) is not None:
-            tell(f"{request.prefixes} has more lines than there were to translate; the rest was not used")
+            tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
     finally:
         translator.close()
 
@@ -84,11 +86,13 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
 def check_request(request: TranslateRequest) -> None:
     """Raise ``UsageError`` for inconsistent options, before loading the model."""
     if request.dictionary is not None and not request.unknowns:
-        raise UsageError("a dictionary is for unknown words", where="--dictionary", help="add --replace-unknowns")
+        raise UsageError(
+            "a dictionary requires --replace-unknowns", where="--dictionary", help="add --replace-unknowns"
+        )
     if request.attention and not request.as_json:
-        raise UsageError("attention is shown as JSON only", where="--return-attention", help="add --json")
+        raise UsageError("--return-attention requires --json", where="--return-attention", help="add --json")
     if request.workers > 1 and request.threads is not None:
-        raise UsageError("workers have one thread each", where="--threads", help="leave out --threads or --workers")
+        raise UsageError("each worker uses one thread", where="--threads", help="leave out --threads or --workers")
     for path in request.runs:
         if path.is_file():
             help = f"text is given by -i: attnkit translate RUN -i {path}"

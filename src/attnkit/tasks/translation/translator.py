@@ -75,7 +75,7 @@ def load_translator(
         loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
         for other in loaded[1:]:
             if other.vocabularies != loaded[0].vocabularies:
-                raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
+                raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
         return Translator(loaded, pool or LocalSearch([run.model for run in loaded], loaded[0].device))
     except BaseException:
         if pool is not None:
@@ -127,7 +127,7 @@ class Translator:
         most = config.limit(self.max_source + 1)
         if self.longest is not None and max(most, config.min_length + 1) > self.longest:
             raise UsageError(
-                f"this model has positions for {self.longest:,} tokens, its end included, and {most:,} are asked for",
+                f"max_length {most:,} exceeds the model's {self.longest:,} positions (EOS included)",
                 where="max_length",
                 help=f"ask for at most {self.longest}",
             )
@@ -162,9 +162,9 @@ class Translator:
             given = None if remaining is None else list(islice(remaining, len(window)))
             if given is not None and len(given) < len(window):
                 raise DataError(
-                    f"there are only {offset + len(given)} target prefixes for more lines",
+                    f"only {offset + len(given)} target prefixes: fewer than source lines",
                     where="--target-prefix",
-                    help="give one line for each source line; a blank one leaves the translation free",
+                    help="give one line for each source line; a blank line means no prefix",
                 )
             yield self._translate_window(window, self.split(window, given, offset), job, batching)
             offset += len(window)

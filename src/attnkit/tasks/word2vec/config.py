@@ -194,7 +194,7 @@ class Word2VecCounters(BaseModel, extra="forbid", strict=True, use_attribute_doc
     @model_validator(mode="after")
     def _steps_fit(self) -> Word2VecCounters:
         if self.step > self.n_steps or (self.finished == "epochs" and self.step < self.n_steps):
-            raise ValueError(f"step {self.step} of {self.n_steps} is impossible")
+            raise ValueError(f"step {self.step} is not between 0 and {self.n_steps}")
         return self
 
 

@@ -231,7 +231,7 @@ class Word2Vec:
         if (words := self.words) is None or not self._matrices:
             raise _untrained()
         if RunFolder(Path(path)).exists() and not overwrite:
-            raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
+            raise UsageError(f"{path} already contains a run", help="choose another name, or overwrite=True")
         request = TrainRequest(self.config, Path(path), overwrite)
         session = Word2VecSession(request)
         session.adopt(words, self._matrices, self.state)
@@ -293,7 +293,7 @@ def _untrained() -> UsageError:
 
 def _only(sentences: TextSource | None, corpus_file: str | Path | None) -> TextSource | None:
     if sentences is not None and corpus_file is not None:
-        raise UsageError("there are sentences and a corpus_file", help="give one of them")
+        raise UsageError("sentences and corpus_file cannot be combined", help="give one of them")
     return corpus_file if sentences is None else sentences
 
 
@@ -303,16 +303,16 @@ def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
     Raises ``UsageError``: a generator or another iterator, no sentences at all, or words that take more to be found.
     """
     if config.tokenizer is not None or config.phrases.passes:
-        what = "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning"
+        what = "phrases and tokenizer require corpus_file and training from scratch"
         help = "Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted"
         raise UsageError(what, where="settings", help=help)
     if isinstance(text, str | Path):
         return _Lines(Path(text))
-    help = "give a list, or an object whose __iter__ begins anew each time; a generator is used up by the first pass"
+    help = "pass a list, or an object with a restartable __iter__; a generator is exhausted after one pass"
     if not isinstance(text, Iterable):
         raise UsageError(f"sentences are lists of words, not {type(text).__name__}", help=help)
     if isinstance(text, Iterator):
-        what = f"these sentences ({type(text).__name__}) can be gone through only once, and it takes several times"
+        what = f"sentences ({type(text).__name__}) can be iterated only once, but training needs several passes"
         raise UsageError(what, help=help)
     return text
 

@@ -88,4 +88,4 @@ def _open_source(config: Word2VecConfig, path: Path) -> _InitSource:
 def _check_width(config: Word2VecConfig, width: int) -> None:
     if width != config.dim:
         what = f"these vectors have {width} numbers, not {config.dim}"
-        raise UsageError(what, where=config.init_from, help=f"--dim {width} takes them")
+        raise UsageError(what, where=config.init_from, help=f"use --dim {width}")

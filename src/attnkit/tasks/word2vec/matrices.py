@@ -157,7 +157,7 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
             if header[name] != expected[name]:
                 raise ValueError(f"'{name}' is not described as {shape.n} rows of {shape.width} numbers of 32 bits")
         if begin + least != len(raw):
-            raise ValueError("it does not end where its last matrix does")
+            raise ValueError("the file has extra bytes after the last matrix")
     except ValueError as error:
         raise RunError(f"the weights do not fit the configuration: {error}", where=where) from error
     matrices = {}

@@ -1,4 +1,4 @@
-"""The lecture notes' point about one-hot vectors (section 2.1): all words are equally unlike. Beside trained ones."""
+"""The lecture notes' point about one-hot vectors (section 2.1): any two words have cosine 0."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class OneHotPair:
     """Two words as one-hot vectors and as trained ones."""
 
     words: tuple[str, str]
-    one_hot_dot: int  #: σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine
+    one_hot_dot: int  #: Σ_k x_k y_k of the one-hot vectors; 0 for different words
     dot: float
     cosine: float
 

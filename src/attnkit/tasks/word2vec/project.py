@@ -92,8 +92,8 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
     vectors = Vectors.load(asked.path, mmap=True)
     words = list(vectors.index_to_key[:n_words])
     if len(words) < 3 or vectors.vector_size < 2:
-        what = f"{len(words)} words with vectors of {vectors.vector_size} numbers make no map"
-        raise DataError(what, where=str(asked.path), help="three words and two numbers are the least")
+        what = f"cannot project {len(words)} words of vector size {vectors.vector_size}"
+        raise DataError(what, where=str(asked.path), help="at least three words and two dimensions are needed")
     rows = np.asarray(vectors.vectors[: len(words)], np.float32)
     finite = np.isfinite(rows).all(1)
     if not finite.all():

@@ -86,7 +86,7 @@ def _read_checkpoint(checkpoint: Checkpoint) -> VectorTable:
     path = checkpoint.path / matrices.FILE
     shape = matrices.shapes(config, len(words))[matrices.INPUTS]
     if path.is_symlink() or not path.is_file() or path.stat().st_size != checkpoint.entry(matrices.FILE).size:
-        raise RunError(f"{matrices.FILE} of checkpoint {checkpoint.name} is not what was saved", where=str(path))
+        raise RunError(f"{matrices.FILE} of checkpoint {checkpoint.name} is damaged", where=str(path))
     found = tensors.map_tensors(_mapped(path), str(path))
     inputs, outputs = found.get(matrices.INPUTS), found.get(matrices.OUTPUTS)
     fit = inputs is not None and inputs.shape == (shape.n, shape.width) and inputs.dtype == np.float32
@@ -124,7 +124,7 @@ def _words_beside(path: Path, n_words: int) -> list[str]:
     for name in (*names, "words.tsv", "words.txt"):
         if (beside := path.with_name(name)).is_file():
             return tensors.words_of(_read(beside), n_words, str(beside))
-    what = f"{path.name} holds numbers alone, and no list of words lies beside it"
+    what = f"{path.name} has no word list"
     raise DataError(what, where=str(path), help=f"write one word per line to {path.with_suffix('.words.txt')}")
 
 

@@ -169,7 +169,7 @@ class Vectors:
         if len(found) != len(words):
             second, word = next((i, word) for i, word in enumerate(words) if found[word] != i)
             where = f"{self.name}, words {second + 1:,} and {found[word] + 1:,}"
-            raise DataError(f"the word {word[:60]!r} stands twice", where=where, help="leave one of the two out")
+            raise DataError(f"duplicate word {word[:60]!r}", where=where, help="remove one of the two lines")
         return found
 
     def __len__(self) -> int:
@@ -210,7 +210,7 @@ class Vectors:
         """Return the error for a word that has no vector, with words that are spelt like it."""
         found = suggest(word, self.index_to_key)
         help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
-        return UnknownWordError(f"no vector of {word[:60]!r}", where=self.name, help=help)
+        return UnknownWordError(f"no vector for {word[:60]!r}", where=self.name, help=help)
 
     # --- cosines
 

@@ -111,11 +111,11 @@ class Aligner:
             UsageError: Settings that cannot be.
         """
         if request.run and (request.vocab or request.tgt_vocab):
-            raise UsageError("--run has its own vocabularies: leave out --vocab")
+            raise UsageError("--run and --vocab cannot be combined: the run has its own vocabularies")
         if request.tgt_vocab and not request.vocab:
-            raise UsageError("--tgt-vocab needs --vocab beside it")
+            raise UsageError("--tgt-vocab requires --vocab")
         if not 0 <= request.min_prob <= 1:
-            raise UsageError(f"--min-prob must lie between 0 and 1, and {request.min_prob:g} does not")
+            raise UsageError(f"--min-prob must be between 0 and 1, not {request.min_prob:g}")
         if request.null_prob is not None and not 0 < request.null_prob < 1:
             raise UsageError(f"--null-prob must lie between 0 and 1, and {request.null_prob:g} does not")
         self.request = request
