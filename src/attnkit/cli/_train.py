@@ -39,9 +39,7 @@ class TrainingOptions:
     max_steps: Annotated[int | None, Option(min=1, help="Maximum number of steps.")] = None
     max_epochs: Annotated[float | None, Option(help="Maximum number of epochs.")] = None
     max_minutes: Annotated[float | None, Option(help="Maximum wall time in minutes.")] = None
-    seed: Annotated[
-        int | None, Option(min=0, help="Random seed of initialization, data order, masking and dropout.")
-    ] = None
+    seed: Annotated[int | None, Option(min=0, help="Seed of initialization, data order, masking and dropout.")] = None
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, Option(help="Device.")] = None
     precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, Option(help="Floating-point precision.")] = None
     threads: Annotated[int | None, Option(min=1, help="CPU threads per operation.")] = None

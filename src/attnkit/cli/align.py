@@ -15,25 +15,17 @@ def command(
     src: Source,
     tgt: Target,
     output: Annotated[Path | None, Option("-o", "--output", help="Lexicon file to write, tab-separated.")] = None,
-    method: Annotated[
-        Method, Option(help="Alignment direction, or symmetrization heuristic for both directions.")
-    ] = "grow-diag-final-and",
-    run: Annotated[
-        Path | None, Option("--run", help="Align the tokens of a run's vocabularies instead of words.", metavar="RUN")
-    ] = None,
+    method: Annotated[Method, Option(help="Alignment direction or symmetrization heuristic.")] = "grow-diag-final-and",
+    run: Annotated[Path | None, Option("--run", help="Align tokens of a run's vocabularies.", metavar="RUN")] = None,
     vocab: Annotated[Path | None, Option(help="Align the tokens of a vocabulary instead of words.")] = None,
     tgt_vocab: TargetVocab = None,
     iterations: Annotated[int, Option(min=1, max=1000, help="EM iterations.")] = 5,
     null_prob: Annotated[
         float | None, Option(help="Alignment probability of the NULL word. [default: 1 / (source length + 1)]")
     ] = None,
-    min_prob: Annotated[
-        float, Option(min=0, max=1, help="Minimum translation probability of lexicon entries.")
-    ] = 0.001,
+    min_prob: Annotated[float, Option(min=0, max=1, help="Minimum translation probability in the lexicon.")] = 0.001,
     best: Annotated[int, Option(min=1, help="Maximum number of translations per word of the lexicon.")] = 50,
-    max_length: Annotated[
-        int, Option(min=1, max=4096, help="Maximum line length in words; longer pairs are not aligned.")
-    ] = 256,
+    max_length: Annotated[int, Option(min=1, max=4096, help="Maximum words per line; longer pairs are skipped.")] = 256,
     max_pairs: Annotated[
         int, Option(min=1, max=1 << 31, help="Maximum number of word pairs in memory, about 100 bytes each.")
     ] = 33_554_432,

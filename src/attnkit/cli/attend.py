@@ -28,41 +28,26 @@ OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "com
 
 
 def command(
-    run: Annotated[
-        Path | None, Argument(help="Run of a translation model or a document classifier.", metavar="RUN")
-    ] = None,
-    text: Annotated[
-        list[str] | None, Argument(help="Source text, one argument per line; - reads standard input.", metavar="TEXT")
-    ] = None,
-    target: Annotated[
-        list[str] | None, Option(help="Target text, once per line. [default: translate]", metavar="TEXT")
-    ] = None,
+    run: Annotated[Path | None, Argument(help="Run of a translation model or text classifier.", metavar="RUN")] = None,
+    text: Annotated[list[str] | None, Argument(help="Source text, a line each; - reads stdin.", metavar="TEXT")] = None,
+    target: Annotated[list[str] | None, Option(help="Target text. [default: translate]", metavar="TEXT")] = None,
     html: Annotated[Path | None, Option(help="HTML page to write, with all attention weights.")] = None,
     svg: Svg = None,
     png: Png = None,
     pdf: Pdf = None,
     json: Annotated[bool, Option(help="One JSON object per line, with all weights.")] = False,
-    kind: Annotated[
-        str | None,
-        Option(help="Attention: cross, encoder or decoder; classifiers: word or sentence. [default: the first]"),
-    ] = None,
+    kind: Annotated[str | None, Option(help="cross, encoder, decoder, word or sentence. [default: first]")] = None,
     layer: Annotated[str | None, Option(help="Layer: a number, mean, max or all. [default: the last]")] = None,
     head: Annotated[str | None, Option(help="Head: a number, mean, max or all. [default: mean]")] = None,
     beam_size: Annotated[int | None, Option(min=1, help="Beam size. [default: the run's]")] = None,
-    compare: Annotated[
-        bool, Option(help="Compare all alignment functions on the queries and keys of this model.")
-    ] = False,
+    compare: Annotated[bool, Option(help="Compare all alignment functions on this model's queries and keys.")] = False,
     example: Annotated[Literal["cat"] | None, Option(help="Compute the lecture notes' example step by step.")] = None,
     alignment: Annotated[
         list[str] | None,
         Option(help="Alignment function of --example (scaled_dot) or --compare; repeatable.", metavar="NAME"),
     ] = None,
-    distribution: Annotated[
-        DistributionName | None, Option(help="Distribution function of --example and --compare.")
-    ] = None,
-    seed: Annotated[
-        int | None, Option(min=0, max=2**31, help="Random seed of --example and --compare. [default: 1]")
-    ] = None,
+    distribution: Annotated[DistributionName | None, Option(help="Distribution of --example and --compare.")] = None,
+    seed: Annotated[int | None, Option(min=0, max=2**31, help="Seed of --example and --compare. [default: 1]")] = None,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
 ) -> None:

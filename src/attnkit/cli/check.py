@@ -25,9 +25,7 @@ def command(
     src: Source,
     tgt: Target,
     train_src: Annotated[Path | None, Option(help="Training source; reports lines that also occur in it.")] = None,
-    train_tgt: Annotated[
-        Path | None, Option(help="Training target; reports pairs that also occur in the training corpus.")
-    ] = None,
+    train_tgt: Annotated[Path | None, Option(help="Training target, to report overlap with the training set.")] = None,
     vocab: Annotated[Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.")] = None,
     tgt_vocab: TargetVocab = None,
     max_length: Annotated[

@@ -13,9 +13,7 @@ def command(
     bert: Annotated[Path, Argument(help="Masked language model.", metavar="BERT")],
     gpt: Annotated[Path, Argument(help="Language model.", metavar="GPT")],
     text: Annotated[str, Argument(help="Sentence whose tokens are predicted.", metavar="TEXT")],
-    top: Annotated[
-        int, Option(min=1, max=1000, help="Predictions per position; the terminal shows as many as fit in its width.")
-    ] = 3,
+    top: Annotated[int, Option(min=1, max=1000, help="Predictions per position; a terminal shows as many as fit.")] = 3,
     json: Json = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",

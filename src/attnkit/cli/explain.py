@@ -28,13 +28,8 @@ def command(
     topic: Annotated[Topic, Argument(help="Lesson.")],
     words: Annotated[str | None, Option(help="Example sentence.", metavar="TEXT")] = None,
     pattern: Annotated[PatternName | None, Option(help="Sparse attention pattern (topic mask).")] = None,
-    size: Annotated[
-        int | None, Option(min=1, max=1024, help="Window, stride or block size of the pattern. [default: 3]")
-    ] = None,
-    n_global: Annotated[
-        int | None,
-        Option("--global", min=1, max=1024, help="Number of global positions (pattern global). [default: 1]"),
-    ] = None,
+    size: Annotated[int | None, Option(min=1, max=1024, help="Window, stride or block size. [default: 3]")] = None,
+    n_global: Annotated[int | None, Option("--global", min=1, max=1024, help="Global positions. [default: 1]")] = None,
     causal: Annotated[bool, Option(help="Causal pattern.")] = False,
     shift: Annotated[int | None, Option(min=1, max=1000, help="Position shift (topic positions). [default: 3]")] = None,
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Random seed of noise and weights. [default: 1]")] = None,

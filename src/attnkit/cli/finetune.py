@@ -21,16 +21,11 @@ def command(
     train: Annotated[list[str] | None, Option(help="Training examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[list[str] | None, Option(help="Validation examples. [default: held out]", metavar="FILE")] = None,
     output: RunOutput = Path("finetuned"),
-    preset: Annotated[
-        Literal["auto", LanguagePreset],
-        Option(help="Configuration preset; auto selects one by the width of the encoder."),
-    ] = "auto",
+    preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset; auto: by the encoder's width.")] = "auto",
     from_scratch: Annotated[
         bool | None, Option(help="Keep architecture and vocabulary, but initialize the weights randomly.")
     ] = None,
-    patience: Annotated[
-        int | None, Option(min=1, help="Evaluations without improvement before training stops.")
-    ] = None,
+    patience: Annotated[int | None, Option(min=1, help="Evaluations without improvement before stopping.")] = None,
     *,
     training: TrainingOptions,
 ) -> None:

@@ -12,9 +12,7 @@ from attnkit.cli.options import CheckpointName, Device, RepetitionPenalty, Stric
 
 def command(
     run: Annotated[Path, Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
-    prompt: Annotated[
-        str | None, Argument(help="Prompt (may be empty); default: lines of standard input.", metavar="PROMPT")
-    ] = None,
+    prompt: Annotated[str | None, Argument(help="Prompt; default: lines of stdin.", metavar="PROMPT")] = None,
     max_new_tokens: Annotated[int, Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")] = 100,
     temperature: Annotated[
         float | None,
@@ -25,9 +23,7 @@ def command(
     repetition_penalty: RepetitionPenalty = None,
     n: Annotated[int, Option("--n", min=1, max=1024, help="Samples per prompt.")] = 1,
     seed: Annotated[int | None, Option(min=0, help="Seed of sampling; implies sampling. [default: 1]")] = None,
-    window: Annotated[
-        int | None, Option(min=2, help="Context window in tokens. [default: the training length]")
-    ] = None,
+    window: Annotated[int | None, Option(min=2, help="Context window in tokens. [default: training length]")] = None,
     stream: Annotated[
         bool | None, Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]")
     ] = None,

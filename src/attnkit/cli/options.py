@@ -39,9 +39,7 @@ JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for t
 TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate.")]
 
 # Commands that use a trained run.
-CheckpointName = Annotated[
-    str | None, Option(help="Checkpoint: best, last, averaged or step-N. [default: best]", metavar="NAME")
-]
+CheckpointName = Annotated[str | None, Option(help="best, last, averaged or step-N. [default: best]", metavar="NAME")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Option(help="Device.")]
 Precision = Annotated[
     Literal["float32", "bfloat16"],
@@ -49,22 +47,15 @@ Precision = Annotated[
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
-TopP = Annotated[
-    float | None, Option(help="Nucleus sampling: sample from the smallest set of tokens with total probability p.")
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    Option(help="Repetition penalty; values above 1 lower the probability of tokens that already occurred."),
-]
+TopP = Annotated[float | None, Option(help="Nucleus sampling: sample from the smallest token set of probability ≥ p.")]
+RepetitionPenalty = Annotated[float | None, Option(help="Penalty on repeated tokens (CTRL); 1: none.")]
 Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).")]
 Png = Annotated[Path | None, Option(help="Write a PNG picture.")]
 Pdf = Annotated[Path | None, Option(help="Write a PDF picture.")]
 
 # Commands that train; the options of all of them are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
-InitFrom = Annotated[
-    Path | None, Option(help="Run that provides the initial weights and the vocabulary.", metavar="RUN")
-]
+InitFrom = Annotated[Path | None, Option(help="Run that provides initial weights and vocabulary.", metavar="RUN")]
 Overwrite = Annotated[bool, Option(help="Rename an existing run folder and start a new run.")]
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
 LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
@@ -72,10 +63,7 @@ Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", m
 ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
 
 # Commands on word vectors.
-VectorsPath = Annotated[
-    Path,
-    Argument(help="Run of attnkit word2vec train, or a word-vector file in any supported format.", metavar="VECTORS"),
-]
+VectorsPath = Annotated[Path, Argument(help="Run of word2vec train, or a word-vector file.", metavar="VECTORS")]
 VectorsCheckpoint = Annotated[str | None, Option(help="Checkpoint of a run: best, last or step-N.", metavar="NAME")]
 FirstWords = Annotated[
     int | None, Option("--top", "--restrict", min=1, help="Use the N most frequent words only.", metavar="N")

@@ -23,24 +23,18 @@ def command(
     ] = "auto",
     gold: Annotated[bool, Option(help="Input with gold labels; report scores.")] = False,
     summary: Annotated[bool, Option(help="With --gold: print the scores only.")] = False,
-    confusion: Annotated[
-        Path | None, Option(help="HTML page to write with the confusion matrix; requires --gold.", metavar="FILE.html")
-    ] = None,
+    confusion: Annotated[Path | None, Option(help="Confusion matrix, HTML; needs --gold.", metavar="FILE.html")] = None,
     every: Annotated[bool, Option("--all", help="Print the probability of every label.")] = False,
     no_answer_threshold: Annotated[
         float | None,
         Option(help="Logit margin by which the null score must exceed the best span score to predict no answer."),
     ] = None,
     json: Annotated[bool, Option(help="One JSON object per prediction, and one for the scores.")] = False,
-    batch_tokens: Annotated[
-        int, Option(min=1, max=1 << 24, help="Tokens per batch; does not change the result.")
-    ] = 16384,
+    batch_tokens: Annotated[int, Option(min=1, max=1 << 24, help="Tokens per batch; results do not change.")] = 16384,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     threads: Threads = None,
-    strict: Annotated[
-        bool, Option(help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
-    ] = False,
+    strict: Annotated[bool, Option(help="Reject invalid UTF-8, as tables, CoNLL and SQuAD always do.")] = False,
 ) -> None:
     """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.
 

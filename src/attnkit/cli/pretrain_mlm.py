@@ -15,12 +15,8 @@ def command(
     output: options.RunOutput = Path("run"),
     valid: options.ValidText = None,
     preset: options.LanguageModelPreset = "auto",
-    vocab: Annotated[
-        str | None, Option(help="Existing vocabulary; must contain the symbol [MASK].", metavar="FILE")
-    ] = None,
-    units: Annotated[
-        Literal["tokens", "words", "spans"] | None, Option(help="Unit of masking. [default: tokens]")
-    ] = None,
+    vocab: Annotated[str | None, Option(help="Existing vocabulary with the symbol [MASK].", metavar="FILE")] = None,
+    units: Annotated[Literal["tokens", "words", "spans"] | None, Option(help="Masking unit. [default: tokens]")] = None,
     init_from: options.InitFrom = None,
     *,
     training: TrainingOptions,

@@ -20,9 +20,7 @@ Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # ty
 
 def command(
     hyp: Annotated[Path, Argument(help="Translations; - reads standard input.", metavar="HYP")],
-    refs: Annotated[
-        list[Path], Argument(help="Reference files; several files give several references per line.", metavar="REF")
-    ],
+    refs: Annotated[list[Path], Argument(help="Reference file; repeat for multiple references.", metavar="REF")],
     metric: Annotated[
         list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
@@ -34,9 +32,7 @@ def command(
         Option(help="Baseline translations to compare HYP with, by paired bootstrap resampling.", metavar="HYP2"),
     ] = None,
     samples: Annotated[int | None, Option(min=1, max=100_000, help="Bootstrap samples. [default: 1000]")] = None,
-    seed: Annotated[
-        int | None, Option(min=0, max=2**32 - 1, help="Random seed of the bootstrap. [default: 12345]")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, max=2**32 - 1, help="Bootstrap seed. [default: 12345]")] = None,
     formula: Annotated[
         Literal["sacrebleu", "notes"],
         Option(help="BLEU formula: sacreBLEU's, or the lecture notes' (mean over lines)."),

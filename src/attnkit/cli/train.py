@@ -15,27 +15,16 @@ def command(
     src: Annotated[list[str] | None, Option(help="Source text; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
     output: options.RunOutput = Path("run"),
-    weight: Annotated[
-        list[float] | None,
-        Option(help="Sampling weight of each file pair; 2 samples each sentence pair twice per epoch."),
-    ] = None,
+    weight: Annotated[list[float] | None, Option(help="Sampling weight of a file pair; 2: twice per epoch.")] = None,
     task: Annotated[
         TaskName | None,
         Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
     ] = None,
-    data: Annotated[
-        list[str] | None, Option(help="Input file for tasks other than translation; repeatable.", metavar="FILE")
-    ] = None,
-    valid_data: Annotated[
-        list[str] | None, Option(help="Validation file for tasks other than translation.", metavar="FILE")
-    ] = None,
+    data: Annotated[list[str] | None, Option(help="Input file of other tasks; repeatable.", metavar="FILE")] = None,
+    valid_data: Annotated[list[str] | None, Option(help="Validation file for --data.", metavar="FILE")] = None,
     valid_src: Annotated[list[str] | None, Option(help="Validation source; repeatable.", metavar="FILE")] = None,
-    valid_tgt: Annotated[
-        list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
-    ] = None,
-    preset: Annotated[
-        Literal["auto", Preset], Option(help="Configuration preset; auto selects one by corpus size.")
-    ] = "auto",
+    valid_tgt: Annotated[list[str] | None, Option(help="Validation target, per --valid-src.", metavar="FILE")] = None,
+    preset: Annotated[Literal["auto", Preset], Option(help="Preset; auto selects one by corpus size.")] = "auto",
     model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[
         list[str] | None,

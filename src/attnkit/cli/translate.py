@@ -14,33 +14,21 @@ def command(
     output: options.OutputFile = None,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
     sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
-    temperature: Annotated[
-        float | None, Option(help="Sampling temperature: below 1 more conservative, above 1 more varied.")
-    ] = None,
+    temperature: Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")] = None,
     top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
     top_p: options.TopP = None,
     seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
     length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
-    coverage_penalty: Annotated[
-        float | None, Option(help="Weight of the coverage penalty, for source tokens with little attention.")
-    ] = None,
+    coverage_penalty: Annotated[float | None, Option(help="Weight of the coverage penalty (Wu et al. 2016).")] = None,
     repetition_penalty: options.RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
-    shortlist: Annotated[
-        Path | None,
-        Option(help="Token lexicon from align --run; restricts the output vocabulary to likely translations."),
-    ] = None,
-    replace_unknowns: Annotated[
-        bool, Option(help="Replace <unk> by the source word with the most attention (vocabulary.kind=word).")
-    ] = False,
-    dictionary: Annotated[
-        Path | None,
-        Option(help="Word lexicon from align; translates the source words that --replace-unknowns inserts."),
-    ] = None,
+    shortlist: Annotated[Path | None, Option(help="Lexicon from align --run that restricts the output.")] = None,
+    replace_unknowns: Annotated[bool, Option(help="Replace <unk> by the most attended source word.")] = False,
+    dictionary: Annotated[Path | None, Option(help="Word lexicon from align, for --replace-unknowns.")] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
     json: Annotated[bool, Option(help="One JSON object per line.")] = False,

@@ -20,9 +20,7 @@ DEFAULT = VocabularyConfig()
 
 
 def command(
-    paths: Annotated[
-        list[Path], Argument(metavar="FILE...", help="Text, one sentence per line; plain, .gz, .xz or .bz2.")
-    ],
+    paths: Annotated[list[Path], Argument(metavar="FILE...", help="Sentences, one per line; plain, .gz, .xz or .bz2.")],
     output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.")],
     kind: Annotated[TrainedKind, Option(help="Kind of vocabulary.")] = "bpe",
     size: Annotated[int, Option(help="Maximum number of entries.")] = DEFAULT.size,
@@ -32,12 +30,8 @@ def command(
     byte_fallback: Annotated[
         bool, Option("--byte-fallback/--no-byte-fallback", help="Encode unseen characters as bytes instead of <unk>.")
     ] = DEFAULT.byte_fallback,
-    symbol: Annotated[
-        list[str] | None, Option(help="Symbol to keep as a single token; repeatable.", metavar="TEXT")
-    ] = None,
-    multiple_of: Annotated[
-        int, Option(help="Round the vocabulary size up to a multiple of this number.")
-    ] = DEFAULT.multiple_of,
+    symbol: Annotated[list[str] | None, Option(help="Symbol kept as one token; repeatable.", metavar="TEXT")] = None,
+    multiple_of: Annotated[int, Option(help="Round the vocabulary size up to a multiple of N.")] = DEFAULT.multiple_of,
     json: Json = False,
 ) -> None:
     """Build a vocabulary from text files; several files share one joint vocabulary.

@@ -13,13 +13,9 @@ from attnkit.cli.options import EncoderLayer, Json
 
 def command(
     run: Annotated[Path, Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
-    sentences: Annotated[
-        list[str], Argument(help="Two or more sentences that contain the word.", metavar="SENTENCE...")
-    ],
+    sentences: Annotated[list[str], Argument(help="Two or more sentences with the word.", metavar="SENTENCE...")],
     word: Annotated[str, Option("--word", help="Word to compare.", metavar="WORD")],
-    encoder: Annotated[
-        Path | None, Option(help="Run of BERT that encodes the sentences. [default: RUN if it is one]", metavar="RUN")
-    ] = None,
+    encoder: Annotated[Path | None, Option(help="Run of BERT. [default: RUN if it is one]", metavar="RUN")] = None,
     layer: EncoderLayer = None,
     json: Json = False,
 ) -> None:

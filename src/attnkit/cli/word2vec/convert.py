@@ -16,9 +16,7 @@ def command(
     goal: Annotated[Path, Argument(help="Output file; its suffix chooses the format.", metavar="OUTPUT")],
     to: Annotated[Format | None, Option(help="Format, if the suffix does not give it.")] = None,
     top: FirstWords = None,
-    space: Annotated[
-        str | None, Option(help="Replacement for spaces in words, for formats without them.", metavar="SIGN")
-    ] = None,
+    space: Annotated[str | None, Option(help="Replacement for spaces inside words.", metavar="SIGN")] = None,
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:

@@ -20,18 +20,11 @@ _NAME, _SHORT_NAME = 28, 19  #: characters of a name on a line of 80, without th
 
 def command(
     path: VectorsPath,
-    files: Annotated[
-        list[Path],
-        Argument(help="Word pairs with similarity judgements (WordSim, SimLex), or analogies.", metavar="FILE..."),
-    ],
-    top: Annotated[
-        int, Option("--top", "--restrict", min=0, help="Use the N most frequent words only; 0: all.")
-    ] = 30_000,
+    files: Annotated[list[Path], Argument(help="Word-similarity judgements or analogies.", metavar="FILE...")],
+    top: Annotated[int, Option("--top", "--restrict", min=0, help="Use the N most frequent words; 0: all.")] = 30_000,
     method: Annotated[Literal["add", "mul"], Option(help="Method for analogies: 3CosAdd or 3CosMul.")] = "add",
     case: Annotated[bool, Option("--case", help="Distinguish upper and lower case.")] = False,
-    subwords: Annotated[
-        bool, Option("--subwords/--no-subwords", help="Compose vectors of unseen words from n-grams.")
-    ] = True,
+    subwords: Annotated[bool, Option("--subwords/--no-subwords", help="Compose unseen words from n-grams.")] = True,
     sections: Annotated[bool, Option("--sections", help="Also report each section of the analogies.")] = False,
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per file.")] = False,

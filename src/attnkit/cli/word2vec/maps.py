@@ -75,9 +75,7 @@ def project(
         Path | None,
         Option("-o", "--output", help="Output file. [default: projection.html; tsv: standard output]", metavar="FILE"),
     ] = None,
-    format: Annotated[
-        Literal["html", "tsv"], Option(help="Output format: HTML page, or one line per word with word, x and y.")
-    ] = "html",
+    format: Annotated[Literal["html", "tsv"], Option(help="HTML page, or one line per word: word, x, y.")] = "html",
     method: Annotated[Literal["pca", "tsne"], Option(help="Projection (needs attnkit[plot]).")] = "pca",
     words: Annotated[
         int | None,

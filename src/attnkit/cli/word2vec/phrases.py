@@ -18,19 +18,13 @@ _SHOWN, _COLUMNS = 10, 79
 
 
 def command(
-    paths: Annotated[
-        list[Path], Argument(metavar="FILE...", help="Text, plain or compressed; - reads standard input.")
-    ],
+    paths: Annotated[list[Path], Argument(metavar="FILE...", help="Plain or compressed text; - reads stdin.")],
     output: OutputFile = None,
     passes: Annotated[int | None, Option(help="Passes; 2 joins up to four words. [default: 1]")] = None,
-    scoring: Annotated[
-        Literal["count", "npmi"] | None, Option(help="Score of a pair of words. [default: count]")
-    ] = None,
+    scoring: Annotated[Literal["count", "npmi"] | None, Option(help="Score of word pairs. [default: count]")] = None,
     threshold: Annotated[float | None, Option(help="Minimum score. [default: 100, npmi 0.5]")] = None,
     min_count: Annotated[int | None, Option(help="Minimum frequency of words and pairs. [default: 5]")] = None,
-    connector: Annotated[
-        list[str] | None, Option(help="Word allowed inside a phrase, e.g. of; repeatable.", metavar="WORD")
-    ] = None,
+    connector: Annotated[list[str] | None, Option(help="Word allowed in phrases; repeatable.", metavar="WORD")] = None,
     joiner: Annotated[str | None, Option(help="Separator between joined words. [default: _]")] = None,
     max_pairs: Annotated[
         int | None, Option(help="Maximum number of word pairs in memory, about 50 bytes each. [default: 8388608]")

@@ -58,12 +58,8 @@ def similar(
 
 def analogy(
     path: VectorsPath,
-    words: Annotated[
-        list[str] | None, Argument(help="Question; default: one per line of standard input.", metavar="WORD")
-    ] = None,
-    method: Annotated[
-        Literal["add", "mul"], Option(help="Method: 3CosAdd (sum of cosines) or 3CosMul (product).")
-    ] = "add",
+    words: Annotated[list[str] | None, Argument(help="Question; default: lines of stdin.", metavar="WORD")] = None,
+    method: Annotated[Literal["add", "mul"], Option(help="3CosAdd (sum of cosines) or 3CosMul (product).")] = "add",
     n: NumAnswers = 10,
     top: FirstWords = None,
     checkpoint: VectorsCheckpoint = None,

@@ -32,9 +32,7 @@ def command(
     epochs: Annotated[int | None, Option(help="Epochs. [default: 5, glove 25]")] = None,
     alpha: Annotated[float | None, Option(help="Initial learning rate. [default: by method]")] = None,
     min_alpha: Annotated[float | None, Option(help="Final learning rate. [default: 0.0001]")] = None,
-    ns_exponent: Annotated[
-        float | None, Option(help="Exponent of counts in negative sampling. [default: 0.75]")
-    ] = None,
+    ns_exponent: Annotated[float | None, Option(help="Exponent of negative sampling's counts. [default: 0.75]")] = None,
     dynamic_window: Annotated[
         bool | None,
         Option(
@@ -45,15 +43,11 @@ def command(
     ] = None,
     exact: Annotated[bool | None, Option("--exact", help="Draw negative samples per pair, as gensim does.")] = None,
     phrases: Annotated[int | None, Option(help="Number of phrase-detection passes (new york -> new_york).")] = None,
-    subwords: Annotated[
-        bool, Option("--subwords", help="Learn character n-gram vectors (fastText), also used for unseen words.")
-    ] = False,
+    subwords: Annotated[bool, Option("--subwords", help="Learn character n-gram vectors (fastText).")] = False,
     min_n: Annotated[int | None, Option(help="Minimum n-gram length. [default: 3]")] = None,
     max_n: Annotated[int | None, Option(help="Maximum n-gram length. [default: 6]")] = None,
     buckets: Annotated[int | None, Option(help="Hash buckets of n-grams. [default: 2000000]")] = None,
-    tokenizer: Annotated[
-        str | None, Option(help="Vocabulary or run whose tokens are used as words.", metavar="FILE|RUN")
-    ] = None,
+    tokenizer: Annotated[str | None, Option(help="Vocabulary or run with tokens as words.", metavar="FILE|RUN")] = None,
     lower: Annotated[bool | None, Option("--lower", help="Lower-case the text.")] = None,
     init_from: Annotated[str | None, Option(help="Vectors to initialize from.", metavar="FILE|RUN")] = None,
     threads: Annotated[int | None, Option(help="Training threads. [default: all processors]")] = None,
@@ -65,9 +59,7 @@ def command(
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, Option(help="Device.")] = None,
     save_every: Annotated[float | None, Option(help="Minutes between checkpoints. [default: 10]")] = None,
     config: Annotated[Path | None, Option("-c", "--config", help="YAML configuration.", metavar="FILE")] = None,
-    sets: Annotated[
-        list[str] | None, Option("--set", help="Configuration key, e.g. glove.x_max=50.", metavar="K=V")
-    ] = None,
+    sets: Annotated[list[str] | None, Option("--set", help="Configuration key: glove.x_max=50.", metavar="K=V")] = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     json: Json = False,
