@@ -65,7 +65,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from attnkit.data.loader import Position
+    from attnkit.data.loader import DataPosition
     from attnkit.distributed.process_group import ProcessGroup
     from attnkit.engine.gradient_session import build_job
     from attnkit.models.translation import build_model
@@ -87,7 +87,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     model.load_state_dict(load_file(work / "model.safetensors"))
     device = torch.device("cpu")
     precision = str(choose_precision("auto", device)).removeprefix("torch.")
-    state = TrainState(FlatParameterStore(model, config.optimization, precision), Position())  # type: ignore[arg-type]
+    state = TrainState(FlatParameterStore(model, config.optimization, precision), DataPosition())  # type: ignore[arg-type]
     job = build_job(
         TASK, config, model, prepared, TranslationEvaluation(prepared, config.decoding, device, 0), ProcessGroup()
     )

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -279,6 +280,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = folder.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a worker that failed
             unfinished.mkdir()
             make(unfinished)
             unfinished.rename(folder)

@@ -115,6 +115,15 @@ def test_names_of_test_files_are_unique() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_a_class_name_has_one_home() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
 def test_what_benchmarks_import_is_there() -> None:
     """Nothing else runs most of them."""
     missing = []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.data.loader import BatchLoader, Position
+from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.pairs import PairBatch, Pairs, write_pairs
 from attnkit.errors import DataError
 from attnkit.training.records import StepBatches
@@ -35,11 +35,11 @@ def members(step: StepBatches) -> list[int]:
 
 
 def epoch_of(feed: BatchLoader, epoch: int) -> list[StepBatches]:
-    steps, position = [], Position(epoch, 0)
+    steps, position = [], DataPosition(epoch, 0)
     while position.epoch == epoch:
         step, position = feed.batch_at(position)
         steps.append(step)
-    assert position == Position(epoch + 1, 0)
+    assert position == DataPosition(epoch + 1, 0)
     return steps
 
 
@@ -60,7 +60,7 @@ def test_steps_depend_on_the_position_alone(pairs: Pairs) -> None:
     straight = {(epoch, i): step for epoch in (0, 1, 2) for i, step in enumerate(epoch_of(feed, epoch))}
     for epoch, index in [(2, 1), (0, 3), (2, 0), (1, 2), (0, 0)]:
         for other in (feed, BatchLoader(pairs, seed=1, max_tokens=300)):
-            step, _ = other.batch_at(Position(epoch, index))
+            step, _ = other.batch_at(DataPosition(epoch, index))
             same = straight[epoch, index]
             assert members(step) == members(same)
             assert (step.counts, step.n_tokens, step.epoch) == (same.counts, same.n_tokens, same.epoch)
@@ -71,8 +71,8 @@ def test_the_global_batch_is_the_same_however_it_is_shared(pairs: Pairs, world: 
     alone = BatchLoader(pairs, seed=1, max_tokens=300)
     ranks = [BatchLoader(pairs, 1, 300, accumulate, rank, world) for rank in range(world)]
     for index in range(alone.plan(0).n_batches):
-        whole, after = alone.batch_at(Position(0, index))
-        shares = [feed.batch_at(Position(0, index)) for feed in ranks]
+        whole, after = alone.batch_at(DataPosition(0, index))
+        shares = [feed.batch_at(DataPosition(0, index)) for feed in ranks]
         assert {position for _, position in shares} == {after}
         # In the same order, each pair once.
         assert [i for share, _ in shares for i in members(share)] == members(whole)
@@ -89,7 +89,7 @@ def test_the_global_batch_is_the_same_however_it_is_shared(pairs: Pairs, world: 
 
 def test_more_slices_than_pairs_leave_some_ranks_without(pairs: Pairs) -> None:
     feeds = [BatchLoader(pairs, seed=1, max_tokens=1, rank=rank, world=4) for rank in range(4)]
-    shares = [feed.batch_at(Position())[0] for feed in feeds]
+    shares = [feed.batch_at(DataPosition())[0] for feed in feeds]
     assert sorted(len(share.micro_batches) for share in shares) == [0, 0, 0, 1]
     assert len({(share.counts["nll"], share.n_tokens) for share in shares}) == 1
 
@@ -122,4 +122,4 @@ def test_misuse_is_refused(pairs: Pairs, tmp_path: Path) -> None:
         pairs.sampler((1.0,))
     empty = write_pairs(tmp_path / "p", [[]], (10, 10), DataConfig(src=("a",), tgt=("b",)))
     with pytest.raises(DataError, match="has no examples"):
-        BatchLoader(empty, seed=1, max_tokens=300).batch_at(Position())
+        BatchLoader(empty, seed=1, max_tokens=300).batch_at(DataPosition())

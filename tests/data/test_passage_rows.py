@@ -10,7 +10,7 @@ import torch
 
 from attnkit.data.config import MaskingConfig
 from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
-from attnkit.data.loader import BatchLoader, Position
+from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store
@@ -103,8 +103,8 @@ def test_nothing_but_words_is_ever_hidden_and_each_epoch_hides_others(store: Sto
 
 def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
     rows = masked(store, mask_prob=0.3)
-    steps = [BatchLoader(rows, 3, 48, rank=rank, world=2).batch_at(Position(1, 1))[0] for rank in range(2)]
-    alone = BatchLoader(rows, 3, 48).batch_at(Position(1, 1))[0]
+    steps = [BatchLoader(rows, 3, 48, rank=rank, world=2).batch_at(DataPosition(1, 1))[0] for rank in range(2)]
+    alone = BatchLoader(rows, 3, 48).batch_at(DataPosition(1, 1))[0]
     targets = [int(t) for step in steps for part in step.micro_batches for t in part.targets]
     assert sorted(targets) == sorted(int(t) for part in alone.micro_batches for t in part.targets)
     assert alone.counts == steps[0].counts == {"nll": len(targets)}
@@ -133,7 +133,7 @@ def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
 def test_a_batch_holds_as_many_tokens_as_it_may(store: Store) -> None:
     rows = masked(store)
     feed = BatchLoader(rows, 3, 48)
-    sizes = [sum(len(part.ids) for part in feed.batch_at(Position(0, i))[0].micro_batches) for i in range(2)]
+    sizes = [sum(len(part.ids) for part in feed.batch_at(DataPosition(0, i))[0].micro_batches) for i in range(2)]
     assert rows.sizes.tolist().count(12) >= 4 and max(sizes) == 4, "four full rows of 12 are 48 tokens"
     assert sum(int(part.sum()) for part in rows.lengths) == rows.sizes.sum()
 
@@ -146,7 +146,7 @@ def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
     found = [
         number
         for i in range(feed.plan(1).n_batches)
-        for part in feed.batch_at(Position(1, i))[0].micro_batches
+        for part in feed.batch_at(DataPosition(1, i))[0].micro_batches
         for number in part.numbers.tolist()
     ]
     assert sorted(found) == sorted(drawn.tolist())

@@ -98,7 +98,7 @@ def train_in_float64(folder: Path) -> None:
     import torch
 
     from attnkit.config import load_yaml, validate
-    from attnkit.data.loader import Position
+    from attnkit.data.loader import DataPosition
     from attnkit.distributed.process_group import join_process_group
     from attnkit.engine.gradient_session import build_job
     from attnkit.models.translation import build_model
@@ -116,7 +116,7 @@ def train_in_float64(folder: Path) -> None:
     torch.manual_seed(1)
     size = prepared.vocabularies.src.vocab_size
     model: Any = build_model(config.model, size, size).double()  # type: ignore[attr-defined]
-    state = TrainState(FlatParameterStore(model, config.optimization), Position())
+    state = TrainState(FlatParameterStore(model, config.optimization), DataPosition())
     saved = folder.parent / "saved"
     if folder.name != "whole":
         tensors = (safetensors.torch.load_file(saved / f"{name}.safetensors") for name in ("model", "optimizer"))

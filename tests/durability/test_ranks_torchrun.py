@@ -208,7 +208,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES, fsdp=True)
     done = torchrun([str(tmp_path / "failing.py"), "1"], arguments, tmp_path, restarts=1)
     assert done.returncode == 0, done.stderr
-    assert said(tmp_path, 0, 0)[-2].startswith("error: another process of this run has ended")
+    assert said(tmp_path, 0, 0)[-2].startswith("error: another process of this run ended")
     assert any(line.startswith("resuming from step 4") for line in said(tmp_path, 1, 0))
     path = f"checkpoints/step-{N_STEPS}/model.safetensors"
     expected, found = (safetensors.torch.load_file(tmp_path / run / path) for run in ("alone", "run"))
@@ -275,7 +275,7 @@ def test_other_failures_are_retried_and_leave_no_trace(
         assert said(tmp_path, 1, 1) == []
         # Nobody knew of what befell rank 1: it tells of it itself, and the broken connection ends rank 0.
         assert gone[0].endswith("ZeroDivisionError: that was too much") and len(gone) == 2
-        assert said(tmp_path, 2, 0)[-2].startswith("error: another process of this run has ended")
+        assert said(tmp_path, 2, 0)[-2].startswith("error: another process of this run ended")
         assert any(line.startswith("resuming from step 6") for line in said(tmp_path, 3, 0))
     assert status(run)["state"] == "finished"
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run", "run.old-1"]

@@ -62,7 +62,7 @@ def test_the_threshold_is_the_best_of_all() -> None:
         surety = [drawn.randrange(4) / 4 + near * (seed % 3 - 1) for near in drawn.choices((0, 1e-9), k=n)]  # with ties
         threshold, scores = best_threshold(found, expected, surety)
         best = max(f1_at(limit, found, expected, surety) for limit in [-1.0, *surety])
-        assert scores.all.f1 == f1_at(threshold, found, expected, surety) == best
+        assert scores.all.f1 == f1_at(threshold, found, expected, surety) == best, seed
 
 
 @pytest.mark.parametrize(

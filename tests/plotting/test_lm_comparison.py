@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnkit.plotting.lm_comparison import Candidate, Position, around, render
+from attnkit.plotting.lm_comparison import Candidate, TokenComparison, around, render
 
 
-def place(before: str, after: str, *guesses: Candidate) -> Position:
-    return Position(before, after, "▁cat", 0.125, 2, list(guesses))
+def place(before: str, after: str, *guesses: Candidate) -> TokenComparison:
+    return TokenComparison(before, after, "▁cat", 0.125, 2, list(guesses))
 
 
 def test_a_line_by_hand() -> None:

@@ -58,16 +58,23 @@ def test_printed_parameters_are_those_that_compute(name: Any) -> None:
 
 
 def test_every_pair_has_an_example() -> None:
-    for alignment, distribution in PAIRS:
+    for pair in PAIRS:
+        alignment, distribution = pair
         found = worked_example(alignment, distribution, 2)  # type: ignore[arg-type]
-        assert found.context == pytest.approx([dot(found.weights, column) for column in zip(*KEYS, strict=True)])
+        assert found.context == pytest.approx([dot(found.weights, column) for column in zip(*KEYS, strict=True)]), (
+            alignment,
+            distribution,
+        )
         if distribution not in ("sigmoid", "local"):
-            assert sum(found.weights) == pytest.approx(1)
+            assert sum(found.weights) == pytest.approx(1), pair
         text = render_example(found)
-        assert max(map(len, text.splitlines())) <= 80
-        assert FORMULAS[alignment] in text and FORMULAS[distribution] in text
-        assert f"{found.context[0]:.3f}, {found.context[1]:.3f}, {found.context[2]:.3f}" in text.splitlines()[-1]
-        assert ("seed 2" in text) == bool(found.parameters)
+        assert max(map(len, text.splitlines())) <= 80, pair
+        assert FORMULAS[alignment] in text and FORMULAS[distribution] in text, pair
+        assert f"{found.context[0]:.3f}, {found.context[1]:.3f}, {found.context[2]:.3f}" in text.splitlines()[-1], (
+            alignment,
+            distribution,
+        )
+        assert ("seed 2" in text) == bool(found.parameters), pair
         json.dumps(found.as_dictionary(), allow_nan=False)
 
 

@@ -35,7 +35,11 @@ def answers(*rows: list[int]) -> Change:
 
 WORDS: dict[str, tuple[Change, str]] = {
     "nothing changed": (lambda folder: None, ""),
-    "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "examples are missing"),
+    "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "do not agree"),
+    "fewer words": (
+        lambda folder: (folder / "valid.txt").write_text("\n".join((folder / "valid.txt").read_text().split("\n")[1:])),
+        "do not agree",
+    ),
     "no tags": (lambda folder: (folder / "valid.txt").write_text("a\nb\n\n"), "not enough values"),
     "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "the number of tags differs"),
     "more tags": (

@@ -128,7 +128,7 @@ def test_a_vocabulary_that_does_not_know_the_text_is_told(tmp_path: Path) -> Non
 
 
 def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> None:
-    from attnkit.data.loader import BatchLoader, Position
+    from attnkit.data.loader import BatchLoader, DataPosition
 
     src = [write(tmp_path / "a.src", SRC[:60]), write(tmp_path / "b.src", SRC[60:100])]
     tgt = [write(tmp_path / "a.tgt", TGT[:60]), write(tmp_path / "b.tgt", TGT[60:100])]
@@ -137,7 +137,7 @@ def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> Non
     prepared = run(config, tmp_path / "data")
     assert texts(prepared) == list(zip(SRC[:100], TGT[:100], strict=True))
     feed = BatchLoader(prepared.pairs, 1, 10**6, sampler=prepared.pairs.sampler(config.data.weights))
-    step, _ = feed.batch_at(Position())
+    step, _ = feed.batch_at(DataPosition())
     drawn = prepared.vocabularies.src.decode([row[row > 0].tolist() for row in step.micro_batches[0].src])
     assert len(drawn) == 2 * 60 + 40 // 2
     assert all(drawn.count(line) == 2 for line in SRC[:60])

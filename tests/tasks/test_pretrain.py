@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from language import configure, prepare, write
 
-from attnkit.data.loader import BatchLoader, Position
+from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.models.packing import PackedLayout
@@ -103,7 +103,7 @@ def test_ranks_and_micro_batches_give_the_gradient_of_one(runs: dict[str, Path],
         model.zero_grad()
         for rank in range(world):
             feed = BatchLoader(prepared.train, 1, 300, accumulate, rank, world)
-            step = feed.batch_at(Position(1, 2))[0]
+            step = feed.batch_at(DataPosition(1, 2))[0]
             for batch in step.micro_batches:
                 terms = language_loss(model, torch.device("cpu"), 0.0)(batch)
                 torch.stack([found.total / step.counts[term] for term, found in terms.items()]).sum().backward()

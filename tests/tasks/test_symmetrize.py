@@ -54,13 +54,13 @@ def test_equals_the_printed_algorithm() -> None:
         n_src, n_tgt = rng.randint(1, 9), rng.randint(1, 9)
         forward, reverse = random_links(rng, n_src, n_tgt)
         found = {method: symmetrize(set(forward), set(reverse), method) for method in METHODS}
-        assert found["forward"] == forward and found["reverse"] == reverse
-        assert found["union"] == forward | reverse and found["intersection"] == forward & reverse
-        assert found["grow-diag"] == printed(forward, reverse, n_src, n_tgt, None)
-        assert found["grow-diag-final"] == printed(forward, reverse, n_src, n_tgt, "or")
-        assert found["grow-diag-final-and"] == printed(forward, reverse, n_src, n_tgt, "and")
-        assert found["intersection"] <= found["grow-diag"] <= found["grow-diag-final-and"] <= found["union"]
-        assert found["grow-diag"] <= found["grow-diag-final"] <= found["union"]
+        assert found["forward"] == forward and found["reverse"] == reverse, seed
+        assert found["union"] == forward | reverse and found["intersection"] == forward & reverse, seed
+        assert found["grow-diag"] == printed(forward, reverse, n_src, n_tgt, None), seed
+        assert found["grow-diag-final"] == printed(forward, reverse, n_src, n_tgt, "or"), seed
+        assert found["grow-diag-final-and"] == printed(forward, reverse, n_src, n_tgt, "and"), seed
+        assert found["intersection"] <= found["grow-diag"] <= found["grow-diag-final-and"] <= found["union"], seed
+        assert found["grow-diag"] <= found["grow-diag-final"] <= found["union"], seed
 
 
 def test_the_methods_differ() -> None:

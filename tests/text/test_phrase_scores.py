@@ -9,7 +9,7 @@ import pytest
 
 from attnkit.errors import RunError
 from attnkit.text.config import PhrasesConfig
-from attnkit.text.phrases import Phrase, Phrases, score
+from attnkit.text.phrases import Phrases, ScoredPhrase, score
 
 
 def one(config: PhrasesConfig, pair: int, first: int, second: int, n_words: int) -> float:
@@ -32,8 +32,8 @@ PHRASES = Phrases(
     PhrasesConfig(passes=2, connectors=("of",)),
     True,
     (
-        (Phrase(("new", "york"), 20.5, 15), Phrase(("bank", "of", "america"), 12.0, 9)),
-        (Phrase(("new_york", "city"), 3, 5),),
+        (ScoredPhrase(("new", "york"), 20.5, 15), ScoredPhrase(("bank", "of", "america"), 12.0, 9)),
+        (ScoredPhrase(("new_york", "city"), 3, 5),),
     ),
 )
 

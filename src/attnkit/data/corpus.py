@@ -255,6 +255,6 @@ def load_examples(
         examples = parse(read_lines(folder / "valid.txt"))
         train, valid = (open_rows(folder / name, len(labels.labels) if labels else 0) for name in ("train", "valid"))
         if not len(examples) == index["counts"].get("valid") or not check(valid, examples) or not len(train):
-            raise ValueError("examples are missing")
+            raise ValueError("rows and examples do not agree")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedExamples(train, valid, examples, tokenizer, labels, index["counts"])

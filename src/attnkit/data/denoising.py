@@ -114,7 +114,7 @@ class LineDataset:
 _BLOCK = 1 << 12  # rows
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+class _VectorsIndex(BaseModel, extra="forbid", strict=True):
     """Schema of ``index.json``."""
 
     format: Literal[1]
@@ -148,7 +148,7 @@ class VectorDataset:
     @classmethod
     def open(cls, folder: Path, noise: NoiseConfig) -> VectorDataset:
         """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
-        index = read_index(folder / "index.json", _Index)
+        index = read_index(folder / "index.json", _VectorsIndex)
         try:
             with open_regular_file(folder / "vectors.bin") as stream:
                 shape = (index.rows, index.width)

@@ -46,7 +46,7 @@ class TensorBatch:
 
 
 @dataclass(frozen=True)
-class Position:
+class DataPosition:
     """Position in the data stream; with seed and data, enough to resume."""
 
     epoch: int = 0
@@ -76,7 +76,7 @@ class BatchLoader:
         if not 0 <= self.rank < self.world or self.accumulate < 1:
             raise ValueError(f"no share for rank {self.rank} of {self.world} with {self.accumulate} slices each")
 
-    def batch_at(self, position: Position) -> tuple[StepBatches, Position]:
+    def batch_at(self, position: DataPosition) -> tuple[StepBatches, DataPosition]:
         """Return the step at a position and the position after it. Calls may come in any order.
 
         Raises:
@@ -104,7 +104,7 @@ class BatchLoader:
             n_tokens=int(costs.sum()),
             epoch=epoch + done / plan.n_batches,
         )
-        return step, Position(epoch, done) if done < plan.n_batches else Position(epoch + 1)
+        return step, DataPosition(epoch, done) if done < plan.n_batches else DataPosition(epoch + 1)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the plan of an epoch; the latest is kept. Raises ``DataError`` for an epoch without examples."""

@@ -50,7 +50,7 @@ class Dropped:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+class _PairsIndex(BaseModel, extra="forbid", strict=True):
     """What ``pairs.json`` says."""
 
     format: Literal[1]
@@ -76,7 +76,7 @@ class Pairs:
     def open(cls, folder: Path) -> Pairs:
         """Open what ``write_pairs`` wrote. Raises ``RunError`` naming the file that is wrong."""
         path = folder / "pairs.json"
-        index = read_index(path, _Index)
+        index = read_index(path, _PairsIndex)
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
         if not len(src) == len(tgt) == sum(index.corpora):
             what = "the encoded text is damaged: pairs.json does not fit the two stores"

@@ -57,7 +57,7 @@ class DataCheckEvent:
     report: CheckReport
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+class _PreparedIndex(BaseModel, extra="forbid", strict=True):
     """Schema of ``prepared.json``."""
 
     files: dict[str, str]
@@ -101,7 +101,7 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
 def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts: Mapping[str, int]) -> None:
     """Write ``prepared.json``, the last file of a new folder."""
     known = {str(path): fingerprint(path) for path in inputs}
-    index = _Index(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
+    index = _PreparedIndex(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
     atomic.write_new_file(folder / "prepared.json", with_checksum(index.model_dump()))
 
 
@@ -111,7 +111,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raw = read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
         parse_json(raw)  # stricter than pydantic: duplicate keys are errors
         try:
-            index = _Index.model_validate_json(raw)
+            index = _PreparedIndex.model_validate_json(raw)
         except ValidationError as error:
             raise ValueError("prepared.json is invalid") from error
         if with_checksum(index.model_dump()) != raw:

@@ -21,7 +21,7 @@ from attnkit.kernels.pairs import RARE, Pair, PairCounter, PhraseJoiner, WordCla
 from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, TOO_LONG
 from attnkit.text import phrases
 from attnkit.text.config import PhrasesConfig
-from attnkit.text.phrases import Phrase, Phrases, score
+from attnkit.text.phrases import Phrases, ScoredPhrase, score
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_vocabulary import FILE, WordVocabulary
 
@@ -31,7 +31,7 @@ Tell = Callable[[str], None]
 
 def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> tuple[Phrases, int]:
     """Find and join phrases ``config.passes`` times; return them and how many pairs were forgotten for room."""
-    passes: list[tuple[Phrase, ...]] = []
+    passes: list[tuple[ScoredPhrase, ...]] = []
     n_lost = 0
     connectors = dict(enumerate(dict.fromkeys(config.connectors), 1))
     for number in range(1, config.passes + 1):
@@ -46,12 +46,12 @@ def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) 
         chosen = np.flatnonzero(scores > config.limit)
         chosen = chosen[np.argsort(-scores[chosen], kind="stable")]  # the highest scores first
         rows, counts, scores = rows[chosen], counts[chosen], scores[chosen]
-        phrases: list[Phrase] = []
+        phrases: list[ScoredPhrase] = []
         targets: dict[Pair, tuple[str, ...]] = {}
         firsts, seconds = text.names(rows[:, 0]), text.names(rows[:, 2])
         for i, (first, gap, second) in enumerate(rows.tolist()):
             parts = (firsts[i], *(connectors[kind] for kind in kinds.decode_gap(gap)), seconds[i])
-            phrases.append(Phrase(parts, float(scores[i]), int(counts[i])))
+            phrases.append(ScoredPhrase(parts, float(scores[i]), int(counts[i])))
             targets[first, gap, second] = parts
         passes.append(tuple(phrases))
         if not phrases:

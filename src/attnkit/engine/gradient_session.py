@@ -11,7 +11,7 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, to_bytes
-from attnkit.data.loader import BatchLoader, Position
+from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.engine.checkpointing import RunWriter, TrainingSession, stop_error
@@ -141,7 +141,7 @@ class GradientSession(TrainingSession):
         module = model.to(self.device)
         working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"
         multipliers = task.lr_multipliers(config, module)
-        self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), Position())
+        self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), DataPosition())
         # Before compiling: compiled layers hold on to the parameters.
         writer.restore(self.data.fingerprint, self.data.texts)
         compile_layers(module, config, self.device)

@@ -207,8 +207,8 @@ TASKS: dict[str, TaskSpec] = {
 """Name -> task."""
 
 
-def task_spec(task: str, model_kind: str | None) -> TaskSpec:
+def task_spec(task: str, model_kind: object) -> TaskSpec:
     """Return the entry of a task for a kind of model."""
     spec = TASKS[task]
     # An unknown kind has the task's own entry, whose schema then names the choices.
-    return spec.variants.get(model_kind or "", spec)
+    return spec.variants.get(model_kind, spec) if isinstance(model_kind, str) else spec

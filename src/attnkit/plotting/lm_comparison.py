@@ -20,7 +20,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Position:
+class TokenComparison:
     """A token of a text, and what a model guesses there."""
 
     before: str  #: context before the token, spaces included
@@ -31,7 +31,7 @@ class Position:
     guesses: list[Candidate]  #: the likeliest first
 
 
-def render(places: Sequence[Position], width: int = 80) -> str:
+def render(places: Sequence[TokenComparison], width: int = 80) -> str:
     """Draw a line a place: what is seen, what is there, what is guessed, as much as fits; in percent."""
     room = max(10, (width - _PIECE - 12) // 2)
     head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"

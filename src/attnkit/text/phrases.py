@@ -42,7 +42,7 @@ def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words
 
 
 @dataclass(frozen=True)
-class Phrase:
+class ScoredPhrase:
     """Words joined into one."""
 
     parts: tuple[str, ...]  #: two words, or phrases of an earlier pass, with the connectors between them
@@ -56,7 +56,7 @@ class Phrases:
 
     config: PhrasesConfig
     lower: bool  #: whether the text was lower-cased
-    passes: tuple[tuple[Phrase, ...], ...]
+    passes: tuple[tuple[ScoredPhrase, ...], ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.passes))
@@ -80,14 +80,14 @@ class Phrases:
             config = PhrasesConfig.model_validate_json(json.dumps(tree))
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{where} is not an attnkit phrase file", where=f"{where}:1", help=_MAKE) from error
-        passes: list[list[Phrase]] = [[] for _ in range(config.passes)]
+        passes: list[list[ScoredPhrase]] = [[] for _ in range(config.passes)]
         for number, line in enumerate(lines, 2):
             try:
                 place, value, count, words = line.split("\t")
                 parts = tuple(words.split(" "))
                 if len(parts) < 2 or not all(parts) or not 1 <= int(place) <= config.passes:
                     raise ValueError
-                passes[int(place) - 1].append(Phrase(parts, float(value), int(count)))
+                passes[int(place) - 1].append(ScoredPhrase(parts, float(value), int(count)))
             except ValueError as error:
                 raise RunError("this line is not a phrase", where=f"{where}:{number}") from error
         return cls(config, lower, tuple(map(tuple, passes)))

@@ -20,7 +20,7 @@ from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.packing import PackedLayout
-from attnkit.plotting.lm_comparison import Candidate, Position
+from attnkit.plotting.lm_comparison import Candidate, TokenComparison
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import check_length, find_mask_token, predict_masks
@@ -37,7 +37,7 @@ class PositionPrediction:
     run: str
     model: str  #: ``BERT`` or ``GPT``
     sees: str  #: description of the context of each position
-    places: list[Position]
+    places: list[TokenComparison]
 
     @property
     def n_correct(self) -> int:
@@ -133,7 +133,7 @@ def _predict_gpt(opened: LoadedModel, text: str, top: int) -> PositionPrediction
 
 def _positions(
     tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, seen: list[tuple[list[int], list[int]]]
-) -> Iterator[Position]:
+) -> Iterator[TokenComparison]:
     """Yield the positions of a text from probabilities (T, V) and the visible ids before and after each."""
     right = probabilities.gather(1, torch.tensor(ids, device=probabilities.device)[:, None])
     ranks = ((probabilities > right).sum(1) + 1).tolist()
@@ -147,4 +147,4 @@ def _positions(
         space = " " if spaced and tokenizer.config.kind != "char" else ""
         before = tokenizer.decode([left])[0] + space if left else ""
         after = b"".join(map(tokenizer.bytes_of, right_ids)).decode("utf-8", errors="replace")
-        yield Position(before, after, pieces[i], float(right[i]), ranks[i], guesses)
+        yield TokenComparison(before, after, pieces[i], float(right[i]), ranks[i], guesses)

@@ -116,7 +116,7 @@ class DocumentCorpus:
         return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
 
 
-class Encoder:
+class CorpusEncoder:
     """Encodes documents for a configuration."""
 
     def __init__(self, tokenizer: Tokenizer, config: Config) -> None:
@@ -180,7 +180,7 @@ def prepare_text(
         check_mask_token(config, given)
         atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
         yield StatusEvent("encoding the text")
-        encoder = Encoder(given, config)
+        encoder = CorpusEncoder(given, config)
         read = map(documents.read, range(len(documents.paths)))
         train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
         n_tokens, n_masks, n_unknown = encoder.n_tokens, encoder.n_masks, encoder.n_unknown

@@ -20,7 +20,7 @@ from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
-from attnkit.tasks.language_modeling.data import Encoder, PreparedText, check_mask_token, load_text, prepare_text
+from attnkit.tasks.language_modeling.data import CorpusEncoder, PreparedText, check_mask_token, load_text, prepare_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary
@@ -103,7 +103,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         tokens = 0.0
         ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2
         for texts, share in samples:
-            lengths = map(len, Encoder(tokenizer, config).encode(texts))
+            lengths = map(len, CorpusEncoder(tokenizer, config).encode(texts))
             tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
         return estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
 
