@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.cli.main import main
-from attnkit.engine import trainer as course
+from attnkit.engine import gradient_session as course
 from attnkit.training.records import StepRecord
 
 _fit = course.fit

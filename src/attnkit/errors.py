@@ -79,7 +79,7 @@ class StoppedError(AttnkitError):
 
 
 class PeerFailedError(AttnkitError):
-    """A failure already reported by another process; this process exits silently with its exit code."""
+    """A failure reported by another process or an earlier attempt; this process ends silently with its exit code."""
 
     silent = True
 

@@ -50,7 +50,7 @@ def test_every_bit_of_the_manifest_counts(run: RunFolder) -> None:
         for bit in range(8):
             changed = bytearray(raw)
             changed[place] ^= 1 << bit
-            with pytest.raises(ValueError, match=r"^(it(s| has| does| was)|manifest\.json|the manifest)"):
+            with pytest.raises(ValueError, match=r"^it(s| is| has| does| was)"):
                 checkpoint.parse(bytes(changed))
 
 

@@ -171,7 +171,7 @@ def test_labeled_documents_are_scored(call: Call, runs: dict[str, Path], worksho
     assert code == 0 and json.loads(out) == {"examples": 0}
     (tmp_path / "a.tsv").write_text("some text\tunheard\n")
     code, out, err = call("predict", runs["documents"], tmp_path / "a.tsv", "--gold")
-    assert code == 0 and "gold labels unknown to the model: 'unheard' (1 examples, counted as errors)" in err
+    assert code == 0 and "gold labels unknown to the model: 'unheard' (1 gold labels, counted as errors)" in err
 
 
 def test_documents_that_are_not_read_to_the_end_are_told(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:

@@ -385,6 +385,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "the weights cannot be used",
     ),
     "another kind of tokenizer": (sentence_pieces, "neither BERT's nor GPT-2's"),
+    "two added tokens with one id": (
+        lambda hub: rewrite(
+            hub, "tokenizer.json", added_tokens=[{"id": 5, "content": name} for name in ("[MASK]", "[ODD]")]
+        ),
+        "duplicate id 5: '\\[MASK\\]' and '\\[ODD\\]'",
+    ),
     "no mask": (lambda hub: rewrite(hub, "tokenizer_config.json", mask_token="[HIDE]"), "it has no mask_token"),
     "fewer rows than entries": (
         lambda hub: (

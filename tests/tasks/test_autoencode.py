@@ -16,6 +16,7 @@ from attnkit.data.config import NoiseConfig
 from attnkit.data.store import write_store
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
+from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.autoencoding.lines import unigram_loss
@@ -246,6 +247,9 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
 def test_text_that_cannot_be_trained_on(tmp_path: Path, text: str, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         learn(setting(tmp_path, text), tmp_path / "run")
+    with pytest.raises(error, match=said):
+        config = resolve({"task": "autoencode", **setting(tmp_path, text)}, preset_name="tiny").config
+        task_of(config).dry_run(config)
 
 
 def test_vectors_that_are_all_alike_do_no_harm(tmp_path: Path) -> None:

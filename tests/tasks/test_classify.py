@@ -13,7 +13,7 @@ from attnkit.data.labels import Labels
 from attnkit.engine.examples import ClassificationEvaluation
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.task import EvaluationCancelled
+from attnkit.engine.task import EvaluationCancelled, task_of
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
@@ -228,6 +228,15 @@ def test_labeled_files_that_cannot_be_trained_on(tmp_path: Path, case: str) -> N
             {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}, sets=STEADY, preset_name="tiny"
         )
         list(train(TrainRequest(config.config, tmp_path / "run")))
+
+
+def test_a_dry_run_refuses_held_out_documents_that_are_blank(tmp_path: Path) -> None:
+    """As training does, without a second read of the file."""
+    (tmp_path / "a.tsv").write_text("\tx\n \ty\n" * 20)
+    flags = {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}
+    config = resolve(flags, sets=STEADY, preset_name="tiny").config
+    with pytest.raises(DataError, match="no document left for validation"):
+        task_of(config).dry_run(config)
 
 
 def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_an_expected_tag_that_names_no_entity_is_told(run: Path, tmp_path: Path)
     asked = predicting(run, write(tmp_path / "odd.conll", "ada U-PER", "lives 0", "paris O"), gold=True, as_json=True)
     (line,) = [line for lines in asked for line in lines]
     assert json.loads(line)["expected"] == ["B-PER", "0", "O"]
-    assert len(asked.warnings()) == 1 and "'0' (1 examples" in asked.warnings()[0]
+    assert len(asked.warnings()) == 1 and "'0' (1 gold labels" in asked.warnings()[0]
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.IOB", "a.iob2", "a.bioes", "a.conll.gz", "a.b.bilou.xz"])

@@ -131,7 +131,7 @@ def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: P
     asked = predicting(run, path, gold=True)
     (found,) = list(asked)
     assert len(found) == 3
-    assert asked.warnings() == ["gold labels unknown to the model: 'odd' (2 examples, counted as errors)"]
+    assert asked.warnings() == ["gold labels unknown to the model: 'odd' (2 gold labels, counted as errors)"]
     totals = asked.totals()
     assert totals.confusion is not None and totals.confusion.labels == (*LABELS, "odd")
     assert totals.plain["classes"]["odd"]["expected"] == 2 and totals.plain["classes"]["odd"]["recall"] == 0

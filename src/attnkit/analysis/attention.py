@@ -32,17 +32,17 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
         DataError: a line is blank, or longer than the model takes at once.
         UsageError: there are not as many targets as sources, or a classifier is asked for a translation.
     """
-    checkpoint, _ = RunFolder(query.run).checkpoint(query.checkpoint)
+    checkpoint, warnings = RunFolder(query.run).checkpoint(query.checkpoint)
     model = read_tree(checkpoint).get("model")
     if isinstance(model, dict) and model.get("kind") == "han":
         if query.targets or query.beam_size is not None:
             what, help = "a document classifier does not generate text", "leave out --target and --beam-size"
             raise UsageError(what, where=str(query.run), help=help)
-        opened = load_model(query.run, "text-classification", device=query.device, checkpoint=query.checkpoint)
+        opened = load_model(query.run, "text-classification", device=query.device, checkpoint=checkpoint.name)
         kind = "hierarchical attention over words and sentences"
         facts = {"run": str(opened.path), "checkpoint": opened.checkpoint.name, "model": kind}
         classifier = DocumentClassifier(opened)
-        return AttentionReport(facts, _documents(classifier, query), opened.warnings, classifier.warnings)
+        return AttentionReport(facts, _documents(classifier, query), tuple(warnings), classifier.warnings)
     translator = load_attending(query)
     run = translator.runs[0]
     sentences = (

@@ -99,9 +99,10 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
 
 
 def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cls"]) -> Floats:
-    """Return a vector (n, D) of each line: the mean of its tokens, or its first token. Raises ``UsageError`` for GPT.
+    """Return a vector (n, D) of each line: the mean of its tokens, or for ``cls`` its first token's.
 
-    A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs.
+    A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs. Raises
+    ``UsageError`` for ``cls`` of GPT.
     """
     if what == "cls" and isinstance(reader.model, Gpt):
         help = "--what mean takes all of them"

@@ -79,10 +79,10 @@ def parse(raw: bytes) -> Manifest:
             if (version := _Versioned.model_validate_json(raw).format) > FORMAT:
                 newer = f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})"
                 raise ValueError(newer) from None
-        raise ValueError("manifest.json is not a valid manifest") from error
+        raise ValueError("it is not a valid manifest") from error
     manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)
     if manifest.render() != raw:
-        raise ValueError("the manifest's checksum does not match its content")
+        raise ValueError("its checksum does not match its content")
     if manifest.format != FORMAT:
         raise ValueError(f"it has format {manifest.format}, this attnkit reads {FORMAT}")
     return manifest
@@ -161,7 +161,7 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
     with _reading(path, name, FILE_NAME) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise _damage(path, name, FILE_NAME, "manifest.json is too large")
+        raise _damage(path, name, FILE_NAME, "it is too large")
     try:
         manifest = parse(raw)
     except ValueError as error:

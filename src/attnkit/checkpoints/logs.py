@@ -34,7 +34,7 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
     reason: str = ""
     """Why it is in this state, a sentence for people."""
     exit_code: int | None = None
-    """The code the command ended with; 2 to 6 would come again (``runs.launch``)."""
+    """The code the command ended with; 2 to 6 would come again (``torchrun.REPEATING_EXIT_CODES``)."""
     facts: dict[str, Fact] = Field(default_factory=dict)
     """Anything else worth showing.
 

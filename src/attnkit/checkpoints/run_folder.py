@@ -71,7 +71,7 @@ def check_target_dir(path: Path) -> None:
 def check_not_symlink(folder: Path) -> None:
     """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise RunError(f"{folder} is not a folder of this run", help="replace the symbolic link by the folder")
+        raise RunError(f"{folder} is not a folder of this run", help="replace the file or symbolic link by the folder")
 
 
 def removable(

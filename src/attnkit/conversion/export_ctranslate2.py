@@ -36,7 +36,7 @@ def export_ctranslate2(
     check_empty(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
     src, tgt = loaded.src_tokenizer, loaded.tgt_tokenizer
-    names = entry_names(src), entry_names(tgt)
+    names = (src_entries := entry_names(src)), src_entries if tgt is src else entry_names(tgt)
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
     # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.

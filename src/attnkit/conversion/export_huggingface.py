@@ -15,6 +15,7 @@ from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_b
 from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.errors import RunError
 from attnkit.formats.exportable import check_huggingface
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout
@@ -53,7 +54,11 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
     check_empty(folder)
     chosen, warnings = RunFolder(run).checkpoint(checkpoint)
     config = read_run_config(chosen)
-    check_huggingface(config)
+    try:
+        check_huggingface(config)
+    except RunError as error:
+        error.where = f"{run}: {error.where}"
+        raise
     made = (_translation if config.task == "translation" else _language)(run, chosen, config.task)
     made.trees["config.json"]["dtype"] = "float32"
     with new_folder(folder) as temporary:

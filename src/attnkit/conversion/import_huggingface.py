@@ -88,7 +88,10 @@ class ImportPlan:
 
 
 def import_huggingface(folder: Path, run: Path) -> ImportResult:
-    """Make a run of a folder's model. Raises ``RunError`` if it has none of ours, ``UsageError`` if a run exists."""
+    """Make a run of a folder's model.
+
+    Raises ``RunError`` if it has none of ours or a damaged one, ``UsageError`` if a run exists.
+    """
     if not folder.is_dir():
         raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
     check_target_dir(run)

@@ -202,7 +202,11 @@ def _added_tokens(tree: Tree) -> dict[int, str]:
         for token in added
     ):
         raise ValueError("its added tokens have no numbers or no names")
-    return {token["id"]: token["content"] for token in added}
+    found: dict[int, str] = {}
+    for token in added:
+        if (name := found.setdefault(token["id"], token["content"])) != token["content"]:
+            raise ValueError(f"duplicate id {token['id']}: '{name[:40]}' and '{token['content'][:40]}'")
+    return found
 
 
 def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
@@ -255,7 +259,10 @@ def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
-    """Parse a file. Raises ``RunError`` if it is missing, too large or invalid, else ``SystemFailure``."""
+    """Parse a file. Raises ``RunError`` if it is missing, too large or invalid.
+
+    Raises ``SystemFailure`` if it cannot be read for another reason.
+    """
     try:
         return parse(read_regular_file(path, most, follow=True))
     except ValueError as error:

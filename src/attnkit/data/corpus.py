@@ -64,6 +64,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.held_out: set[int] = set()
+        self._blank: set[int] = set()  #: numbers of the blank examples, as far as a first pass has read
         self.samples: list[tuple[Sequence[ExampleT], int, int]] = []
         """First examples of each file, how many there are in all, and how many are in the sample, for estimates."""
 
@@ -105,20 +106,29 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
 
     def first_pass(self, n_sampled: int) -> Iterator[ExampleT]:
         """Yield all training examples, keeping the first ``n_sampled`` of each file in ``samples``."""
+        total = 0
         for path in self.paths:
             sample: list[ExampleT] = []
             n = 0
             for n, example in enumerate(self.read([path]), 1):
                 if n <= n_sampled:
                     sample.append(example)
+                if not self.valid_paths and self.is_blank(example):
+                    self._blank.add(total + n - 1)
                 yield example
+            total += n
             self.samples.append((sample, n, len(sample)))
 
     def hold_out(self, total: int) -> None:
-        """Choose which of all examples are held out, unless there are validation files."""
+        """Choose which of all examples are held out, unless there are validation files.
+
+        Raises ``DataError`` if all of them were blank in the first pass.
+        """
         if not self.valid_paths:
             data = self.data
             self.held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, data.files[0])
+            if self.held_out <= self._blank:
+                raise self.none_left()
 
     @functools.cached_property
     def valid(self) -> list[ExampleT]:
@@ -132,8 +142,12 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
     def check_valid(self) -> None:
         """Read the examples for validation. Raises ``DataError`` if there are none."""
         if not self.valid:
-            what, where = f"no {self.unit} left for validation", str((self.valid_paths or self.paths)[0])
-            raise DataError(what, where=where, help=f"give {self.valid_option} a file that has some")
+            raise self.none_left()
+
+    def none_left(self) -> DataError:
+        """Return the error for no examples left for validation."""
+        what, where = f"no {self.unit} left for validation", str((self.valid_paths or self.paths)[0])
+        return DataError(what, where=where, help=f"give {self.valid_option} a file that has some")
 
     def train(self) -> Iterator[ExampleT]:
         """Yield the examples for training, counting the others."""

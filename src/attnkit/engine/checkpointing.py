@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -19,8 +18,8 @@ from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launc
 from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.checkpoint_metadata import check_serializable, read_run_config
-from attnkit.engine.events import Event, PrepareEvent, TrainRequest
-from attnkit.engine.registry import TASKS, load_symbol, task_spec
+from attnkit.engine.events import TrainRequest
+from attnkit.engine.registry import load_symbol, task_spec
 from attnkit.engine.run_state import RunState, weights_fingerprint
 from attnkit.errors import AttnkitError, RunError, StoppedError, exit_code
 from attnkit.io import atomic
@@ -34,83 +33,22 @@ def stop_error(step: int) -> StoppedError:
     return StoppedError(f"stopped at step {step}; everything is saved", help="run the same command again to resume")
 
 
-# Two implementations: GradientSession, and word2vec's.
-class TrainingSession(ABC):
-    """The training session of one run. It is created before the run folder is locked.
-
-    The constructor refuses what cannot be trained, so that nothing has been written by then. The methods are called in
-    this order: join, prepare, setup, started, records, finalize, outcome, close.
-    """
+# A protocol: ``session.TrainingSession`` is given this module's ``RunWriter``, and modules import in one direction.
+class SavedSession(Protocol):
+    """What is saved of a ``TrainingSession``, where its members are described."""
 
     state: Any
-    """State of the loop, set by ``setup``: its ``step``, and as ``finished`` why training ended ("stopped" for a
-    requested stop; None while it runs)."""
 
     @property
-    def step(self) -> int:
-        """Steps taken."""
-        return int(self.state.step)
+    def step(self) -> int: ...
 
-    def join(self) -> ProcessGroup:
-        """Return the process group; by default of this process alone."""
-        return ProcessGroup()
+    def counters(self) -> dict[str, Any]: ...
 
-    @abstractmethod
-    def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
-        """Encode the text into RUN/data, unless that is done. Called on rank 0 alone."""
+    def snapshot(self) -> Callable[[], Mapping[str, Content]]: ...
 
-    @abstractmethod
-    def setup(self, writer: RunWriter) -> list[PrepareEvent]:
-        """Load the data, build what is trained, and restore it with ``RunWriter.restore``. Called on all ranks."""
+    def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None: ...
 
-    @abstractmethod
-    def started(self) -> Event:
-        """Return the event that training starts."""
-
-    @abstractmethod
-    def records(self) -> Iterator[Any]:
-        """Return the training loop. At each record the state is consistent: it may be saved, or the run stopped."""
-
-    def step_errors(self) -> AbstractContextManager[None]:
-        """Return the context in which the loop computes a record; it turns errors of libraries into ours."""
-        return nullcontext()
-
-    @abstractmethod
-    def log_and_save(self, record: Any, writer: RunWriter) -> None:
-        """Log a record, and save a checkpoint if one is due."""
-
-    def event(self, record: Any) -> Event:
-        """Return the event of a record."""
-        return record
-
-    def finalize(self, writer: RunWriter) -> Iterator[Event]:
-        """Do what remains after the last step, but not after a requested stop."""
-        return iter(())
-
-    @abstractmethod
-    def outcome(self, state: RunState, already: bool) -> Event:
-        """Return the event that the run is complete."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release files and threads."""
-
-    # State, as it goes into a checkpoint and comes back.
-    @abstractmethod
-    def counters(self) -> dict[str, Any]:
-        """Return the state besides tensors, ready for JSON."""
-
-    @abstractmethod
-    def snapshot(self) -> Callable[[], Mapping[str, Content]]:
-        """Return a function that serializes the tensors as files of a checkpoint; called on all ranks, run on one."""
-
-    @abstractmethod
-    def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
-        """Set the state to that of a checkpoint."""
-
-    @abstractmethod
-    def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
-        """Return the README.md of the finished run."""
+    def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str: ...
 
 
 class RunWriter:
@@ -118,10 +56,10 @@ class RunWriter:
 
     Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
     ranks fail. A run that could not start leaves nothing: neither a folder that was not there, nor an old run moved
-    aside. With ``request.stop`` a signal that ends the block becomes a requested stop.
+    aside. With ``request.stop`` a signal becomes a requested stop if a step is saved; under torchrun always.
     """
 
-    def __init__(self, request: TrainRequest, session: TrainingSession, ranks: ProcessGroup) -> None:
+    def __init__(self, request: TrainRequest, session: SavedSession, ranks: ProcessGroup) -> None:
         self.folder = RunFolder(request.path)
         self.request, self.config = request, request.config
         self._model = cast(BaseModel, request.config)
@@ -169,11 +107,9 @@ class RunWriter:
                     self.origin = self.run_state.stored.get("init_from")
                 elif request.init_from is not None:
                     self.source, warnings = RunFolder(request.init_from).checkpoint()
-                    read_run_config(
-                        self.source, config.task, *TASKS[config.task].init_from_tasks
-                    )  # refuses other tasks
-                    task = load_symbol(task_spec(config.task, config.model_kind).task_path)
-                    task.check_compatible(self.source, config)
+                    spec = task_spec(config.task, config.model_kind)
+                    read_run_config(self.source, config.task, *spec.init_from_tasks)  # refuses other tasks
+                    load_symbol(spec.task_path).check_compatible(self.source, config)
                     self.warnings.extend(warnings)
                     self.origin = weights_fingerprint(self.source)
             with self.ranks.synchronized():

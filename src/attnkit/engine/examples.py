@@ -62,7 +62,7 @@ def estimate_examples(
     ``build`` takes the size of the vocabulary, which is the number of outputs if ``n_classes`` is None.
     """
     if corpus.valid_paths:
-        corpus.check_valid()  # what is held out is not: the files would be read twice
+        corpus.check_valid()  # what is held out was checked by the first pass
     given = provided_tokenizer(config, source)
     examples = (example for sample, _, _ in corpus.samples for example in sample)
     tokenizer = given or train_vocabulary(corpus.texts(examples), config.vocabulary)

@@ -14,7 +14,7 @@ from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, to_bytes
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
-from attnkit.engine.checkpointing import RunWriter, TrainingSession, stop_error
+from attnkit.engine.checkpointing import RunWriter, stop_error
 from attnkit.engine.events import (
     Event,
     PrepareEvent,
@@ -36,6 +36,7 @@ from attnkit.engine.registry import task_spec
 from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
+from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
 from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.errors import DivergedError
@@ -109,7 +110,6 @@ class GradientSession(TrainingSession):
             if request.overwrite or not RunFolder(request.path).steps():
                 self._embeddings = open_embeddings(config)
         self.device = choose_device(config.device)
-        self.precision = choose_precision(config.precision, self.device)
         set_threads(config.threads)
         # Of this process alone, until join.
         self.ranks = ProcessGroup()
@@ -117,6 +117,8 @@ class GradientSession(TrainingSession):
 
     def join(self) -> ProcessGroup:
         self.ranks = join_process_group(self.device.type, self.config.rank_timeout, self.request.stop)
+        # Not before: asking a GPU for its capability initializes CUDA, on GPU 0 until the rank has its own.
+        self.precision = choose_precision(self.config.precision, self.device)
         return self.ranks
 
     def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:

@@ -24,7 +24,6 @@ class LoadedModel:
     config: Any  #: the configuration, of the task's own class
     model: Any
     device: torch.device
-    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints that were skipped
 
 
 def load_model(
@@ -40,7 +39,7 @@ def load_model(
     Args:
         path: The run folder.
         task: The expected task.
-        device: ``auto`` or a device of torch.
+        device: A device of torch; ``auto``: CUDA if there is one, else the CPU.
         checkpoint: Name of the checkpoint; the best one by default.
         warn: Receives the warnings on damaged newer checkpoints.
 
@@ -52,9 +51,8 @@ def load_model(
     for warning in warnings:
         warn(warning)
     config = read_run_config(chosen, task)
-    # auto: CUDA, Apple's MPS, or the CPU.
     where = choose_device(device)
     # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
     model = task_of(config).model_for_checkpoint(chosen, config)
     load_weights(model, chosen)
-    return LoadedModel(path, chosen, config, model.eval().to(where), where, tuple(warnings))
+    return LoadedModel(path, chosen, config, model.eval().to(where), where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -124,7 +123,7 @@ def broadcast_metrics(
         with ranks.synchronized():
             own = None
             if ranks.rank == 0:
-                with contextlib.suppress(EvaluationCancelled):
+                with suppress(EvaluationCancelled):
                     own = evaluation(model)
         # A single process needs no exchange.
         if ranks.world == 1:

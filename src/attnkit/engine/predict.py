@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config
@@ -157,18 +157,10 @@ def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
     if not unknown:
         return []
     names = ", ".join(f"'{label}'" for label in list(unknown)[:5]) + (", ..." if len(unknown) > 5 else "")
-    return [f"gold labels unknown to the model: {names} ({unknown.total():,} examples, counted as errors)"]
+    return [f"gold labels unknown to the model: {names} ({unknown.total():,} gold labels, counted as errors)"]
 
 
-FORMATS: dict[str, tuple[Format, ...]] = {  # the default, the one with gold labels, and others
-    "text-classification": ("lines", "table", "pairs"),
-    "token-classification": ("lines", "conll"),
-    "question-answering": ("jsonl", "squad"),
-}
-_BY_NAME = {  # suffixes that select the format with gold labels
-    "token-classification": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
-    "question-answering": (".json",),
-}
+_UNLABELED = ("lines", "pairs")  #: formats without gold labels
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
@@ -181,8 +173,9 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     chosen, warnings = RunFolder(request.run).checkpoint(request.checkpoint)
     config = read_run_config(chosen)
     task = config.task
-    if task not in FORMATS:
-        what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(FORMATS)}"
+    if not TASKS[task].predict_formats:
+        known = ", ".join(name for name, spec in TASKS.items() if spec.predict_formats)
+        what = f"this run is of the kind '{task}', not one that predict takes: {known}"
         help = "fine-tune it with attnkit finetune" if task == "mlm" else f"use attnkit {TASKS[task].command}"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
@@ -197,15 +190,15 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
 
 def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     """Return the format of a file. Raises ``UsageError`` for one that the task does not read."""
-    known = FORMATS[task]
+    spec, known = TASKS[task], TASKS[task].predict_formats
     if request.format == "auto":
         suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-        named = suffixes[-1:] and suffixes[-1] in _BY_NAME.get(task, ())
-        return known[bool(named if task == "question-answering" else request.gold or named)]
+        named = bool(suffixes) and suffixes[-1] in spec.gold_suffixes
+        return cast(Format, known[named or (request.gold and known[0] in _UNLABELED)])
     if request.format not in known:
         what = f"{task} does not read {request.format}"
         raise UsageError(what, where="--format", help=f"choose {', '.join(known)}")
-    if request.gold and request.format in ("lines", "pairs"):
+    if request.gold and request.format in _UNLABELED:
         what = f"{request.format} have no gold labels"
         raise UsageError(what, where="--gold", help=f"use --format {known[1]}")
     return request.format

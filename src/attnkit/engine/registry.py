@@ -1,7 +1,7 @@
 """The table of tasks: a name, where its code is, and how its settings are completed. Torch-free.
 
 Code is named as "module:symbol" below ``attnkit`` and imported on first use, so that a command loads its own task only.
-A new task is a package of ``tasks`` and one entry here; add its name to ``run_config.TaskName`` too.
+A new task is a package of ``tasks`` and one entry here; add its name to ``names.TaskName`` too.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class TaskSpec:
     # Use.
     predictor_path: str | None = None
     """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
+    predict_formats: tuple[str, ...] = ()  #: what it reads: the default, the format with gold labels, and others
+    gold_suffixes: tuple[str, ...] = ()  #: suffixes of files that select the format with gold labels
     # Tasks with several models.
     variants: Mapping[str, TaskSpec] = field(default_factory=dict)
     """Kind of model -> the entry in place of this one, for a task whose models differ in data and presets."""
@@ -85,7 +87,7 @@ class TaskSpec:
 EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
-# One task, two models: BERT fine-tuned, or a hierarchical network from scratch.
+# One task, two models: a hierarchical network from scratch, or BERT fine-tuned.
 HAN_CLASSIFICATION = TaskSpec(
     description="a document classifier (han)",
     command="predict",
@@ -95,25 +97,24 @@ HAN_CLASSIFICATION = TaskSpec(
     preset_path="tasks.text_classification.config:han_preset",
     default_kind="han",
     predictor_path="tasks.text_classification.predict:HanPredictor",
+    predict_formats=("lines", "table", "pairs"),
     example="documents and labels: --data FILE.tsv",
 )
-"""Text classification by a hierarchical attention network; ``text-classification`` otherwise fine-tunes BERT."""
-
-# Text classification by BERT; the other tasks of fine-tuning differ in names only.
-_FINETUNED = TaskSpec(
+# The other tasks of fine-tuning differ in names only.
+_FINETUNED = replace(
+    HAN_CLASSIFICATION,
     description="a classifier of texts",
-    command="predict",
     unit="texts",
     task_path="tasks.finetuning.text_classification:TASK",
     config_path="tasks.finetuning.config:TextClassificationConfig",
     preset_path="tasks.finetuning.config:text_classification_preset",
     default_kind="bert",
+    predictor_path="tasks.finetuning.text_classification:TextClassificationPredictor",
     example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
     preset_thresholds=LANGUAGE_AUTO,
     init_from_tasks=("mlm",),
     excluded_init_keys=EXCLUDED_INIT_KEYS,
     preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
-    predictor_path="tasks.finetuning.text_classification:TextClassificationPredictor",
 )
 
 # In the order in which messages list them.
@@ -177,6 +178,8 @@ TASKS: dict[str, TaskSpec] = {
         preset_path="tasks.finetuning.config:token_classification_preset",
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
         predictor_path="tasks.finetuning.predict_token_classification:TokenClassificationPredictor",
+        predict_formats=("lines", "conll"),
+        gold_suffixes=(".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
     ),
     "question-answering": replace(
         _FINETUNED,
@@ -187,6 +190,8 @@ TASKS: dict[str, TaskSpec] = {
         preset_path="tasks.finetuning.config:question_answering_preset",
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
         predictor_path="tasks.finetuning.question_answering:QuestionAnsweringPredictor",
+        predict_formats=("jsonl", "squad"),
+        gold_suffixes=(".json",),
     ),
     # The one task with a loop of its own.
     "word2vec": TaskSpec(

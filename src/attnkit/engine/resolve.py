@@ -26,7 +26,7 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
 
     Args:
         run: The other run.
-        resumed: Whether it is the run itself, started so earlier; then lengths that it chose are inherited, too.
+        resumed: Whether it is the run that is resumed; then the lengths in its configuration are inherited, too.
 
     Raises:
         RunError: no such run, or a damaged one.

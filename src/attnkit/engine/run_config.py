@@ -138,7 +138,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order, dropout and held-out lines."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device for training; auto: CUDA, MPS or CPU."""
+    """Device for training; auto: CUDA if there is one, else the CPU."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are float32 always."""
     threads: int | None = Field(default=None, ge=1, le=1024)

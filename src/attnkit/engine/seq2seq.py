@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,10 +27,6 @@ from attnkit.protocols import EOS_ID, PAD_ID
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import defer_signals
 from attnkit.training.losses import LossTerm, linear_cross_entropy
-
-if TYPE_CHECKING:
-    pass
-
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
 Found = list[list[Hypothesis]]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.engine.checkpoint_metadata import read_averaged, read_state
-from attnkit.engine.checkpointing import TrainingSession
 from attnkit.engine.events import PrepareEvent, Sample, TrainRequest
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import load_symbol, task_spec
 from attnkit.engine.run_config import RunConfig, RunSettings
+from attnkit.engine.session import TrainingSession
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Prepared(Protocol):
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint by their names (``metadata.TEXT_FILES``): vocabularies, labels."""
+        """Text files of a checkpoint by their names (``checkpoint_metadata.TEXT_FILES``): vocabularies, labels."""
 
 
 class Evaluation(Protocol):

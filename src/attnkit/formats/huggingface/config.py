@@ -1,4 +1,4 @@
-"""``config.json`` of BERT, RoFormer, RoBERTa, GPT-2 and Marian: the first four both ways. Torch-free."""
+"""``config.json`` of BERT, RoFormer and GPT-2 both ways; RoBERTa is only read, Marian's only written. Torch-free."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -51,7 +51,10 @@ class TensorFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TensorFile]:
-    """Open a file of tensors. Raises ``RunError`` if it is none or damaged, else ``SystemFailure``."""
+    """Open a file of tensors.
+
+    Raises ``RunError`` if it is none or damaged, ``SystemFailure`` if it cannot be read for another reason.
+    """
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))

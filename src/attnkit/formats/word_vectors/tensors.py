@@ -43,7 +43,7 @@ Buffer = bytes | mmap.mmap
 
 
 def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a safetensors file as views, but of types that numpy lacks. Raises ``DataError``."""
+    """Return a safetensors file's tensors as views, without those of types that numpy lacks. Raises ``DataError``."""
     size = int.from_bytes(data[:8], "little")
     try:
         if len(data) < 8 or size > min(_MAX_HEADER, len(data) - 8):
@@ -124,7 +124,7 @@ def words_text(table: VectorTable) -> bytes:
 
 
 def write_tensors(stream: BinaryIO, table: VectorTable) -> None:
-    """Write words, vectors and known counts as safetensors. Raises ``DataError`` for a word with a tab or feed."""
+    """Write words, vectors and known counts as safetensors. Raises ``DataError`` for a tab or line feed in a word."""
     words = words_text(table)[:-1]
     n_words, width = table.rows.shape
     counts = b"" if table.counts is None else table.counts.astype("<i8").tobytes()

@@ -74,6 +74,10 @@ class LineCorpus(ExampleCorpus[str]):
         if n_sampled:
             samples = ([*islice(read_lines(path), n_sampled)] for path in self.paths)
             self.samples = [(lines, n, len(lines)) for lines, n in zip(samples, counts, strict=True)]
+            # A dry run refuses what training does; it reads no further than to the first held-out line with text.
+            held_out = (line for i, line in enumerate(self.read(self.paths)) if i in self.held_out)
+            if self.held_out and all(map(self.is_blank, held_out)):
+                raise self.none_left()
 
     def read(self, paths: Sequence[Path]) -> Iterator[str]:
         return (line for path in paths for line in read_lines(path))

@@ -77,7 +77,10 @@ def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Ten
 def answer_loss(
     model: SpanPredictor, device: torch.device, smoothing: float
 ) -> Callable[[WindowBatch], Mapping[str, LossTerm]]:
-    """Return the mean negative log-likelihood of starts and ends; ``smoothing`` is spread over all valid positions."""
+    """Return the loss of a batch: the negative log-likelihoods of starts and ends, halved and summed over windows.
+
+    ``smoothing`` is spread over all valid positions.
+    """
 
     def loss(batch: WindowBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
@@ -138,7 +141,10 @@ def predict_answers(
 
 
 def log_sums(starts: Tensor, ends: Tensor, max_length: int) -> Tensor:
-    """Return (B,) log sums of exp(score) over spans of at most ``max_length`` tokens, in the logits' memory (B, T)."""
+    """Return (B,) log sums of exp(score) over spans of at most ``max_length`` tokens.
+
+    Memory is that of the logits (B, T), whatever ``max_length`` is.
+    """
     total = starts.new_full(starts.shape[:1], -math.inf)
     for shift in range(min(max_length, starts.shape[1])):
         scores = starts[:, : starts.shape[1] - shift] + ends[:, shift:]

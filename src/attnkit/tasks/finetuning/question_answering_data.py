@@ -170,7 +170,7 @@ class QuestionEncoder(ExampleEncoder[Paragraph]):
         return questions, contexts, answers
 
 
-PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: labels: if some questions are unanswerable
+PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: labels: if some cannot be answered
 
 
 def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:

@@ -9,7 +9,7 @@ from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples,
 from attnkit.data.labels import Labels, check_known_labels, check_valid_label, count_labels
 from attnkit.data.text_classification import LabeledRows, Sentences, document_rows, flatten
 from attnkit.tasks.text_classification.config import HanClassificationConfig
-from attnkit.text.documents import read_labeled, space_words, split_sentences
+from attnkit.text.documents import SEPARATOR, read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 
 LabeledDocument = tuple[str, str]  #: document and label
@@ -77,7 +77,7 @@ class LabeledDocuments(ExampleCorpus[LabeledDocument]):
         return example[0]
 
     def is_blank(self, example: LabeledDocument) -> bool:
-        return not split_sentences(example[0])
+        return not example[0].replace(SEPARATOR, "").strip()
 
     def n_characters(self, example: LabeledDocument) -> int:
         return len(example[0])

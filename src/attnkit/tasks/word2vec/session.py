@@ -9,9 +9,10 @@ from typing import Any, cast
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, open_prepared_dir, write_index
 from attnkit.data.words import encode_words, open_words
-from attnkit.engine.checkpointing import RunWriter, TrainingSession
+from attnkit.engine.checkpointing import RunWriter
 from attnkit.engine.events import PrepareEvent, TrainingFinished, TrainingProgress, TrainingStarted, TrainRequest
 from attnkit.engine.run_state import RunState
+from attnkit.engine.session import TrainingSession
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import RunError
 from attnkit.io import atomic

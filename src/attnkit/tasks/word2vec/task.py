@@ -9,8 +9,8 @@ from typing import Any, cast
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_state
-from attnkit.engine.checkpointing import TrainingSession
 from attnkit.engine.events import TrainRequest
+from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import RunEstimate, Task
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import UsageError
