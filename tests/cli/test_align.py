@@ -77,7 +77,7 @@ def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
         ([src, tmp_path / "short", "-o", tmp_path / "out"], 3, "has 4 lines and"),
         ([src, tmp_path / "bad", "-o", tmp_path / "out"], 3, "bad:4"),
         ([src, tmp_path / "missing"], 2, "no file"),
-        ([src, tgt, "-o", tgt], 2, "is one of the texts"),
+        ([src, tgt, "-o", tgt], 2, "is also an input file"),
         ([src, tgt, "--method", "both"], 2, "grow-diag"),
         ([src, tgt, "--null-prob", 2], 2, "--null-prob must lie between 0 and 1"),
         ([src, tgt, "--iterations", 0], 2, "--iterations"),

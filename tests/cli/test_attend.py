@@ -171,11 +171,11 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--head", "0"], 2, ["'0' is not a layer or head", "--head"]),
         (["{run}", LINE, "--layer", "-1"], 2, ["'-1' is not a layer or head"]),
         (["{run}", LINE, "--kind", "crosss"], 2, ["no 'crosss' attention", "cross, encoder, decoder"]),
-        (["{run}", LINE, "--target", "1", "--target", "2"], 2, ["2 targets for 1 lines"]),
+        (["{run}", LINE, "--target", "1", "--target", "2"], 2, ["2 targets for 1 source lines"]),
         (["{run}", LINE, "5", "--target", "1"], 2, ["1 targets for more source lines"]),
         (["{run}", LINE, "5", "--svg", "a.svg"], 2, ["one line, not 2"]),
         (["{run}", LINE, "--svg", "a", "--png", "./a"], 2, ["two output files have the same name"]),
-        (["{run}", LINE, "--html", "{run}/config.yaml"], 2, ["lies in the run folder"]),
+        (["{run}", LINE, "--html", "{run}/config.yaml"], 2, ["is inside the run folder"]),
         (["{run}", LINE, "--html", "/dev/full"], 5, ["cannot write /dev/full", "space"]),
         (["{run}", LINE, "--png", "/dev/full"], 5, ["cannot write /dev/full"]),
         (["{run}", LINE, "--html", "no/such/a.html"], 5, ["no/such"]),
@@ -206,9 +206,9 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--example", "cat"], 2, ["the example takes no run"]),
         (["--example", "dog"], 2, ["dog"]),
         (["--example", "cat", "--alignment", "dott"], 2, ["dott"]),
-        (["--example", "cat", "--alignment", "dot", "--distribution", "normalize"], 2, ["no meaning"]),
+        (["--example", "cat", "--alignment", "dot", "--distribution", "normalize"], 2, ["cannot be combined"]),
         (["{run}", LINE, "--compare", "--layer", "2"], 2, ["--layer", "1 to 1"]),
-        (["{run}", LINE, "--compare", "--alignment", "dot", "--distribution", "normalize"], 2, ["no meaning"]),
+        (["{run}", LINE, "--compare", "--alignment", "dot", "--distribution", "normalize"], 2, ["cannot be combined"]),
     ],
     ids=lambda given: " ".join(given)[:60] if isinstance(given, list) else None,
 )
@@ -235,7 +235,7 @@ def test_the_text_that_is_read_is_not_written_over(
     path.write_text("1 2\n")
     with path.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
-        refused(call("attend", trained, "-", "--html", path), 2, "is one of the texts")
+        refused(call("attend", trained, "-", "--html", path), 2, "is also an input file")
     assert path.read_text() == "1 2\n"
 
 
@@ -351,7 +351,7 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     assert word["queries"] == sentence["keys"] == ["1. the film was dull .", "2. people came back .", "3. witty ."]
     code, out, _ = call("attend", documents, text, "--kind", "sentence", "--device", "cpu")
     assert code == 0 and "Sentence attention, layer 1, head 1" in out
-    refused(call("attend", documents, text, "--target", "1"), 2, "writes nothing", "--target")
+    refused(call("attend", documents, text, "--target", "1"), 2, "does not generate text", "--target")
     refused(call("attend", documents, " "), 3, "blank")
     refused(call("attend", documents, text, "--compare"), 4, "kind 'text-classification'")
 
@@ -365,7 +365,7 @@ def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_
 def test_the_help_knows_of_classifiers(call: Call) -> None:
     page = call("attend", "--help")[1]
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())
-    assert "Run of a translation model or a document classifier." in shown and "word or sentence" in shown
+    assert "Run of a translation model or text classifier." in shown and "word or sentence" in shown
     assert 'attnkit attend opinions "It rained. Nobody came." --kind sentence' in shown
     assert max(map(cell_len, page.splitlines())) <= 80
 

@@ -153,7 +153,7 @@ def test_importing_the_library_is_free_of_torch() -> None:
 def test_damaged_text(call: Call, workshop: Any, tmp_path: Path, content: bytes, more: list[str]) -> None:
     (tmp_path / "a.gz").write_bytes(content)
     train = ["train", "--src", tmp_path / "a.gz", "--tgt", workshop.file("train.tgt"), "-o", tmp_path / "run"]
-    refused(call(*train, *more), 3, "damaged or cut off", f"at {tmp_path / 'a.gz'}", "again")
+    refused(call(*train, *more), 3, "damaged or truncated", f"at {tmp_path / 'a.gz'}", "again")
 
 
 @pytest.mark.parametrize(

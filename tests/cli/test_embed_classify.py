@@ -233,7 +233,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["embed", "RUN lines", "{missing}"], 2, "no file"),
         (["embed", "RUN lines", "{vectors}"], 3, "a vector file, but this run reads text"),
         (["embed", "RUN lines", "{documents}", "--summary"], 2, "add --reconstruct"),
-        (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "holds no totals"),
+        (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "cannot store totals"),
         (
             ["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.txt"],
             2,
@@ -248,9 +248,9 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             "put a tab and its label after the document",
         ),
         (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "remove tabs from the documents"),
-        (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
+        (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "cannot store JSON"),
         (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, ".npy cannot store text"),
-        (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
+        (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is also an input file"),
         (["predict", "RUN documents", "{missing}"], 2, "no file"),
     ],
 )

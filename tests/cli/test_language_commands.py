@@ -100,7 +100,7 @@ def test_lines_without_a_mask_stay_and_those_before_a_fault_are_filled(
             assert out.count("%") == 10
     given(text + b"the " * 600 + b"[MASK]\nlast\n")
     code, out, err = call("fill-mask", runs["bert"], "--fill")
-    assert code == 3 and len(out.split("\n")) == 5 and "standard input, line 5" in err and "reads 512 at most" in err
+    assert code == 3 and len(out.split("\n")) == 5 and "standard input, line 5" in err and "maximum of 512" in err
 
 
 def test_streamed_texts_of_several_stay_on_their_lines(
@@ -172,14 +172,14 @@ def test_both_models_side_by_side(call: Call, runs: dict[str, Path]) -> None:
         (["fill-mask", "none", "[MASK]"], 4, "none"),
         (["fill-mask", "gpt", "[MASK]"], 4, "use attnkit generate"),
         (["fill-mask", "bert", "nothing"], 3, "no [MASK] in this line"),
-        (["fill-mask", "bert", "the " * 600 + "[MASK]"], 3, "reads 512 at most"),
+        (["fill-mask", "bert", "the " * 600 + "[MASK]"], 3, "maximum of 512"),
         (["fill-mask", "bert", "[MASK]", "--json", "--fill"], 2, "--fill"),
         (["fill-mask", "bert", "[MASK]", "--top", "0"], 2, "--top"),
         (["generate", "bert", "x"], 4, "use attnkit fill-mask"),
         (["generate", "gpt", "x", "--temperature", "0", "--n", "2"], 2, "are equal"),
         (["generate", "gpt", "x", "--top-p", "2"], 2, "--top-p"),
         (["generate", "gpt", "x", "--temperature", "-1"], 2, "--temperature"),
-        (["generate", "gpt", "x", "--window", "25"], 2, "positions for 24"),
+        (["generate", "gpt", "x", "--window", "25"], 2, "exceeds the model's 24 positions"),
         (["generate", "gpt", "x", "--json", "--stream"], 2, "--stream"),
         (["compare-lm", "bert", "bert", "x"], 4, "'mlm', not a language model"),
         (["compare-lm", "bert", "gpt", " "], 3, "no text"),

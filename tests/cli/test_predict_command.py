@@ -173,7 +173,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
         (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or omit -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
-        (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "one of the texts"),
+        (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "also an input file"),
         (["run", "test.tsv", "--format", "conll"], 2, "does not read conll"),
         (["tagger", "test.conll", "--all"], 2, "add --json, which gives that of each tag found"),
         (

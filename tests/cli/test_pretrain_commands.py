@@ -100,7 +100,7 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "empty.txt"], 3, "empty"),
         (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
         (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no validation document"),
-        (["pretrain-mlm", "blank.txt"], 3, "held out"),
+        (["pretrain-mlm", "blank.txt"], 3, "to hold one out"),
         (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row: too few to train on and to hold one out"),
         (["pretrain-mlm", "bytes.txt"], 3, "not UTF-8"),
         (["pretrain-clm", "text.txt", "--direction", "up"], 2, "up"),

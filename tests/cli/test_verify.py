@@ -80,7 +80,7 @@ def test_a_flipped_bit_is_told(run: Path, what: str) -> None:
     found = bad(verify_run(run))
     assert found[0].startswith(said)
     # The best is the average or one of the checkpoints: when that is damaged, so is what is named.
-    assert all(other.startswith("best: names ") for other in found[1:])
+    assert all(other.startswith("best: points to ") for other in found[1:])
 
 
 MISSING = ["checkpoints/step-8/optimizer.safetensors", "metrics.jsonl", "status.json", "config.yaml", "tokenizer.json"]
@@ -101,7 +101,7 @@ def test_every_damaged_file_has_a_row_of_at_most_eighty_columns(call: Call, run:
     assert out.count("BAD ") == 4
     assert max(len(line) for line in out.splitlines()[:-2]) <= 80
     assert "BAD   step-12         state.json of checkpoint step-12 cannot be used: its" in out
-    assert "names step-12, which is damaged" in out
+    assert "points to step-12, which is damaged" in out
     assert "4 of 13 damaged; the newest good checkpoint is step-8" in " ".join(out.split())
     assert json.loads(call("verify", run, "--json")[1])["good"] is False
 
@@ -132,9 +132,9 @@ def test_the_best_that_is_not_the_best_is_told(run: Path) -> None:
     counters = json.loads((run / "checkpoints/step-12/state.json").read_bytes())["counters"]
     other = next(step for step in (4, 8, 12) if step != counters["best_step"])
     (run / "best").write_text(f"step-{other}\n")
-    assert bad(verify_run(run)) == [f"best: names step-{other}, but step-{counters['best_step']} was the best"]
+    assert bad(verify_run(run)) == [f"best: points to step-{other}, but step-{counters['best_step']} was the best"]
     (run / "best").write_text("step-7\n")
-    assert bad(verify_run(run)) == ["best: names step-7, which is not there"]
+    assert bad(verify_run(run)) == ["best: points to step-7, which is missing"]
 
 
 def test_limits_may_differ_in_the_copy_of_the_configuration_and_nothing_else(run: Path) -> None:

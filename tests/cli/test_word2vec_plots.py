@@ -139,7 +139,7 @@ def test_too_little_for_a_map(call: Call, tmp_path: Path) -> None:
 def test_the_vectors_are_not_written_over(call: Call, vectors: Path) -> None:
     before = vectors.read_bytes()
     code, _, err = call("word2vec", "project", vectors, "-o", vectors)
-    assert code == 2 and "is one of the texts" in err and vectors.read_bytes() == before
+    assert code == 2 and "is also an input file" in err and vectors.read_bytes() == before
 
 
 def test_no_torch_is_loaded(vectors: Path, tmp_path: Path) -> None:

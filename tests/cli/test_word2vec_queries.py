@@ -122,7 +122,7 @@ def test_convert(call: Call, path: Path, tmp_path: Path) -> None:
         source = tmp_path / name
         assert Vectors.load(source)["new york"].tolist() == WORDS["new york"]
     code, _, err = call("word2vec", "convert", path, tmp_path / "a.bin")
-    assert code == 3 and "'new york' holds white space" in err and "--space" in err
+    assert code == 3 and "'new york' contains white space" in err and "--space" in err
     assert not list(tmp_path.glob("a.bin*")) and not list(tmp_path.glob(".tmp*"))
     code, out, _ = call("word2vec", "convert", path, tmp_path / "a.bin", "--space", "_", "--top", 8)
     assert code == 0 and out.endswith("8 words, 4 numbers each (word2vec-binary)\n")
@@ -144,8 +144,8 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
         (["evaluate", path, tmp_path / "pairs"], 3, "pairs:1|no pairs"),
         (["evaluate", path, tmp_path / "missing"], 2, "no file"),
         (["cluster", path, "-k", 10], 2, "cannot form 10 classes from 9 words"),
-        (["cluster", path, "-k", 2, "-o", path], 2, "is one of the texts"),
-        (["convert", path, path], 2, "is one of the texts"),
+        (["cluster", path, "-k", 2, "-o", path], 2, "is also an input file"),
+        (["convert", path, path], 2, "is also an input file"),
         (["convert", path, tmp_path / "a.xyz"], 2, "unknown suffix"),
         (["convert", path, tmp_path / "a.txt", "--space", " "], 2, "--space must not be white space"),
         (["convert", path, tmp_path / "no" / "a.npy"], 5, "cannot write"),

@@ -128,7 +128,7 @@ def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no file"):
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     (tmp_path / "a.gz").write_bytes(gzip.compress(make_text().encode())[:-20])
-    with pytest.raises(DataError, match="damaged or cut off") as caught:
+    with pytest.raises(DataError, match="damaged or truncated") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a.gz"], WordsConfig())
     assert "fetch it again" in str(caught.value.help)
     assert not (tmp_path / "e").exists()

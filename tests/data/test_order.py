@@ -160,9 +160,9 @@ def test_chosen_examples_with_repeats() -> None:
 
 def test_refuses_what_makes_no_plan() -> None:
     src, tgt = captions(10)
-    with pytest.raises(ValueError, match="10 and 9 lengths"):
+    with pytest.raises(ValueError, match="10 source, 9 target lengths"):
         plan_epoch(src, tgt[:9], seed=1, epoch=0, max_tokens=100)
-    with pytest.raises(ValueError, match="0 tokens"):
+    with pytest.raises(ValueError, match="max_tokens=0"):
         plan_epoch(src, tgt, seed=1, epoch=0, max_tokens=0)
 
 

@@ -63,7 +63,7 @@ CASES = [
     Case("pickle as best", lambda s: s.put("run/best", s.pickled), "translate", 4, "best checkpoint is damaged"),
     Case("pickle under every name for people", everywhere, "train", 0),
     *(
-        Case(f"pickle as data/{name}", lambda s, n=name: s.put(f"run/data/{n}", s.pickled), "train", 4, "remove")
+        Case(f"pickle as data/{name}", lambda s, n=name: s.put(f"run/data/{n}", s.pickled), "train", 4, "rm -r")
         for name in (*DATA, *MAPPED)
     ),
     Case(
@@ -96,19 +96,19 @@ CASES = [
         lambda s: s.edit_json("run/data/prepared.json", lambda t: {**t, "counts": {"valid": "8"}}),
         "train",
         4,
-        "remove",
+        "rm -r",
     ),
     Case(
         "pairs of no text",
         lambda s: s.edit_json("run/data/train/pairs.json", lambda t: {**t, "corpora": [1e3]}),
         "train",
         4,
-        "remove",
+        "rm -r",
     ),
-    Case("more text to validate on", lambda s: s.sparse("run/data/valid.tgt.txt"), "train", 4, "remove"),
+    Case("more text to validate on", lambda s: s.sparse("run/data/valid.tgt.txt"), "train", 4, "rm -r"),
     Case("an array that is a link", lambda s: s.link("run/data/train/src/ids.bin", s.outside / "text"), "train", 4),
     *(
-        Case(f"data/{name} that is a pipe", lambda s, n=name: s.pipe(f"run/data/{n}"), "train", 4, "remove")
+        Case(f"data/{name} that is a pipe", lambda s, n=name: s.pipe(f"run/data/{n}"), "train", 4, "rm -r")
         for name in ("prepared.json", "valid.src.txt", "train/src/ids.bin", "train/src/index.json", "tokenizer.json")
     ),
     Case("checkpoints elsewhere", outside_folder("run/checkpoints"), "train", 4, "not a folder of this run"),

@@ -353,7 +353,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "brackets": (deep, "config.json cannot be used"),
     "a width that is not a number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
     "more layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=3), "the weights lack '.*layer.2"),
-    "fewer layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=1), "hold '.*layer.1"),
+    "fewer layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=1), "unexpected weight '.*layer.1"),
     "another width": (lambda hub: rewrite(hub, hidden_size=64), r"is \[\d+, 32\], and by config.json \[\d+, 64\]"),
     "enormous": (lambda hub: rewrite(hub, vocab_size=BIG, hidden_size=1 << 16), "and by config.json"),
     "odd heads": (lambda hub: rewrite(hub, num_attention_heads=5), "must be a multiple"),
@@ -373,11 +373,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "whole numbers": (
         lambda hub: tensors(hub, lambda found: found.update({"bert.embeddings.LayerNorm.bias": torch.ones(32).long()})),
-        "is of the type I64",
+        "has the unsupported dtype I64",
     ),
     "a strange tensor": (
         lambda hub: tensors(hub, lambda found: found.update({"bert.adapter.weight": torch.ones(2)})),
-        "hold 'bert.adapter.weight'",
+        "unexpected weight 'bert.adapter.weight'",
     ),
     "text for weights": (lambda hub: (hub / "model.safetensors").write_text("x" * 99), "not a safetensors file"),
     "cut off": (

@@ -92,5 +92,5 @@ def test_well_formed_tags_give_the_entities_they_were_made_of(seed: int) -> None
 
 def test_tags_that_do_not_pair_up_are_refused() -> None:
     for found, expected in ((["O"], ["O", "O"]), ([], [])):
-        with pytest.raises(ValueError, match="one tag"):
+        with pytest.raises(ValueError, match="one predicted tag per gold tag"):
             span_scores([found], [expected])

@@ -239,7 +239,7 @@ def test_the_default_is_dot_and_holds_nothing_more() -> None:
 
 
 def test_a_pair_without_meaning_is_refused_and_location_has_an_end() -> None:
-    with pytest.raises(ValueError, match="dot with distribution normalize has no meaning"):
+    with pytest.raises(ValueError, match="dot cannot be combined with distribution normalize"):
         HanConfig(distribution="normalize")
     located = HanConfig(alignment="location", attention_options=AttentionOptions(max_source=7))
     assert (located.max_positions, HanConfig().max_positions) == (7, None)

@@ -290,5 +290,5 @@ def test_the_search_goes_on_from_a_prompt() -> None:
 
 
 def test_prompts_of_different_lengths_do_not_go_together() -> None:
-    with pytest.raises(ValueError, match="different lengths"):
+    with pytest.raises(ValueError, match="the same length"):
         gpt().start(ids(2, 3), torch.tensor([[True, True, True], [True, True, False]]), 1, 4)

@@ -54,7 +54,7 @@ def test_kind_chooses_the_configuration() -> None:
             "leave the decoder without source information",
         ),
         ({"alignment": "none", "distribution": "local"}, "distribution local needs an alignment"),
-        ({"alignment": "dot", "distribution": "normalize"}, "dot with distribution normalize has no meaning: "),
+        ({"alignment": "dot", "distribution": "normalize"}, "dot cannot be combined with distribution normalize"),
     ],
 )
 def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -67,7 +67,10 @@ def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], m
     [
         ({"alignment": ["dot", "dot"]}, "alignment names 2 functions and n_heads is 4: name one for all heads"),
         ({"distribution": ["softmax"] * 5}, "distribution names 5 functions and n_heads is 4"),
-        ({"alignment": ["kernel", "kernel", "kernel", "deep"], "distribution": "normalize"}, "alignment deep with"),
+        (
+            {"alignment": ["kernel", "kernel", "kernel", "deep"], "distribution": "normalize"},
+            "alignment deep cannot be combined with distribution normalize",
+        ),
         (
             {"alignment": "kernel", "distribution": "normalize", "positions": "alibi"},
             "positions alibi add numbers below zero",

@@ -240,7 +240,7 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
     ("text", "error", "said"),
     [
         ("", DataError, "empty"),
-        ("one line\n", DataError, "cannot be trained on"),
+        ("one line\n", DataError, "too few to train on"),
         ("\n \n\t\n\n", AttnkitError, "no line left for validation"),
     ],
 )

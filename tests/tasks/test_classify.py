@@ -147,7 +147,7 @@ def test_functions_that_do_not_fit_are_told_before_training() -> None:
 
     lines = refuse("model.alignment=aditive")
     assert lines[0] == 'error: model.alignment cannot be "aditive"' and lines[2].endswith("did you mean 'additive'?")
-    assert "has no meaning: its scores may be negative" in refuse("model.distribution=normalize")[0]
+    assert "distribution normalize: its scores may be negative" in refuse("model.distribution=normalize")[0]
     located = ("model.alignment=location", "model.attention_options.max_source=150")
     lines = refuse(*located, "data.max_length=200")
     assert lines[0].startswith(
@@ -247,7 +247,7 @@ def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:
         "data.files": [str(tmp_path / "a.tsv")],
         "data.valid_files": [str(tmp_path / "b.tsv")],
     }
-    with pytest.raises(DataError, match="has the label 'z'"):
+    with pytest.raises(DataError, match="label 'z' does not occur"):
         list(train(TrainRequest(resolve(flags, sets=STEADY, preset_name="tiny").config, tmp_path / "run")))
 
 

@@ -87,7 +87,7 @@ def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: 
         (("bert", "bert"), TEXT, RunError, "'mlm', not a language model"),
         (("gpt", "back"), TEXT, RunError, "'clm', not a masked language model"),
         (("bert", "gpt"), " ", DataError, "no text"),
-        (("bert", "gpt"), "the [MASK]", DataError, r"holds \[MASK\]"),
+        (("bert", "gpt"), "the [MASK]", DataError, r"contains \[MASK\]"),
         (("bert", "gpt"), "the " * 39 + "the", DataError, "42 tokens with special tokens"),
     ],
 )

@@ -86,5 +86,5 @@ def test_the_seed_decides_the_parameters_and_nothing_else() -> None:
 
 
 def test_a_pair_without_meaning_says_why() -> None:
-    with pytest.raises(UsageError, match="dot and normalize have no meaning together: its scores may be negative"):
+    with pytest.raises(UsageError, match="dot and normalize cannot be combined: its scores may be negative"):
         worked_example("dot", "normalize", 1)

@@ -94,7 +94,7 @@ def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
         filler.fill([longest + " the"])
     far = FillMaskPipeline(load_model(save(tmp_path / "far", positions="rotary"), "mlm", device="cpu"))
     assert far.fill([longest + " the"])[0].text == longest + " the"
-    with pytest.raises(DataError, match=r"and the model reads 512 at most"):
+    with pytest.raises(DataError, match=r"more than the model's maximum of 512"):
         far.fill([longest + " the" * 480])
     with pytest.raises(RunError, match="not a masked language model"):
         torch.manual_seed(1)

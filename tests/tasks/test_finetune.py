@@ -246,7 +246,7 @@ WRONG: dict[str, tuple[list[str], list[str], str, str]] = {
     "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no text left for training", "train.tsv"),
     "nothing to validate on": (GOOD, ["label\ttext", "a\t "], "no text left for validation", "dev.tsv"),
     "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "not clear which of 'a', 'b'", "train.tsv:1"),
-    "a label that is new": (GOOD, ["label\ttext", "a\tx", "c\ty"], "has the label 'c'", "dev.tsv:3"),
+    "a label that is new": (GOOD, ["label\ttext", "a\tx", "c\ty"], "label 'c' does not occur", "dev.tsv:3"),
     "pairs beside singles": (GOOD, ["label\ttext\ttext2", "a\tx\ty"], "this file has pairs of texts", "dev.tsv:1"),
     "no header": (["a\tthe film", *GOOD[1:]], GOOD, "looks like an example", "train.tsv:1"),
 }

@@ -195,7 +195,7 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     assert answer.texts[0].text.startswith(long) and len(answer.texts[0].pieces) == 5
     assert made.warnings() == ["a prompt has more tokens than the model's window of 40: the beginning was truncated"]
     assert naive(made, made.encode(long), 5) == made._search([made.encode(long)], [0])[0].ids
-    with pytest.raises(UsageError, match="positions for 40 tokens"):
+    with pytest.raises(UsageError, match="exceeds the model's 40 positions"):
         generator(run, 5, 41)
     with pytest.raises(RunError, match="no run"):
         load_model(tmp_path / "none", "clm")

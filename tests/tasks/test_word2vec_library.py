@@ -76,7 +76,7 @@ def test_arguments_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("settings", [{"data.phrases.passes": 1}, {"data.tokenizer": "vocab.json"}])
 def test_what_only_text_files_are_cut_by_is_not_left_out_silently(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="are looked for in a text file"):
+    with pytest.raises(UsageError, match="require corpus_file"):
         attnkit.Word2Vec(SENTENCES, **TINY, settings=settings)
 
 
@@ -109,7 +109,7 @@ def test_sentences_texts_and_files_give_the_same(model: attnkit.Word2Vec, tmp_pa
 def test_what_can_be_gone_through_once_is_refused_untouched() -> None:
     given = iter(SENTENCES)
     for once in (given, (sentence for sentence in given), map(list, given)):
-        with pytest.raises(UsageError, match="can be gone through only once") as refused:
+        with pytest.raises(UsageError, match="can be iterated only once") as refused:
             attnkit.Word2Vec(once, **TINY)
         assert "a generator is exhausted after one pass" in str(refused.value.help)
     assert next(given) == SENTENCES[0]
@@ -162,7 +162,7 @@ def test_a_saved_model_is_a_run_and_goes_on(model: attnkit.Word2Vec, tmp_path: P
     again = attnkit.Word2Vec.load(run)
     assert same(again.wv, model.wv)
     assert same(attnkit.Vectors.load(run), model.wv)
-    with pytest.raises(UsageError, match="there is a run"):
+    with pytest.raises(UsageError, match="already contains a run"):
         model.save(run)
     model.save(run, overwrite=True)
     before = again.wv["a"].copy()

@@ -97,6 +97,6 @@ def test_what_a_run_would_refuse_is_refused(path: Path, tmp_path: Path) -> None:
         told(tmp_path / "few.txt")
     with pytest.raises(UsageError, match="no file"):
         told(tmp_path / "none.txt")
-    with pytest.raises(DataError, match="damaged or cut off"):
+    with pytest.raises(DataError, match="damaged or truncated"):
         told(tmp_path / "cut.gz")
     assert told("-") is None

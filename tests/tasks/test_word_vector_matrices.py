@@ -68,13 +68,13 @@ def with_nan(raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda raw: raw[:-4], "does not end"),
+        (lambda raw: raw[:-4], "extra bytes after the last matrix"),
         (lambda raw: raw[: len(raw) // 2], "it has"),
         (lambda raw: (1 << 40).to_bytes(8, "little") + raw[8:], "too long"),
         (with_header(lambda header: header.pop("outputs")), "does not hold"),
         (with_header(lambda header: header["inputs"].update(shape=[20, 5000])), "'inputs' is not described"),  # type: ignore[attr-defined]
         (with_header(lambda header: header["outputs"].update(dtype="F16")), "'outputs' is not described"),  # type: ignore[attr-defined]
-        (lambda raw: raw + b"\0" * 4, "does not end"),
+        (lambda raw: raw + b"\0" * 4, "extra bytes after the last matrix"),
         (with_nan, "'outputs' are not finite"),
     ],
 )

@@ -90,7 +90,7 @@ DAMAGED = {
     "a key twice": (b'# {"units": "words", "units": "words"}\n', "duplicate key"),
     "a later version": (header(version=2).encode() + b"\n1\t1\t1\n", "version"),
     "an unknown key": (header(run="x").encode() + b"\n1\t1\t1\n", "run"),
-    "more lines than bytes": (header(lines=1 << 24).encode() + b"\n1\t1\t1\n", "fewer than it says"),
+    "more lines than bytes": (header(lines=1 << 24).encode() + b"\n1\t1\t1\n", "too few for its lines"),
     "far too many lines": (header(lines=1 << 40).encode() + b"\n1\t1\t1\n", "lines"),
     "no fingerprint": (header(vocabularies=["x", "y"]).encode() + b"\n1\t1\t1\n", "vocabularies"),
     "a frequent token that is none": (header(frequent=[8]).encode() + b"\n1\t1\t1\n", "no token 8"),

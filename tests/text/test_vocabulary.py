@@ -185,7 +185,7 @@ def test_a_vocabulary_that_no_file_may_hold_is_an_error_of_the_size(monkeypatch:
     config = VocabularyConfig(kind="unigram", size=600)
     train_vocabulary(LINES, config)
     monkeypatch.setattr("attnkit.text.vocabulary_schema.MAX_NODES", 300)
-    with pytest.raises(DataError, match="could not be read again: its entries are too many") as caught:
+    with pytest.raises(DataError, match="the written vocabulary is invalid: its entries are too many") as caught:
         train_vocabulary(LINES, config)
     assert (caught.value.where, caught.value.help) == ("vocabulary.size", "ask for fewer entries")
 

@@ -66,7 +66,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
     """Load the run and return a sentence a line: a map for the run's own functions and one for each other.
 
     Raises:
-        UsageError: no such layer, or a function that was named has no meaning with the distribution.
+        UsageError: no such layer, or a named function cannot be combined with the distribution.
     """
     translator = load_attending(query)
     run = translator.runs[0]

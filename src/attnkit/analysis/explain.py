@@ -187,11 +187,11 @@ def worked_example(alignment: AlignmentName, distribution: DistributionName, see
     Parameters are drawn by the seed.
 
     Raises:
-        UsageError: the two functions have no meaning together.
+        UsageError: the two functions cannot be combined.
     """
     reason = incompatibility(alignment, distribution, OPTIONS)
     if reason is not None:
-        raise UsageError(f"{alignment} and {distribution} have no meaning together: {reason}", where="--distribution")
+        raise UsageError(f"{alignment} and {distribution} cannot be combined: {reason}", where="--distribution")
     width = len(QUERY)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

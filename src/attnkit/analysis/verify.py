@@ -137,8 +137,8 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
     if newest is not None and name != "averaged" and not in_use:
         counted = read_state(newest)["counters"].get("best_step")
         if counted is not None and name != f"step-{counted}" and f"step-{counted}" in good:
-            return CheckResult("best", False, f"names {name}, but step-{counted} was the best")
-    return CheckResult("best", True, f"names {name}")
+            return CheckResult("best", False, f"points to {name}, but step-{counted} was the best")
+    return CheckResult("best", True, f"points to {name}")
 
 
 def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:

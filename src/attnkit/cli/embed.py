@@ -61,7 +61,7 @@ def command(
     ending = "" if output is None else output.suffix.lower()
     if ending in BINARY and (json or summary):
         flag, noun = ("--json", "JSON") if json else ("--summary", "totals")
-        raise UsageError(f"a {ending} file holds no {noun}", where=flag, help="give another name to -o")
+        raise UsageError(f"a {ending} file cannot store {noun}", where=flag, help="give another name to -o")
     if summary and output is not None and not json:
         raise UsageError("--summary with -o requires --json", where=f"-o {output}", help="add --json, or leave out -o")
     totals = EmbedTotals()

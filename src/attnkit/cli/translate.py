@@ -27,7 +27,9 @@ def command(
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[Path | None, Option(help="Lexicon from align --run that restricts the output.")] = None,
-    replace_unknowns: Annotated[bool, Option(help="Replace <unk> by the most attended source word.")] = False,
+    replace_unknowns: Annotated[
+        bool, Option(help="Replace <unk> by the most attended source word (vocabulary.kind=word).")
+    ] = False,
     dictionary: Annotated[Path | None, Option(help="Word lexicon from align, for --replace-unknowns.")] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,

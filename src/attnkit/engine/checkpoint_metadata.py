@@ -138,7 +138,7 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
     stored = str(tree.get("task"))[:40]
     if stored not in TASKS or (tasks and stored not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
-        help = f"attnkit {TASKS[stored].command} takes it" if stored in TASKS else None
+        help = f"use attnkit {TASKS[stored].command}" if stored in TASKS else None
         raise RunError(f"this run is of the kind '{stored}', not {expected}", where=str(checkpoint.path), help=help)
     model = tree.get("model")
     kind = str(model.get("kind")) if isinstance(model, dict) else None

@@ -138,7 +138,7 @@ class SpanScores:
 def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> SpanScores:
     """Score predicted tags against gold tags. Raises ``ValueError`` without words, or unless there is one for each."""
     if [len(tags) for tags in found] != [len(tags) for tags in expected] or not any(expected):
-        raise ValueError("predicted and gold tags differ in number")
+        raise ValueError("expected one predicted tag per gold tag, and at least one")
     right, n_found, n_expected = Counter[str](), Counter[str](), Counter[str]()
     for ours, theirs in zip(found, expected, strict=True):
         here, there = set(entities(ours)), set(entities(theirs))

@@ -39,7 +39,7 @@ def n_embeddings(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
 
 
 def check_attention_pair(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
-    """Raise ValueError where a pair has no meaning, with the reason."""
+    """Raise ValueError where two functions cannot be combined, with the reason."""
     reason = incompatibility(alignment, distribution, options)
     if reason is not None:
         raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")

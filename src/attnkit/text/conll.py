@@ -105,7 +105,7 @@ class TagSummary:
                 self.tags[tag] = where = f"{path}:{block.line + offset}"
                 if holds_space(tag):
                     help = "remove the white space: tags are separated by spaces in the output"
-                    raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
+                    raise DataError(f"the tag '{tag}' contains white space", where=where, help=help)
         for scheme in LETTERS if set(block.tags) - {OUTSIDE} else ():
             for offset, (tag, right) in enumerate(zip(block.tags, convert(block.tags, scheme), strict=True)):
                 if tag != right:

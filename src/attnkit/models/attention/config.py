@@ -96,7 +96,7 @@ INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
 
 
 def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
-    """Return why a pair has no meaning, None where it has one."""
+    """Return why two functions cannot be combined, None where they can."""
     # Every other distribution takes scores of any sign.
     if distribution == "normalize" and alignment == "similarity" and options.similarity != "gaussian":
         return f"{_SIGNED}; attention_options.similarity gaussian is never negative"
