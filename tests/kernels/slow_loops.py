@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.word2vec import LookupTables, LoopSpec, Text, Weights
+from attnkit.kernels.word2vec_backend import LookupTables, LoopSpec, Text, Weights
 
 WHOLE = (1 << 64) - 1
 NOISE = 0x6E6F697365

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.kernels import ibm1, word2vec
+from attnkit.kernels import ibm1, word2vec_backend
 from attnkit.kernels import jit as module
 from attnkit.kernels.jit import cache_folder, compiled
-from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec
+from attnkit.kernels.word2vec_backend import CompiledBackend, LookupTables, LoopSpec
 
 
 def triangle(n: int) -> int:
@@ -92,8 +92,8 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     asked: list[list[str]] = []
 
     def run(words: list[str], **options: object) -> None:
-        asked.append(words[3:])
-        if words[3] != "missing":
+        asked.append(words[1:])
+        if words[-1] != "missing":
             compiled(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
 
     monkeypatch.setattr(module.subprocess, "run", run)
@@ -102,7 +102,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: list[list[str]]) -> None:
     first = compiled(triangle, (3,), ["that.module", "its", "words"])
-    assert first(100) == 5050 and children[0] == ["that.module", "its", "words"]
+    assert first(100) == 5050 and children[0] == ["-m", "attnkit.kernels.jit", "that.module", "its", "words"]
     assert sum(first.stats.cache_hits.values()) == 1  # loaded, not compiled again
     n_asked = len(children)
     assert compiled(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
@@ -113,11 +113,13 @@ def test_of_several_that_want_a_loop_one_has_it_compiled(cache: Path, children: 
     with ThreadPoolExecutor(3) as pool:  # each opens the lock anew, as processes do
         found = [pool.submit(compiled, triangle, (3,), ["that.module"]) for _ in range(3)]
     assert [loop.result()(4) for loop in found] == [10, 10, 10]
-    assert [words for words in children if words[0] != "missing"] == [["that.module"]]
+    wanted = [words for words in children if words[-1] != "missing"]
+    assert wanted == [["-m", "attnkit.kernels.jit", "that.module"]]
 
 
 def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
     assert compiled(triangle, (3,), ["missing"])(100) == 5050
+    assert children == [["-m", "attnkit.kernels.jit", "missing"]]
     for path in kept_files(cache):
         path.write_bytes(b"no pickle")
     assert compiled(triangle, (3,), ["missing"])(100) == 5050
@@ -142,12 +144,12 @@ def test_the_childs_command_compiles_what_is_asked_for(monkeypatch: pytest.Monke
         asked.append(child)
         return compiled(loop, arguments, child)
 
-    monkeypatch.setattr(word2vec, "compiled", watched)
-    word2vec.compiled_loop.cache_clear()
+    monkeypatch.setattr(word2vec_backend, "compiled", watched)
+    word2vec_backend.compiled_loop.cache_clear()
     CompiledBackend(LoopSpec(dim=20, window=7, exact=True), LookupTables(np.empty(0, np.uint32)), np.uint16)
-    word2vec.compiled_loop.cache_clear()
+    word2vec_backend.compiled_loop.cache_clear()
     folder = cache_folder() / module._sources()
-    before = {path for path in folder.rglob("*.nbc") if "skip_gram.pairs-" in path.name}
+    before = {path for path in folder.rglob("*.nbc") if "word2vec.pairs-" in path.name}
     environment = {**os.environ, "ATTNKIT_COMPILES": "1"}
     subprocess.run([sys.executable, "-m", "attnkit.kernels.jit", *asked[0]], env=environment, check=True, timeout=120)
-    assert before and {path for path in folder.rglob("*.nbc") if "skip_gram.pairs-" in path.name} == before
+    assert before and {path for path in folder.rglob("*.nbc") if "word2vec.pairs-" in path.name} == before

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels import glove
 from attnkit.kernels.glove import Cooccurrences, GloveSettings, Parameters, train_pairs
-from attnkit.kernels.word2vec import rows
+from attnkit.kernels.word2vec_backend import rows
 
 V, D, P = 9, 5, 16
 KNOBS = GloveSettings(0.05, 3.0, 0.75)

@@ -10,7 +10,7 @@ import pytest
 from slow_loops import NOISE, Slow, chance, number
 
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
+from attnkit.kernels.word2vec_backend import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
 
 V, D, N = 50, 20, 400
 COUNTS = (3000 / np.arange(2, V + 2)).astype(np.int64)

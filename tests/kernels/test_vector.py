@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.kernels.word2vec import rows
+from attnkit.kernels.word2vec_backend import rows
 
 numba = pytest.importorskip("numba")
 

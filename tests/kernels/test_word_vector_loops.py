@@ -9,7 +9,7 @@ import pytest
 from slow_loops import Slow
 
 from attnkit.kernels.sampling import alias_table, huffman, keep_thresholds, key_of
-from attnkit.kernels.word2vec import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
+from attnkit.kernels.word2vec_backend import CompiledBackend, LookupTables, LoopSpec, Text, Weights, rows
 
 V, D = 40, 20
 COUNTS = (2000 / np.arange(2, V + 2)).astype(np.int64)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
 from attnkit.kernels.sampling import huffman
-from attnkit.kernels.word2vec import PieceStats, Text, Weights
+from attnkit.kernels.word2vec_backend import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2VecModel
 from attnkit.tasks.word2vec import torch_loop
 from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig

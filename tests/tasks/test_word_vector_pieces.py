@@ -16,7 +16,7 @@ import pytest
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
 from attnkit.engine.resolve import resolve
-from attnkit.kernels.word2vec import PieceStats
+from attnkit.kernels.word2vec_backend import PieceStats
 from attnkit.tasks.word2vec import loop as module
 from attnkit.tasks.word2vec.loop import WorkerPool, average_replicas
 from attnkit.tasks.word2vec.matrices import Matrices, MatrixShape, copied, empty

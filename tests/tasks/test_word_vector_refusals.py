@@ -73,12 +73,22 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "words", "key"),
     [
-        ({"method": "glove", "device": "cuda"}, "device=cuda cannot be combined with method=glove"),
-        ({"deterministic": True, "device": "cuda"}, "deterministic and device=cuda cannot be combined"),
+        ({"method": "glove", "device": "cuda"}, "device=cuda cannot be combined with method=glove: leave it", "device"),
+        (
+            {"device": "cuda", "deterministic": True},
+            "deterministic and device=cuda cannot be combined: leave one of them out",
+            "deterministic",
+        ),
+        ({"method": "glove", "loss": "full"}, "loss cannot be set with method=glove: leave it out", "loss"),
+        ({"method": "skip-gram", "context": "sum"}, "context requires method=cbow: add it, or leave", "context"),
+        ({"method": "cbow", "exact": True}, "exact requires method=skip-gram with loss=negative: add", "exact"),
+        ({"loss": "full", "subwords": {}}, "subwords requires .*: leave subwords out otherwise", "subwords"),
+        ({"alpha": 0.01, "min_alpha": 0.02}, "min_alpha=0.02 is more than alpha=0.01", "min_alpha"),
     ],
 )
-def test_what_a_gpu_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_what_does_not_go_together_is_refused_and_named(changes: dict[str, Any], words: str, key: str) -> None:
+    with pytest.raises(UsageError, match=words) as found:
         resolve({"task": "word2vec", "data.files": ["text.txt"], **changes})
+    assert found.value.where is not None and found.value.where.split(" ")[0] == key

@@ -155,15 +155,12 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
 
 
 def _where(dotted: str, origins: Mapping[str, str], message: str = "") -> str | None:
-    """Return the key that a message is about and where its value came from: of a section, the key that it names."""
-
-    def named(key: str) -> bool:
-        name = key.removeprefix(f"{dotted}.") if dotted else key
-        return re.search(rf"\b{re.escape(name)}\b", message) is not None
-
+    """Return the key that a message is about and where its value came from: of a section, the key it names first."""
     near = [key for key in origins if not dotted or key == dotted or key.startswith(f"{dotted}.")]
     near = near or [key for key in origins if dotted.startswith(f"{key}.")]
-    meant = [key for key in near if named(key) and key != dotted]
+    names = {key: re.escape(key.removeprefix(f"{dotted}.") if dotted else key) for key in near if key != dotted}
+    places = {key: found.start() for key, name in names.items() if (found := re.search(rf"\b{name}\b", message))}
+    meant = sorted(places, key=places.__getitem__)
     if not dotted and not meant:
         return None
     by_hand_first = sorted(meant or near, key=lambda key: origins[key].startswith("preset "))

@@ -7,7 +7,7 @@ that: parts merge as any sorted runs do, and what comes out is in no order that 
 Letters: V words, N tokens of a stretch of text, P pairs of words.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -179,14 +179,13 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, sl
             if table[slot, 1] == 0:
                 table[slot, 0] = z
                 used += 1
-            share = np.uint64(4294967296 // d)
+            share = np.uint64(UNIT // d)
             table[slot, 1] += share + share if low == high else share  # a word meets itself from both sides
     return len(words), used
 
 
 @cache
-def compiled_loop() -> Callable[..., Any] | None:
+def compiled_loop() -> Any:
     """Return the loop compiled by numba, None where that cannot be had."""
     arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, np.zeros((0, 2), np.uint64), (0, 0))
-    loop: Callable[..., Any] | None = compiled(_count_loop, arguments, ("cooccurrence", "compiled_loop"))
-    return loop
+    return compiled(_count_loop, arguments, ("cooccurrence", "compiled_loop"))

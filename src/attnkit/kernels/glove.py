@@ -106,14 +106,13 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, settings: Any) -> Any:
 
 
 @cache
-def compiled_loop() -> Callable[..., Any] | None:
+def compiled_loop() -> Any:
     """Return the loop compiled by numba, None where that cannot be had."""
     row, words = np.zeros((1, 16), np.float32), np.empty(0, np.uint32)
     nothing = Cooccurrences(*map(read_only, (words, words.copy(), np.empty(0, np.float32))))
     span, settings = (np.int64(0), np.int64(0)), GloveSettings(*map(np.float64, (0, 1, 1)))
     arguments = (Parameters(*(row,) * 8), nothing, span, settings)
-    loop: Callable[..., Any] | None = compiled(_descend_loop, arguments, ("glove", "compiled_loop"))
-    return loop
+    return compiled(_descend_loop, arguments, ("glove", "compiled_loop"))
 
 
 def in_numpy(

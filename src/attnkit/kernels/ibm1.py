@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,10 +37,6 @@ class AlignmentCorpus:
     tgt_starts: Ints
     n_src: int  #: every source word is below this
     n_tgt: int
-
-    def swap_sides(self) -> AlignmentCorpus:
-        """Return the corpus with the sides exchanged; the arrays are the same ones."""
-        return AlignmentCorpus(self.tgt, self.tgt_starts, self.src, self.src_starts, self.n_tgt, self.n_src)
 
     @property
     def n_pairs(self) -> int:
@@ -175,26 +171,25 @@ def em_step(
     return likelihood
 
 
-def best_links(
-    table: TranslationTable, corpus: AlignmentCorpus, loops: AlignmentLoops
-) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
-    """Yield (begin, end, links) of runs of lines: the likeliest source place of each target word, from 0, -1 for NULL.
+def best_links(table: TranslationTable, corpus: AlignmentCorpus, loops: AlignmentLoops) -> NDArray[np.int32]:
+    """Return the likeliest source place of each target word of the corpus, from 0, -1 for NULL.
 
     Among equally likely places it is the one nearest to the diagonal, and NULL only if it is likelier than all.
     """
+    links = np.full(len(corpus.tgt), -1, np.int32)
     for begin, end in spans(corpus):
-        yield begin, end, loops.choose(corpus, table, (begin, end))
+        loops.choose(corpus, table, (begin, end), links[corpus.tgt_starts[begin] : corpus.tgt_starts[end]])
+    return links
 
 
-@dataclass(frozen=True)
-class AlignmentLoops:
+class AlignmentLoops(NamedTuple):
     """One way to go over the cells of a run of lines (begin, end)."""
 
     name: str
     # Adds the expected counts of pairs to the last argument and returns the log-likelihood.
     expect: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], Floats], float]
-    # Returns the best source place of each target word of the lines.
-    choose: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int]], NDArray[np.int32]]
+    # Writes the best source place of each target word of the lines to the last argument, which holds -1 before.
+    choose: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], NDArray[np.int32]], None]
 
 
 @cache
@@ -233,13 +228,10 @@ def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     return float(np.log(totals).sum())
 
 
-def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> NDArray[np.int32]:
-    # Target words of the run, as places in the whole corpus.
-    begin, end = corpus.tgt_starts[span[0]], corpus.tgt_starts[span[1]]
-    links = np.full(int(end - begin), -1, np.int32)
+def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], links: NDArray[np.int32]) -> None:
     found, _, terms = _terms(corpus, table, span)
     if not len(terms):
-        return links
+        return
     first = np.flatnonzero(found.source == 0)
     sizes = np.diff(first, append=len(terms))
     n_cells = corpus.n_cells(*span)
@@ -255,8 +247,7 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     order = np.where(terms == np.repeat(np.maximum.reduceat(terms, first), sizes), order, last)
     chosen = np.minimum.reduceat(order, first)
     places = np.where(chosen == last - 1, -1, chosen % (found.lengths[first] + 1) - 1)
-    links[found.target[first] - begin] = places
-    return links
+    links[found.target[first] - corpus.tgt_starts[span[0]]] = places
 
 
 IN_NUMPY = AlignmentLoops("numpy", _expect, _choose)
@@ -265,8 +256,8 @@ IN_NUMPY = AlignmentLoops("numpy", _expect, _choose)
 # --- numba: the same, cell by cell
 
 
-def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) -> int:
-    """Write each cell's place in the table to slots, -1 for none; return how many cells there are."""
+def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) -> None:
+    """Write each cell's place in the table to slots, -1 for none."""
     src, src_starts, tgt, tgt_starts, n_tgt = corpus
     cell = 0
     for n in range(span[0], span[1]):
@@ -288,7 +279,6 @@ def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) ->
                         high = middle
                 slots[cell] = low if low < end and keys[low] == key else -1
                 cell += 1
-    return cell
 
 
 def _expect_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: Any, counts: Any) -> float:
@@ -355,21 +345,14 @@ def compiled_loops() -> AlignmentLoops | None:
         return None
     expect = compiled(_expect_loop, (lines, probs, 0.0, span, starts, probs))
     choose = compiled(_choose_loop, (lines, probs, 0.0, span, starts, words))
+    return AlignmentLoops("numba", partial(_run, look_up, expect), partial(_run, look_up, choose))
 
-    def prepare(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints]:
-        arrays = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
-        slots = np.empty(int(corpus.n_cells(*span).sum()), np.int64)
-        look_up(arrays, table.keys, table.starts, span, slots)
-        return arrays, slots
 
-    def expect_run(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], counts: Floats) -> float:
-        arrays, slots = prepare(corpus, table, span)
-        return float(expect(arrays, table.probs, table.null_prob or 0.0, span, slots, counts))
-
-    def choose_run(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> NDArray[np.int32]:
-        arrays, slots = prepare(corpus, table, span)
-        links = np.full(int(corpus.tgt_starts[span[1]] - corpus.tgt_starts[span[0]]), -1, np.int32)
-        choose(arrays, table.probs, table.null_prob or 0.0, span, slots, links)
-        return links
-
-    return AlignmentLoops("numba", expect_run, choose_run)
+def _run(
+    look_up: Any, loop: Any, corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], out: NDArray[Any]
+) -> Any:
+    """Look up the places of a run's cells in the table, and let a loop go over them."""
+    lines = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
+    slots = np.empty(int(corpus.n_cells(*span).sum()), np.int64)
+    look_up(lines, table.keys, table.starts, span, slots)
+    return loop(lines, table.probs, table.null_prob or 0.0, span, slots, out)

@@ -23,6 +23,7 @@ from attnkit.kernels.jit import inline
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, random_bits
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, dots, item, prefetch, sum_rows, update
+from attnkit.kernels.word2vec_backend import rows
 
 # Addresses are bytes: a row takes 64 bytes per 16 floats.
 STARTS, ROWS = 6, 7  #: tables that hold the lists of rows
@@ -31,14 +32,7 @@ NOISE = np.uint64(0x6E6F697365)  #: key of the stream that draws negatives, apar
 MAX_OUTPUT = np.float32(6.0)  #: scores at least this far from 0 have no gradient, as in gensim
 _TINY = 1e-50
 
-
-@inline
-def aligned_rows(n: Any, width: Any) -> Any:
-    """Return zeros (n, width), each row at a multiple of 64 bytes."""
-    raw = np.zeros(n * width + 16, np.float32)
-    # Vectors are loaded aligned; numpy promises 16 bytes only.
-    skip = (-raw.ctypes.data % 64) // 4
-    return raw[skip : skip + n * width].reshape(n, width)
+aligned_rows = inline(rows)
 
 
 @inline

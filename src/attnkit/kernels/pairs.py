@@ -109,7 +109,7 @@ class PairCounter:
         self._state[:2] = first, gap
 
     def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return sorted pairs (n, 3) of first word, gap, second word, that occur ``least`` times, and counts (n,)."""
+        """Return sorted pairs (n, 3) of first word, gap, second word, and counts (n,), of at least ``least`` each."""
         if self._loops is None:
             found = {pair: n for pair, n in self._counts.items() if n >= least}
             rows = np.array(list(found), np.int64).reshape(-1, 3)
@@ -201,8 +201,7 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any
         number = np.int64(numbers[i])
         kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
         if kind > 0:
-            # 16777216 is _MAX_GAP.
-            first = first if gap < 16777216 // base else np.int64(-1)
+            first = first if gap < _MAX_GAP // base else np.int64(-1)
             gap = gap * base + kind if first >= 0 else np.int64(0)
             continue
         if kind == 0 and first >= 0:
@@ -245,7 +244,7 @@ def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any
     for i in range(len(numbers)):
         number = np.int64(numbers[i])
         kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
-        goes_on = kind > 0 and n_held > 0 and gap < 16777216 // base
+        goes_on = kind > 0 and n_held > 0 and gap < _MAX_GAP // base
         if kind == 0 and n_held > 0:
             pair = (np.uint64(held[0]) << np.uint64(32)) | np.uint64(number)
             place = (pair ^ (np.uint64(gap) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)

@@ -322,5 +322,5 @@ def prefetch(b: Any, width: int, x: Any) -> None:
 
 @intrinsic("array", "int64", result="int64")
 def item(b: Any, array: Any, k: Any) -> Any:
-    """Return array[k], without looking whether k counts from the end: that costs more than the rest."""
+    """Return array[k] of signed integers, without looking whether k counts from the end, which costs most."""
     return _int64_item(b, array, k)

@@ -1,170 +1,350 @@
-"""Inputs and outputs of the loops that train word vectors.
+"""The training loops of word2vec.
 
-Letters: V words, D dim, P = D rounded up to a multiple of 16, N ids of the encoded text, L lines.
+Skip-gram trains a centre's input row against the output rows around it. ``pairs`` and ``pairs_with_paths`` go pair by
+pair (``layers``), and ``pairs`` draws anew for every pair, as gensim does. In ``shared`` ``BLOCK`` centres share
+``SHARED`` drawn words, and each of these counts m negative / SHARED in a window of m words: the same in expectation,
+with the rows at hand instead of somewhere in memory. There the drawn rows are read once and moved once a block.
+
+CBOW, the continuous bag of words, trains the mean or sum of a context's inputs against the output of the word in its
+middle: ``bags``, ``bags_with_paths`` and ``bags_of_subwords``.
+
+Loops take (weights, text, piece, settings, tables), as ``word2vec_backend`` has them. Each is two functions: the outer
+one makes all arrays, since the inner one counts no references and so cannot.
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnkit.kernels.jit import compiled, read_only
+from attnkit.kernels.jit import inline, no_refcount
+from attnkit.kernels.layers import (
+    MINUS_ONE,
+    ONE,
+    ROWS,
+    STARTS,
+    add_nll,
+    aligned_rows,
+    context_rows,
+    covered_words,
+    draw_negatives,
+    learning_rate,
+    load_input,
+    max_input_rows,
+    noise_key,
+    prefetch_input,
+    prefetch_outputs,
+    store_input,
+    train_outputs,
+)
+from attnkit.kernels.logistic import slopes, slopes32
+from attnkit.kernels.sampling import drawn, random_bits, windows
+from attnkit.kernels.vector import (
+    add_to_row,
+    add_to_rows,
+    clear,
+    copy_row,
+    dots,
+    dots16,
+    item,
+    prefetch,
+    sum_rows,
+    update,
+    weigh,
+)
 
-LANES = 16  #: floats per vector register; rows are padded to a multiple
-
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class LoopSpec:
-    """Hyperparameters that select and configure a loop."""
-
-    # What is predicted, and from what.
-    method: Literal["skip-gram", "cbow"] = "skip-gram"
-    context: Literal["mean", "sum"] = "mean"  #: combination of the context's vectors in CBOW
-    output: Literal["negative", "hierarchical"] = "negative"
-    dim: int = 100
-    window: int = 5
-    dynamic_window: bool = True  #: draw each window's width from 1 to ``window``
-    # Negative sampling.
-    negative: int = 5
-    exact: bool = False  #: draw ``negative`` words for every pair, as gensim does; False shares some
-    subwords: bool = False
-
-    @property
-    def width(self) -> int:
-        """P, the floats of a row."""
-        return -(-self.dim // LANES) * LANES
-
-    @property
-    def kind(self) -> LoopSpec:
-        """The plainest spec that the same compiled loop runs by."""
-        sampled = self.output == "negative"
-        return LoopSpec(
-            method=self.method,
-            output=self.output,
-            dim=self.width,
-            exact=sampled and self.method == "skip-gram" and self.exact,
-            subwords=sampled and self.method == "cbow" and self.subwords,
-        )
-
-
-@dataclass
-class Weights:
-    """The two matrices, float32, each row at a multiple of 64 bytes (``rows`` makes such); beyond D they hold 0."""
-
-    inputs: Floats  #: (V, P), or (V + buckets, P) with subwords: the vectors that are wanted
-    outputs: Floats  #: (V, P), or (V - 1, P) with a Huffman tree
+# Letters: V words, P floats of a padded row, m words of a window, or rows of a context. Addresses are bytes: a row
+# takes 64 bytes per 16 floats.
+BLOCK = 16  #: centres that share noise words, at most
+SHARED = 32  #: noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality
+AHEAD = 2  #: words of lead with which CBOW draws negatives and prefetches their rows
+AHEAD_AROUND = 4  #: words of lead with which rows of the context are prefetched, beyond the window
+_NO_LIMIT = np.float32(np.inf)
 
 
-def rows(n: int, width: int) -> Floats:
-    """Return zeros (n, width) that begin at a multiple of 64 bytes; ``width`` must be a multiple of 16."""
-    raw = np.zeros(n * width + 16, np.float32)
-    # Floats up to the next multiple of 64 bytes.
-    skip = (-raw.ctypes.data % 64) // 4
-    return raw[skip : skip + n * width].reshape(n, width)
+@inline
+def _buffers(weights: Any, settings: Any, n: Any) -> Any:
+    """Return n rows, room for the rows and scores of one prediction, and the sum of the loss beside its product."""
+    costs = np.ones((1, 2))
+    costs[0, 0] = 0.0
+    pool, scores = aligned_rows(n, 16 * len(weights[2])), aligned_rows(1, settings[2] + 32)
+    # Room for a word and all its negatives, or for 16 nodes of a path.
+    return pool, np.zeros(settings[2] + 20, np.int64), scores[0], costs
 
 
-@dataclass(frozen=True)
-class Text:
-    """The encoded corpus; both arrays may be mapped."""
-
-    ids: NDArray[np.uint16] | NDArray[np.uint32]  #: (N,) word ids
-    starts: NDArray[np.int64]  #: (L + 1,): where each line begins, and the end
-
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return both, read-only."""
-        return read_only(self.ids), read_only(self.starts)
+# --- skip-gram
 
 
-_UINTS, _INTS, _LONGS = np.empty(0, np.uint32), np.empty(0, np.int32), np.empty(0, np.int64)
+@inline
+def block_length(settings: Any) -> Any:
+    """Return how many centres share drawn words: fewer than ``BLOCK`` where windows are wide or negatives many.
 
-
-class LookupTables(NamedTuple):
-    """Tables indexed by word, in the order in which loops take them; those that a spec does not need are empty.
-
-    STARTS and ROWS of ``layers`` and the indices there depend on the order.
+    The rows of drawn words stand still until the block's end, so that what they are moved by then must not be too much.
     """
-
-    keep: NDArray[np.uint32]  #: (V,) from ``sampling.keep_thresholds``
-    prob: NDArray[np.uint32] = _UINTS  #: (V,) and ``alias`` (V,) from ``sampling.alias_table``
-    alias: NDArray[np.int32] = _INTS
-    path_starts: NDArray[np.int64] = _LONGS  #: (V + 1,), ``nodes`` and ``codes`` from ``sampling.huffman``
-    nodes: NDArray[np.int32] = _INTS
-    codes: NDArray[np.int8] = np.empty(0, np.int8)
-    subword_starts: NDArray[np.int64] = _LONGS  #: (V + 1,) begin of each word's rows of the inputs, its own row first
-    subword_rows: NDArray[np.int32] = _INTS
-
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Return all of them, read-only."""
-        tables: tuple[Any, ...] = self
-        return tuple(map(read_only, tables))
+    # Expected negatives per centre: a random window (settings[1]) is half as wide on average.
+    usual = (settings[0] + 1 if settings[1] else 2 * settings[0]) * settings[2]
+    return max(1, min(BLOCK, BLOCK * SHARED // max(usual, 1)))
 
 
-@dataclass(frozen=True)
-class PieceStats:
-    """Loss and counts of a trained piece."""
-
-    loss: float  #: the sum of -log σ over its terms, under the weights as each was met
-    terms: int  #: number of terms; with shared negatives each positive counts ``1 + negative``, its weight
-    words: int  #: words that stayed
-
-
-class CompiledBackend:
-    """The compiled loop of a spec. Many threads may run it at once on the same weights; it holds no lock of Python's.
-
-    A loop is a function of (weights, text, piece, settings, tables), each a tuple: (inputs, outputs, lanes), whose
-    ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (begin, end, key, first
-    alpha, last alpha); (window, dynamic, negative, mean); ``LookupTables``. It returns (loss, terms, words).
-    """
-
-    def __init__(self, spec: LoopSpec, tables: LookupTables, ids: Any = np.uint32) -> None:
-        """Load or compile the loop, for texts whose ids are of one type. Needs numba (``jit.has_numba``)."""
-        self._tables = tables.arrays()
-        self._settings = (spec.window, int(spec.dynamic_window), spec.negative, int(spec.context == "mean"))
-        # The length of a tuple is part of its type: so numba compiles for one width.
-        self._lanes = (np.float32(0.0),) * (spec.width // LANES)
-        self._loop = compiled_loop(json.dumps(asdict(spec.kind)), np.dtype(ids).name)
-
-    def piece(
-        self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> PieceStats:
-        """Train on the centre words at the positions [span[0], span[1]) of the text, in place.
-
-        ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
-        decides all that is random. The learning rate falls from alphas[0] to alphas[1] over the piece.
-        """
-        matrices, piece = (weights.inputs, weights.outputs, self._lanes), _piece(span, key, alphas)
-        loss, terms, words = self._loop(matrices, text.arrays(), piece, self._settings, self._tables)
-        return PieceStats(float(loss), int(terms), int(words))
+def shared(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    window, negative, size = settings[0], settings[2], 64 * len(weights[2])
+    found = windows(text, piece, settings, tables[0])
+    rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 2, 2))
+    # Copies of the noise rows and of the block's inputs, an error, and two rows for a mean.
+    copies = aligned_rows(SHARED + BLOCK + 3, size // 4)
+    buffers = copies, aligned_rows(BLOCK, SHARED), aligned_rows(1, 2 * window + 16), rows, costs
+    costs[:, 0] = 0.0
+    n_terms = _train_shared(weights, found, (piece, settings), tables, buffers)
+    loss = costs[-1, 0] - np.log(costs[-1, 1])
+    # Noise terms are summed by window width m, since each counts m * negative / SHARED.
+    for m in range(len(costs) - 1):
+        loss += (costs[m, 0] - np.log(costs[m, 1])) * m * negative / SHARED
+    return loss, n_terms * (1 + negative), found[5] - found[4]
 
 
-def _piece(span: tuple[int, int], key: int, alphas: tuple[float, float]) -> tuple[Any, ...]:
-    # Tuples of plain arrays and numbers: what numba takes without boxing.
-    return np.int64(span[0]), np.int64(span[1]), np.uint64(key), np.float32(alphas[0]), np.float32(alphas[1])
+@no_refcount
+def _train_shared(weights: Any, found: Any, job: Any, tables: Any, buffers: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, begin, end), (piece, settings) = weights, found, job
+    pool, all_steps, scores, rows, costs = buffers
+    # Raw addresses: numba would check bounds and count references.
+    window, size, x_of, o_of = settings[0], 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
+    copies, steps_of, near = pool.ctypes.data, all_steps.ctypes.data, scores[0]
+    centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
+    near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
+    # Each shared word counts as negative / SHARED of a drawn one.
+    n_terms, share, now, length = 0, np.float32(settings[2] / SHARED), 0, block_length(settings)
+    if begin < end:
+        draw_negatives(lanes, o_of, noise_key(piece, at[begin]), tables, chosen, (0, SHARED))
+    for block in range(begin, end, length):
+        last = min(block + length, end)
+        for k in range(SHARED):
+            copy_row(lanes, copies + size * k, o_of + size * item(chosen, now + k))
+        # Two halves take turns: one is in use while the next block's rows are prefetched.
+        later = SHARED - now
+        for k in range(SHARED if last < end else 0):
+            bits = random_bits(noise_key(piece, item(at, last)), np.uint64(k))
+            chosen[np.uint64(later + k)] = drawn(bits, tables[1], tables[2])
+        for i in range(block, last):
+            for k in range((i - block) * SHARED // length, (i - block + 1) * SHARED // length if last < end else 0):
+                prefetch(lanes, o_of + size * item(chosen, later + k))  # all at once would be more than it can wait for
+            if i + 1 < end:
+                prefetch_input(lanes, x_of, item(words, i + 1), tables)
+            if i + window + 1 < end:
+                prefetch(lanes, o_of + size * item(words, i + window + 1))
+            m, n_before = item(left, i) + item(right, i), item(left, i)
+            for k in range(m):
+                rows[np.uint64(k)] = item(words, i - n_before + k + (k >= n_before))
+            # The learning rate falls within a piece.
+            word, alpha = item(words, i), learning_rate(piece, item(at, i))
+            x = load_input(lanes, x_of, word, tables, error + size)
+            x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
+            n_terms += m
+            # The input as it was before its step: noise rows move by it at the end of the block.
+            copy_row(lanes, x_kept, x)
+            clear(lanes, error)
+            for k in range(0, SHARED, 16):
+                dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
+            add_nll(costs, np.uint64(m), slopes32(steps, MINUS_ONE, alpha * share * np.float32(m)))
+            weigh(lanes, copies, SHARED, (steps, 4), error)
+            # The window's own words, exactly.
+            dots(lanes, o_of, rows, m, x_kept, near)
+            for k in range(0, m, 16):
+                add_nll(
+                    costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), ONE, alpha, _NO_LIMIT)
+                )
+            update(lanes, o_of, rows, m, (x_kept, error), near)
+            add_to_row(lanes, x, ONE, error)
+            store_input(lanes, x_of, word, tables, error + size)
+        for k in range(SHARED):
+            # One read and one write per noise row and block: the gain over ``pairs``.
+            weigh(lanes, centres, last - block, (steps_of + 4 * k, 4 * SHARED), o_of + size * item(chosen, now + k))
+        now = SHARED - now
+    return n_terms
 
 
-@cache
-def compiled_loop(kind: str, ids: str) -> Callable[..., Any]:
-    """Return the loop of all specs of a kind (JSON), for ids of one type; loaded once per process."""
-    spec = LoopSpec(**json.loads(kind))
-    # Imported on first use: only the loop that is compiled.
-    module = import_module(f"attnkit.kernels.{'cbow' if spec.method == 'cbow' else 'skip_gram'}")
-    name = {"cbow": "bags", "skip-gram": "pairs" if spec.exact else "shared"}[spec.method]
-    if spec.output == "hierarchical":
-        name = {"cbow": "bags_with_paths", "skip-gram": "pairs_with_paths"}[spec.method]
-    elif spec.subwords:
-        name = "bags_of_subwords"
-    # Arguments of the right types; their content does not matter.
-    text, tables = Text(np.empty(0, ids), np.zeros(1, np.int64)), LookupTables(np.empty(0, np.uint32))
-    matrices = rows(1, spec.width), rows(1, spec.width), (np.float32(0.0),) * (spec.width // LANES)
-    arguments = matrices, text.arrays(), _piece((0, 0), 0, (0.0, 0.0)), (0, 0, 0, 0), tables.arrays()
-    loop: Callable[..., Any] = compiled(getattr(module, name), arguments, ("word2vec", "compiled_loop", kind, ids))
-    return loop
+def pairs(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    negatives = np.empty(4 * settings[0] * settings[2], np.int64)
+    return _in_pairs(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, negatives)
+
+
+def pairs_with_paths(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    return _in_pairs(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, None)
+
+
+@inline
+def _in_pairs(weights: Any, found: Any, job: Any, tables: Any, negatives: Any) -> Any:
+    buffers = _buffers(weights, job[1], 3)  # an error, and two rows for a mean
+    n_terms, costs = _train_pairs(weights, found, job, (tables, buffers), negatives), buffers[3]
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
+
+
+@no_refcount
+def _train_pairs(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, begin, end), (piece, settings) = weights, found, job
+    tables, (pool, rows, scores, costs) = buffers
+    window, negative, x_of, o_of = settings[0], settings[2], inputs.ctypes.data, outputs.ctypes.data
+    error, mean = pool.ctypes.data, pool.ctypes.data + 64 * len(lanes)
+    n_terms, now, half = 0, 0, 2 * window * negative
+    for i in range(begin - 1, end):
+        # Two halves: negatives of this centre, and those drawn ahead for the next.
+        now = half - now
+        if i + 1 < end:
+            prefetch_input(lanes, x_of, item(words, i + 1), tables)
+            span = (half - now, half - now + (item(left, i + 1) + item(right, i + 1)) * negative)
+            draw_negatives(lanes, o_of, noise_key(piece, item(at, i + 1)), tables, negatives, span)
+        if i < begin:
+            continue
+        if i + window + 1 < end:
+            prefetch_outputs(lanes, o_of, item(words, i + window + 1), tables, negatives)
+        centre = item(words, i)
+        # The centre's input serves its whole window and is written back once.
+        x = load_input(lanes, x_of, centre, tables, mean)
+        step, first = (x, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs), now
+        for j in range(i - item(left, i), i + item(right, i) + 1):
+            if j != i:
+                n_terms += train_outputs(lanes, o_of, item(words, j), negatives, (first, first + negative), step)
+                add_to_row(lanes, x, ONE, error)
+                first += negative
+        store_input(lanes, x_of, centre, tables, mean)
+    return n_terms
+
+
+# --- CBOW
+
+
+def bags(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    negatives = np.zeros((AHEAD + 1) * settings[2], np.int64)
+    return _in_bags(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, negatives)
+
+
+def bags_with_paths(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    return _in_bags(weights, windows(text, piece, settings, tables[0]), (piece, settings), tables, None)
+
+
+@inline
+def _in_bags(weights: Any, found: Any, job: Any, tables: Any, negatives: Any) -> Any:
+    words, _, left, right, first, last = found
+    low, high = covered_words(left, right, first, last)
+    # With subwords a context word has several rows: room for the most of any, over both sides.
+    around = np.zeros(2 * job[1][0] * max_input_rows(words[low:high], tables) + 4, np.int64)
+    buffers = _buffers(weights, job[1], 2)
+    n_terms, costs = _train_bags(weights, found, job, (tables, around, buffers), negatives), buffers[3]
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, last - first
+
+
+@no_refcount
+def _train_bags(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, first, last), (piece, settings) = weights, found, job
+    tables, around, (pool, rows, scores, costs) = buffers
+    (window, _, negative, mean), x_of, o_of = settings, inputs.ctypes.data, outputs.ctypes.data
+    hidden, error, n_terms = pool.ctypes.data, pool.ctypes.data + 64 * len(lanes), 0
+    for i in range(first - AHEAD, last):
+        # A ring of AHEAD + 1 slots holds the negatives of the coming words.
+        soon, slot = i + AHEAD, negative * ((i + AHEAD) % (AHEAD + 1))
+        if soon < last:
+            key = noise_key(piece, item(at, soon))
+            draw_negatives(lanes, o_of, key, tables, negatives, (slot, slot + negative))
+            prefetch_outputs(lanes, o_of, item(words, soon), tables, negatives)
+        if i < first:
+            continue
+        if i + window + AHEAD_AROUND < last:
+            prefetch_input(lanes, x_of, item(words, i + window + AHEAD_AROUND), tables)
+        # Rows of the context, without the centre.
+        m = context_rows(words, i, (item(left, i), item(right, i)), tables, around)
+        # A line of one word, or a window that subsampling left empty.
+        if m == 0:
+            continue
+        # Mean: input scaled by 1/m, error whole to each row; sum: the other way round (gensim).
+        share, slot = ONE / np.float32(m), negative * (i % (AHEAD + 1))
+        step = (hidden, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs)
+        # h, the mean or the sum of the context.
+        sum_rows(lanes, x_of, around, m, share if mean else ONE, hidden)
+        n_terms += train_outputs(lanes, o_of, item(words, i), negatives, (slot, slot + negative), step)
+        add_to_rows(lanes, x_of, around, m, ONE if mean else share, error)
+    return n_terms
+
+
+# --- negative sampling with subwords: the words that a window may cover stand added up in a ring
+
+
+@inline
+def _enter(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
+    """Add up a word's rows at ``place``, and begin to gather what it is moved by in the row after it."""
+    begin, end = tables[STARTS][word], tables[STARTS][word + 1]
+    sum_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, ONE, place)
+    clear(lanes, place + 64 * len(lanes))
+
+
+@inline
+def _leave(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
+    """Give a word's rows what it was moved by."""
+    begin, end = tables[STARTS][word], tables[STARTS][word + 1]
+    add_to_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, ONE, place + 64 * len(lanes))
+
+
+@inline
+def _n_rows(word: Any, tables: Any) -> Any:
+    return item(tables[STARTS], word + 1) - item(tables[STARTS], word)
+
+
+def bags_of_subwords(weights: Any, text: Any, piece: Any, settings: Any, tables: Any) -> Any:
+    window, found = settings[0], windows(text, piece, settings, tables[0])
+    slots, negatives = np.zeros(2 * window + 1, np.int64), np.zeros((AHEAD + 1) * settings[2], np.int64)
+    buffers = _buffers(weights, settings, 4 * window + 4)
+    n_terms = _train_bags_of_subwords(weights, found, (piece, settings), tables, (slots, negatives, buffers))
+    costs = buffers[3]
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
+
+
+@no_refcount
+def _train_bags_of_subwords(weights: Any, found: Any, job: Any, tables: Any, buffers: Any) -> Any:
+    (inputs, outputs, lanes), (words, at, left, right, first, last), (piece, settings) = weights, found, job
+    slots, negatives, (pool, rows, scores, costs) = buffers
+    (window, _, negative, mean), x_of, o_of = settings, inputs.ctypes.data, outputs.ctypes.data
+    size, ring, n_slots, n_terms = 64 * len(lanes), pool.ctypes.data, 2 * window + 1, 0
+    hidden, error = ring + 2 * size * n_slots, ring + 2 * size * n_slots + size
+    # Words at the edges of the piece are reached by windows but are not centres.
+    low, high = covered_words(left, right, first, last)
+    entered = low
+    for i in range(first - AHEAD, last):
+        soon, slot = i + AHEAD, negative * ((i + AHEAD) % (AHEAD + 1))
+        if soon < last:
+            key = noise_key(piece, item(at, soon))
+            draw_negatives(lanes, o_of, key, tables, negatives, (slot, slot + negative))
+            prefetch_outputs(lanes, o_of, item(words, soon), tables, negatives)
+        if i < first:
+            continue
+        while entered < min(high, i + window + 1):
+            place = ring + 2 * size * (entered % n_slots)
+            # A ring of 2 window + 1 places: a word is written back when another needs its place.
+            if entered - n_slots >= low:
+                _leave(lanes, x_of, item(words, entered - n_slots), tables, place)
+            _enter(lanes, x_of, item(words, entered), tables, place)
+            entered += 1
+            if entered + AHEAD_AROUND < high:
+                prefetch_input(lanes, x_of, item(words, entered + AHEAD_AROUND), tables)
+        begin, end = i - item(left, i), i + item(right, i) + 1
+        if end - begin == 1:
+            continue
+        m, n_rows = np.uint64(0), 0
+        for j in range(begin, end):
+            if j != i:
+                # Two rows per place: the sum, and what the word was moved by.
+                slots[m] = 2 * (j % n_slots)
+                m += np.uint64(1)
+                n_rows += _n_rows(item(words, j), tables)
+        # A mean over rows, so over words and their n-grams alike (fastText).
+        share, slot = ONE / np.float32(n_rows), negative * (i % (AHEAD + 1))
+        step = (hidden, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs)
+        sum_rows(lanes, ring, slots, np.int64(m), share if mean else ONE, hidden)
+        n_terms += train_outputs(lanes, o_of, item(words, i), negatives, (slot, slot + negative), step)
+        scale = ONE if mean else share
+        for j in range(begin, end):
+            if j != i:
+                place = ring + 2 * size * (j % n_slots)
+                # Each of the n rows moves by the error, so their sum moves by n times it.
+                add_to_row(lanes, place, scale * np.float32(_n_rows(item(words, j), tables)), error)
+                add_to_row(lanes, place + size, scale, error)
+    # Words that are still in the ring at the end of the piece.
+    for j in range(max(low, entered - n_slots), entered):
+        _leave(lanes, x_of, item(words, j), tables, ring + 2 * size * (j % n_slots))
+    return n_terms

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compiled
 
 LINE_END = -1  #: id that marks the end of a line
-TOO_LONG = -2  #: number of words longer than ``MAX_WORD_BYTES``
+TOO_LONG = -2  #: id of every word longer than ``MAX_WORD_BYTES``
 MAX_WORD_BYTES = 1000
 
 Numbers = NDArray[np.int32]
@@ -134,9 +134,13 @@ def byte_steps() -> NDArray[np.uint8]:
     def spread(row: int, begun: bytes) -> None:
         for byte in range(256):
             raw = begun + bytes([byte])
-            if (n_missing := _missing(raw)) == 0:
+            try:
+                raw.decode()
                 steps[row, byte] = (LINE if raw == b"\n" else SPACE) if raw in spaces else CHARACTER
-            elif n_missing is not None:
+            except UnicodeDecodeError as error:
+                if not error.reason.startswith("unexpected end"):
+                    continue  # no character begins so
+                n_missing = 2 + (raw[0] >= 0xE0) + (raw[0] >= 0xF0) - len(raw)
                 ahead = sorted(space[len(raw) :] for space in spaces if space.startswith(raw))
                 rule = raw[:1] if len(raw) == 1 and raw[0] in (0xE0, 0xED, 0xF0, 0xF4) else b""
                 key = (bytes([n_missing]), rule, *ahead)
@@ -147,18 +151,6 @@ def byte_steps() -> NDArray[np.uint8]:
 
     spread(0, b"")
     return steps[: INSIDE + len(known)]
-
-
-def _missing(raw: bytes) -> int | None:
-    """Return how many bytes a character lacks that starts with these; None where none does."""
-    for n_more in range(4):
-        for filler in (b"\x80", b"\xbf", b"\x90", b"\x8f"):
-            try:
-                if len((raw + filler * n_more).decode()) == 1:
-                    return n_more
-            except UnicodeDecodeError:
-                continue
-    return None
 
 
 def _cut_words(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:

@@ -139,16 +139,19 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         cuda, cbow, glove = self.device == "cuda", self.method == "cbow", self.method == "glove"
         exact_fits = self.method == "skip-gram" and self.loss == "negative"
         for refused, why in (
-            (self.context != "mean" and not cbow, "context requires method=cbow"),
-            (self.loss != "negative" and glove, "loss cannot be set with method=glove"),
-            (self.exact and not exact_fits, "exact requires method=skip-gram with loss=negative"),
+            (self.context != "mean" and not cbow, "context requires method=cbow: add it, or leave context out"),
+            (self.loss != "negative" and glove, "loss cannot be set with method=glove: leave it out"),
+            (
+                self.exact and not exact_fits,
+                "exact requires method=skip-gram with loss=negative: add them, or leave exact out",
+            ),
             (
                 self.subwords is not None and (glove or self.needs_torch),
                 "subwords requires skip-gram, or CBOW with context mean or sum, and loss negative or hierarchical,"
-                " on the CPU",
+                " on the CPU: leave subwords out otherwise",
             ),
-            (cuda and glove, "device=cuda cannot be combined with method=glove"),
-            (self.deterministic and cuda, "deterministic and device=cuda cannot be combined"),
+            (cuda and glove, "device=cuda cannot be combined with method=glove: leave it out"),
+            (self.deterministic and cuda, "deterministic and device=cuda cannot be combined: leave one of them out"),
             (
                 not glove and self.min_alpha > self.alpha,
                 f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}",

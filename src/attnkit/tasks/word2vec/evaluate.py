@@ -153,7 +153,7 @@ class AnalogyScores:
 class Known:
     """Which words have a vector."""
 
-    top: int | None = None  #: use only the most frequent words
+    top: int | None = None  #: number of words that count, from the first on; None: all
     fold: bool = True  #: ignore case, as gensim does
     compose: bool = False  #: also compose vectors of unseen words from n-grams
 

@@ -54,13 +54,13 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
         most = f"the most frequent of {len(found):,} occurs {often}" if found else "none is there"
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
     for word, _ in kept:
-        # What could not be saved.
         if word.encode(errors="ignore").decode() != word:
             why = "contains a lone surrogate"
+        elif not word or {"\t", "\n"} & set(word):
+            why = "holds a tab or a line feed" if word else "is empty"
         else:
-            why = "holds a tab or a line feed" if "\t" in word or "\n" in word else "" if word else "is empty"
-        if why:
-            raise DataError(f"the word {word!r} {why}: it could not be saved", help="leave such words out")
+            continue
+        raise DataError(f"the word {word!r} {why}: it could not be saved", help="leave such words out")
     words = WordVocabulary([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
     return words, found.total(), n_sentences
 
@@ -129,7 +129,7 @@ class Word2Vec:
         shrink_windows: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Set the training options; train if ``sentences`` is given.
+        """Set the training options; train if ``sentences`` or ``corpus_file`` is given.
 
         Args:
             sentences: lists of words, or texts whose words stand between white space; gone through more than once. A
@@ -157,12 +157,8 @@ class Word2Vec:
             UsageError: a setting that cannot be, or sentences that can be gone through only once.
             DataError: text that cannot be trained on.
         """
-        arguments, own = locals(), ("window", "sample", "alpha", "min_alpha", "epochs", "seed", "ns_exponent")
-        keys: dict[str, Any] = {
-            "task": "word2vec",
-            "data.files": [IN_MEMORY],
-            **{name: arguments[name] for name in own},
-        }
+        keys: dict[str, Any] = {"task": "word2vec", "data.files": [IN_MEMORY], "window": window, "sample": sample}
+        keys |= {"alpha": alpha, "min_alpha": min_alpha, "epochs": epochs, "seed": seed, "ns_exponent": ns_exponent}
         keys |= {"dim": vector_size, "data.min_count": min_count, "data.max_vocab": max_final_vocab, "threads": workers}
         keys |= {"method": "skip-gram" if sg else "cbow", "loss": "hierarchical" if hs else "negative"}
         keys |= {"context": "sum" if not (sg or cbow_mean) else None, "dynamic_window": bool(shrink_windows)}

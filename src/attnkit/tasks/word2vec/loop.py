@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from attnkit.errors import DivergedError
-from attnkit.kernels.word2vec import PieceStats
+from attnkit.kernels.word2vec_backend import PieceStats
 from attnkit.tasks.word2vec.config import LossSums, Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.matrices import Matrices, copied
 from attnkit.tasks.word2vec.workload import Workload, n_copies

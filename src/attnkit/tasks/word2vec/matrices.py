@@ -15,7 +15,7 @@ from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded
 from attnkit.errors import RunError
 from attnkit.io.atomic import Data
 from attnkit.io.safe_read import parse_json
-from attnkit.kernels.word2vec import LANES, LookupTables, rows
+from attnkit.kernels.word2vec_backend import LANES, LookupTables, rows
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import Subwords, WordVocabulary

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from attnkit.data.words import Encoded
 from attnkit.kernels.sampling import key_of, windows_in_numpy
-from attnkit.kernels.word2vec import PieceStats, Text, Weights
+from attnkit.kernels.word2vec_backend import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2VecModel, scores
 from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word2vec.config import Word2VecConfig
@@ -23,7 +23,7 @@ _TOUCHES = 64.0  #: updates of a row by one batch, beyond which each counts for 
 
 
 class Lookups(NamedTuple):
-    """``kernels.word2vec.LookupTables`` on a device."""
+    """``kernels.word2vec_backend.LookupTables`` on a device."""
 
     prob: Tensor  #: (V,) and ``alias`` (V,); empty where nothing is drawn
     alias: Tensor
@@ -166,7 +166,7 @@ _MAX_FULL = 64
 
 
 class TorchLoops:
-    """Trains on pieces of text as ``kernels.word2vec.CompiledBackend`` does."""
+    """Trains on pieces of text as ``kernels.word2vec_backend.CompiledBackend`` does."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
         """Prepare what is looked up by word. Raises ``UsageError`` where the device cannot be had."""

@@ -132,7 +132,7 @@ class Vectors:
 
     @classmethod
     def load(cls, path: str | Path, mmap: bool = True, *, checkpoint: str | None = None) -> Self:
-        """Load a run, a checkpoint, or a file of any format (see ``formats``); packed files (.gz …) too.
+        """Load a run, a checkpoint, or a file of any format (see ``Format``); packed files (.gz …) too.
 
         Args:
             path: what ``attnkit word2vec train`` or ``convert`` made, gensim, fastText, GloVe or word2vec.

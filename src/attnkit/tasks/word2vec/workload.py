@@ -19,7 +19,7 @@ from attnkit.errors import UsageError
 from attnkit.kernels.glove import GloveSettings, Parameters, compiled_loop, train_pairs
 from attnkit.kernels.jit import has_numba
 from attnkit.kernels.sampling import key_of
-from attnkit.kernels.word2vec import CompiledBackend, LoopSpec, PieceStats, Text, Weights
+from attnkit.kernels.word2vec_backend import CompiledBackend, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, draw, lookup_tables, shapes
 

@@ -75,7 +75,7 @@ class AlignRequest:
     run: Path | None = None  #: a run whose vocabularies are taken instead
     method: Method = "grow-diag-final-and"
     iterations: int = 5
-    null_prob: float | None = None  #: probability that a target word comes from no source word; None: that of any
+    null_prob: float | None = None  #: probability that a target word has no source word; None: 1 / (source length + 1)
     min_prob: float = 0.001
     best: int = 50  #: maximum translations per word, most probable first
     max_length: int = 256  #: pairs with more words than this on a side are not aligned
@@ -147,13 +147,14 @@ class Aligner:
         if book is not None or not links or method != "reverse":
             table = self._learn("forward", self.corpus)
             if links and method != "reverse":
-                self.forward = self._choose(table, self.corpus)
+                self.forward = best_links(table, self.corpus, self._loops)
             if book is not None:
                 book.writelines(f"{line}\n" for line in self._entries(table))
             del table
         if links and method != "forward":
-            turned = self.corpus.swap_sides()
-            self.reverse = self._choose(self._learn("reverse", turned), turned)
+            c = self.corpus
+            turned = AlignmentCorpus(c.tgt, c.tgt_starts, c.src, c.src_starts, c.n_tgt, c.n_src)
+            self.reverse = best_links(self._learn("reverse", turned), turned, self._loops)
 
     def links(self) -> Iterator[list[tuple[int, int]]]:
         """Yield the links (source place, target place) of each pair of lines, in order."""
@@ -213,12 +214,6 @@ class Aligner:
             likelihood = em_step(table, corpus, self._loops, seen)
             found.append(math.exp(min(700.0, -likelihood / len(corpus.tgt))))
         return table
-
-    def _choose(self, table: TranslationTable, corpus: AlignmentCorpus) -> NDArray[np.int32]:
-        links = np.empty(len(corpus.tgt), np.int32)
-        for begin, end, found in best_links(table, corpus, self._loops):
-            links[corpus.tgt_starts[begin] : corpus.tgt_starts[end]] = found
-        return links
 
     def _entries(self, table: TranslationTable) -> Iterator[str]:
         kept = np.flatnonzero((table.probs >= self.request.min_prob) & (table.probs > 0))
