@@ -94,6 +94,21 @@ def test_more_slices_than_pairs_leave_some_ranks_without(pairs: Pairs) -> None:
     assert len({(share.counts["nll"], share.n_tokens) for share in shares}) == 1
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_padding_batches_make_ranks_equal(tmp_path: Path, world: int) -> None:
+    rows = [[i + 10, 5] for i in range(3)]
+    few = write_pairs(tmp_path / "p", [[(rows, rows)]], (1000, 1000), DataConfig(src=("a",), tgt=("b",)))
+    feeds = [BatchLoader(few, 1, 300, 2, rank, world, equalize_ranks=True) for rank in range(world)]
+    plan = feeds[0].plan(0)
+    for index in range(plan.n_batches):
+        shares = [feed.batch_at(DataPosition(0, index))[0] for feed in feeds]
+        assert len({len(share.micro_batches) for share in shares}) == 1
+        assert any(share.n_padding_batches for share in shares)
+        counted = [share.micro_batches[: len(share.micro_batches) - share.n_padding_batches] for share in shares]
+        found = [i - 10 for batches in counted for batch in batches for i in batch.src[:, 0].tolist()]
+        assert sorted(found) == sorted(plan.batch(index).tolist())
+
+
 def test_weights_say_how_often(pairs: Pairs) -> None:
     feed = BatchLoader(pairs, seed=1, max_tokens=300, sampler=pairs.sampler((0.5, 2.0)))
     used = [Counter(i for step in epoch_of(feed, epoch) for i in members(step)) for epoch in (0, 1)]

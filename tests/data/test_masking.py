@@ -103,10 +103,10 @@ def test_words_are_chosen_and_treated_as_one(units: str) -> None:
 def test_spans_have_geometric_lengths() -> None:
     ids = np.full((300, 400), 9)
     ids[:, 0] = 1
-    masking = Masking(MaskingConfig(mask_unit="spans"), WORDS, 3, 0)
-    tokens = np.flatnonzero(ids > 4)
-    opens = masking._spans(tokens, np.ones(len(tokens), bool), np.arange(300), 400)
-    sizes = np.diff(np.flatnonzero(opens), append=len(tokens))
+    masking = Masking(MaskingConfig(mask_unit="spans", mask_prob=1 - 1e-12), WORDS, 3, 0)  # chooses every unit
+    chosen, unit_starts = masking._choose(ids > 4, np.ones(ids.shape, bool), np.arange(300))
+    assert len(chosen) == 300 * 399
+    sizes = np.unique(unit_starts, return_counts=True)[1]
     assert sizes.max() == 10
     whole = sizes[sizes < 10]
     for length in range(1, 6):  # P(n) = .2 * .8^(n - 1), cut at ten

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -98,8 +99,10 @@ def test_every_word_is_tagged_once_and_in_order(longest: int) -> None:
     sentences = sentences_of(8, seed=5, longest=40)
     rows = rows_of(sentences, longest)
     assert (len(rows) > 20) == (longest == 7)
-    found = [tag for row in range(len(rows)) for tag in rows.batch(np.array([row])).labels.tolist()]
-    assert found == [tag for words in sentences for _, tag in words]
+    found = iter([tag for row in range(len(rows)) for tag in rows.batch(np.array([row])).labels.tolist()])
+    by_sentence = [list(islice(found, n)) for n in rows.count_words()]
+    assert by_sentence == [[tag for _, tag in words] for words in sentences]
+    assert next(found, None) is None
 
 
 def test_many_rows_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

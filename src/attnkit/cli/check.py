@@ -39,7 +39,7 @@ def command(
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,
-        Option(help="Also check whether a model trained on these files can be exported. [default task: translation]"),
+        Option(help="Check too whether a trained model can be exported (translation, or the task of --set task=NAME)."),
     ] = None,
     settings: Annotated[Path | None, Option("--config", help="Configuration to check --export-to with.")] = None,
     sets: Annotated[

@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Predict the masked tokens of a text with BERT; print each prediction with its probability.
 
-    Each [MASK] is one token. Multiple masks are predicted independently of each other. With --fill or --json, there is
-    one output line per input line; lines without [MASK] are copied.
+    Each [MASK] is one token. Multiple masks are predicted independently, all others masked. With --fill or --json,
+    there is one output line per input line; lines of standard input without [MASK] stay unchanged.
 
     \b
     Examples:
@@ -52,12 +52,13 @@ def command(
         ask()
         for found in [filler.fill(texts)] if texts else filler.fill_stdin(strict, console.warn):
             for filled in found:
-                lines = [filled.filled if fill else console.printable(filled.text)]
-                for number, guesses in enumerate(() if fill else filled.masks, 1):
-                    lines += [f"  [MASK] {number}"] if len(filled.masks) > 1 else []
-                    lines.append(
-                        console.table([(f"{100 * guess.probability:6.2f} %", guess.piece) for guess in guesses])
-                    )
-                out.write((dumps(filled.as_dictionary(), ensure_ascii=False) if json else "\n".join(lines)) + "\n")
+                if json:
+                    lines = [dumps(filled.as_dictionary(), ensure_ascii=False)]
+                else:
+                    lines = [filled.filled if fill else console.printable(filled.text)]
+                    for number, guesses in enumerate(() if fill else filled.masks, 1):
+                        lines += [f"  [MASK] {number}"] if len(filled.masks) > 1 else []
+                        lines.append(console.table([(f"{100 * one.probability:6.2f} %", one.piece) for one in guesses]))
+                out.write("\n".join(lines) + "\n")
             out.flush()
             ask()

@@ -41,8 +41,7 @@ def command(
     For text-classification, it prints label and probability per line. The input has one text per line, or a
     tab-separated pair if the model was trained on pairs. With --gold it is a table with the columns text, text2 (pairs
     only) and label. A document classifier (model han) splits documents into sentences after . ! ? and white space, or
-    at |||; with --gold, each line is a document, a tab and its label. --json adds its
-    attention weights.
+    at |||; with --gold, each line is a document, a tab and its label. --json adds its attention weights.
 
     For token-classification, it prints one tag per word. The input is one tokenized sentence per line, or CoNLL (with
     --gold, or a .conll or .iob file), to which a column of predicted tags is appended. --json adds the probability of

@@ -23,12 +23,13 @@ def command(
 ) -> None:
     """Pretrain BERT by predicting masked tokens of raw text; run it again to resume.
 
-    A document is one line, or a block of lines delimited by blank lines. Each file is a corpus;
-    with data.language_sampling_alpha below 1, small corpora are upsampled.
+    A document is one line, or a block of lines delimited by blank lines. Each file is a corpus; with
+    data.language_sampling_alpha below 1, small corpora are upsampled.
 
     \b
     Examples:
       attnkit pretrain-mlm text.txt -o bert --preset tiny
+      attnkit pretrain-mlm text.txt -o bert --set masking.mask_prob=0.3
       attnkit pretrain-mlm a.en b.de -o bert --units words --set data.language_sampling_alpha=0.5
       attnkit pretrain-mlm text.txt -o bert --set model.next_sentence=true --dry-run
     """

@@ -50,7 +50,7 @@ class ExampleEncoder(ABC, Generic[ExampleT]):
 
 
 class ExampleCorpus(ABC, Generic[ExampleT]):
-    """The examples of a run's files; training examples are re-read on each access."""
+    """The examples of a run's files; re-read on each access unless a corpus holds them."""
 
     unit: ClassVar[str]  #: singular noun of an example, for messages
     valid_option: ClassVar[str] = "--valid-data"  #: flag of the validation files, for messages

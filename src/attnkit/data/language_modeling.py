@@ -30,7 +30,7 @@ class LanguageModelBatch(TensorBatch):
     """(B, T) int64 the passage of each token, counted in each row; padding is one too. None if all rows are whole."""
     chosen: Tensor  #: (N,) int64 places in the flattened rows that are predicted, ascending
     targets: Tensor  #: (N,) int64 the tokens to predict there
-    numbers: Ids  #: (B,) the numbers of the rows, in the order they are packed in
+    numbers: Ids  #: (B,) the number of each row of the batch
     segments: Tensor | None = None  #: (B, T) int64 the segment of each token of a pair, None without pairs
     follows: Tensor | None = None
     """(B,) int64, 0 where the second segment of a pair follows the first in its text, else 1."""

@@ -39,11 +39,6 @@ class TensorBatch:
         tensors = {name: part for name, part in vars(self).items() if hasattr(part, "to")}
         return replace(self, **{name: part.to(device, non_blocking=True) for name, part in tensors.items()})
 
-    @property
-    def inputs(self) -> tuple[Any, ...]:
-        """Arguments of a classifier: all tensors but the labels, which are the last."""
-        return tuple(vars(self).values())[:-1]
-
 
 @dataclass(frozen=True)
 class DataPosition:
@@ -96,9 +91,7 @@ class BatchLoader:
         mine = slices[self.rank] + [batch[:1]] * n_padding
         done = position.index + 1
         step = StepBatches(
-            micro_batches=tuple(
-                self.dataset.batch(indices, self.seed, epoch) for indices in mine + [batch[:1]] * n_padding
-            ),
+            micro_batches=tuple(self.dataset.batch(indices, self.seed, epoch) for indices in mine),
             n_padding_batches=n_padding,
             counts=self.dataset.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),

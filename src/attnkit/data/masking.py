@@ -10,7 +10,7 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uni
 
 @dataclass(frozen=True)
 class MaskVocabulary:
-    """Vocabulary data needed for masking: special ids and word boundaries."""
+    """Ids that masking needs: the mask, possible replacements, the unknown token."""
 
     mask: int  #: the id of [MASK]
     ordinary: Ids  #: the ids that a token may be replaced by: all but special ones

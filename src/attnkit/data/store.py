@@ -233,7 +233,7 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
 
 def _damaged(path: Path, what: str) -> RunError:
     # What to remove for it, only the caller knows: a store is one part of what was encoded together.
-    return RunError(f"the encoded text is damaged: {path.name} {what}", where=str(path))
+    return RunError(f"the encoded data is damaged: {path.name} {what}", where=str(path))
 
 
 def ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Ids:

@@ -69,8 +69,17 @@ class LabeledRows:
         return counts
 
 
+class LabeledBatch:
+    """Base of batches whose last field is the labels."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Arguments of a classifier: all tensors but the labels."""
+        return tuple(vars(self).values())[:-1]
+
+
 @dataclass(frozen=True)
-class TextBatch(TensorBatch):
+class TextBatch(LabeledBatch, TensorBatch):
     """Rows of texts, padded at the end."""
 
     ids: Tensor  #: (B, T) int64
@@ -124,7 +133,7 @@ def _collate_texts(ids: Integers, lengths: Integers, labels: Integers, separator
 
 
 @dataclass(frozen=True)
-class DocumentBatch(TensorBatch):
+class DocumentBatch(LabeledBatch, TensorBatch):
     """B documents with at most S sentences, N sentences in total with at most W words."""
 
     words: Tensor  #: (N, W) int64, the sentences of all documents, one after another

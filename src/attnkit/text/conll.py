@@ -113,7 +113,7 @@ class TagSummary:
                     self.first_errors.setdefault(scheme, f"{path}:{block.line + offset}: '{tag}' as '{right}'")
 
     def scheme(self) -> Scheme:
-        """Return the scheme with the fewest errors; ``plain`` if fewer than half of the tags name entities."""
+        """Return the scheme with the fewest errors; ``plain`` if fewer than half of the tags but O name entities."""
         return "plain" if _is_plain(self.tags) else min(LETTERS, key=self.n_errors.__getitem__)
 
     def invalid_tags(self) -> list[str]:

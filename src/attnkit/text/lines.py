@@ -27,7 +27,7 @@ from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, s
 STDIN = Path("-")
 BOM = "\ufeff"
 MAX_BYTES = 1 << 26  #: maximum length of a line: more is not text by lines, and may never end
-MAX_CHARACTERS = 1 << 22  #: maximum number of characters of the lines in a batch, one line more aside
+MAX_CHARACTERS = 1 << 22  #: a batch of lines ends at this many characters; its last line may exceed them
 _FLUSH_SECONDS = 0.02
 
 _OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -48,6 +48,7 @@ _MAGIC = {
 }
 
 Item = TypeVar("Item")
+_PAUSE: Any = object()  #: among items as they arrive: none came for a while
 
 
 @dataclass
@@ -305,23 +306,25 @@ def line_batches(
     """Group lines, or other items, into lists of at most ``most``, ended early by ``MAX_CHARACTERS`` characters.
 
     With ``patience``, a list also ends when nothing comes for that many seconds. An error in reading is raised after
-    the items before it.
+    the items before it; without ``patience`` only an ``AttnkitError``, any other at once.
 
     Args:
         size: the number of characters of an item; by default the length of a line, and 0 for other items.
     """
     measure = size or (lambda item: len(item) if isinstance(item, str) else 0)
-    arrivals = ((item,) for item in items) if patience is None else _read_ahead(items, 2 * most, patience, measure)
+    arrivals = items if patience is None else _read_ahead(items, 2 * most, patience, measure)
+    late_errors: type[Exception] = AttnkitError if patience is None else Exception
     window: list[Item] = []
     n_characters = 0
     try:
-        for arrival in arrivals:
-            window.extend(arrival)
-            n_characters += sum(map(measure, arrival))
-            if window and (len(window) == most or n_characters >= MAX_CHARACTERS or not arrival):
+        for item in arrivals:
+            if item is not _PAUSE:
+                window.append(item)
+                n_characters += measure(item)
+            if len(window) == most or n_characters >= MAX_CHARACTERS or (item is _PAUSE and window):
                 yield window
                 window, n_characters = [], 0
-    except Exception:
+    except late_errors:
         if window:
             yield window
         raise
@@ -329,10 +332,8 @@ def line_batches(
         yield window
 
 
-def _read_ahead(
-    items: Iterable[Item], most: int, patience: float, measure: Callable[[Item], int]
-) -> Iterator[tuple[Item, ...]]:
-    """Yield each item in a tuple, and an empty one when no further item comes for ``patience`` seconds.
+def _read_ahead(items: Iterable[Item], most: int, patience: float, measure: Callable[[Item], int]) -> Iterator[Item]:
+    """Yield each item, and ``_PAUSE`` when no further one comes for ``patience`` seconds.
 
     A thread reads, since a blocked read cannot be given a time limit. It is ahead by at most ``most`` items, and not by
     many more than ``MAX_CHARACTERS`` characters.
@@ -361,7 +362,7 @@ def _read_ahead(
             arrival = waiting.get(timeout=timeout)
         except queue.Empty:
             timeout = None
-            yield ()
+            yield _PAUSE
             continue
         if isinstance(arrival, BaseException):
             raise arrival
@@ -371,7 +372,7 @@ def _read_ahead(
             n_characters -= measure(arrival[0])
             taken.notify()
         timeout = patience
-        yield arrival
+        yield arrival[0]
 
 
 def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:

@@ -100,11 +100,12 @@ class Tokenizer:
             self._n_cached = 0
         known = self._known
         new = list({chunk for line in chunks for chunk in line if chunk not in known})
-        self._n_cached += sum(map(len, new))
-        try:
-            known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
-        except TypeError as error:  # raised by tokenizers for a str that has no UTF-8
-            raise DataError(_SURROGATE) from error
+        if new:
+            self._n_cached += sum(map(len, new))
+            try:
+                known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
+            except TypeError as error:  # raised by tokenizers for a str that has no UTF-8
+                raise DataError(_SURROGATE) from error
         encoded = []
         for line in chunks:
             ids: list[int] = []
@@ -253,7 +254,7 @@ def _disable_parallelism() -> None:
 
 
 def _restore_parallelism() -> None:
-    del os.environ["TOKENIZERS_PARALLELISM"]
+    os.environ.pop("TOKENIZERS_PARALLELISM", None)
     if _PARALLELISM[0] is not None:
         os.environ["TOKENIZERS_PARALLELISM"] = _PARALLELISM[0]
 

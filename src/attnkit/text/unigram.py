@@ -135,7 +135,11 @@ def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
 
 def _sorted_edges(source: Ints, goal: Ints, piece: Ints, column: Ints) -> Ints:
     """Return edges (4, E) sorted by column, the distance of the goal from the first node of its lattice, then goal."""
-    return np.stack((source, goal, piece, column))[:, np.lexsort((goal, column))]
+    order = np.lexsort((goal, column))
+    edges = np.empty((4, len(order)), np.int64)
+    for row, values in zip(edges, (source, goal, piece, column), strict=True):
+        np.take(values, order, out=row, mode="clip")  # the default mode would buffer a row
+    return edges
 
 
 @dataclass(frozen=True)
@@ -186,14 +190,16 @@ def _lattice(seeds: _Seeds, begin: Ints, length: Ints, *, words: bool) -> _Latti
     owner = np.repeat(np.arange(len(size)), size)
     edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + low[owner]
     offset, piece = seeds.at[edge] - begin[owner], seeds.piece[edge]
-    inside = offset + seeds.length[piece] <= length[owner]
-    if not words:
-        inside &= piece != owner
-    owner, offset, piece = owner[inside], offset[inside], piece[inside]
+    del edge
+    if not words:  # no piece leaves its word
+        inside = (offset + seeds.length[piece] <= length[owner]) & (piece != owner)
+        owner, offset, piece = owner[inside], offset[inside], piece[inside]
     first = np.cumsum(length + 1) - (length + 1)  # a text of n bytes has n + 1 nodes
     source, end = first[owner] + offset, offset + seeds.length[piece]
     goal = first[owner] + end
-    backward = _sorted_edges(goal, source, piece, length[owner] - offset) if words else None
+    from_end = length[owner] - offset
+    del owner, offset  # before the edges are sorted: the peak of memory
+    backward = _sorted_edges(goal, source, piece, from_end) if words else None
     return _Lattice(first, first + length, _sorted_edges(source, goal, piece, end), backward)
 
 

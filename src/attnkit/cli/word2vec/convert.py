@@ -23,8 +23,7 @@ def command(
     """Convert vectors to word2vec, GloVe, fastText, safetensors, .npy or the TensorBoard projector.
 
     The suffix selects the format: .txt word2vec text, .bin word2vec binary, .vec fastText, .glove GloVe, .safetensors,
-    .npy (and
-    .words.txt beside it); no suffix: a folder for the projector. Values are converted without loss.
+    .npy (and .words.txt beside it); no suffix: a folder for the projector. Values are converted without loss.
 
     \b
     Examples:

@@ -54,17 +54,18 @@ def cluster(
             for label in range(k):
                 rows = np.flatnonzero(found.labels == label)
                 nearest = [words[row] for row in rows[np.argsort(-found.nearness[rows], kind="stable")][:12].tolist()]
-                line = console.printable(f"{label:>5} {len(rows):>7,}  {' '.join(nearest)}")
-                line = line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…"
                 if json:
                     line = dumps({"class": label, "size": len(rows), "words": nearest}, ensure_ascii=False)
+                else:
+                    line = console.printable(f"{label:>5} {len(rows):>7,}  {' '.join(nearest)}")
+                    line = line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…"
                 stream.write(f"{line}\n")
         else:
             order = np.argsort(found.labels, kind="stable") if by_class else np.arange(n_words)
             for row, label in zip(order.tolist(), found.labels[order].tolist(), strict=True):
                 item = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
                 stream.write(f"{item or f'{words[row]} {label}'}\n")
-    state = "settled" if found.converged else "k-means did not converge; raise --iterations"
+    state = "converged" if found.converged else "not converged: raise --iterations"
     console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
     console.info(f"{found.iterations} iterations, {state}")
 

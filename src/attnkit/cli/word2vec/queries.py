@@ -197,7 +197,7 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _shown(word: str) -> str:
-    """Shorten a word to the column width and strip control characters."""
+    """Shorten a word to the column width, with control characters as ``<U+001B>``."""
     text = console.printable(word)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 

@@ -7,34 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
+from attnkit.text.toy import lexicon
 from attnkit.text.toy.grammar import Clause, Phrase, Side, Slot, alternatives, noun_phrase, parse_side
-from attnkit.text.toy.lexicon import (
-    DETERMINERS,
-    GRAMMAR,
-    NOUNS,
-    NUMBERS,
-    TENSES,
-    WORDS,
-    Noun,
-    Verb,
-    adjectives_for,
-    conjugate,
-    contract_english,
-    english_plural,
-    french_plural,
-    nouns_of,
-    verbs_of,
-    write_english,
-    write_french,
-)
+from attnkit.text.toy.lexicon import Noun, Verb
 
 T = TypeVar("T")
 Words = frozenset[str]
 MIN_TOKENS, MAX_TOKENS = 3, 20
 _TOKEN = re.compile(r"\w+(?:-\w+)*'?|[^\w\s]")
-_KINDS = frozenset[str]().union(*(noun.kinds for noun in NOUNS))
+_KINDS = frozenset[str]().union(*(noun.kinds for noun in lexicon.NOUNS))
 _KIN = frozenset(["kin"])
-_OWNED = frozenset(WORDS["owned"])
+_OWNED = frozenset(lexicon.WORDS["owned"])
 _COLORS = ("white", "black", "brown", "gray", "red", "blue", "green", "yellow")
 _MIDDLES = ("", "not", "never", "often", "always")
 
@@ -54,7 +37,7 @@ class Sentence:
 
 def _read_pronouns() -> tuple[Phrase, ...]:
     pronouns = []
-    for line in WORDS["pronouns"]:
+    for line in lexicon.WORDS["pronouns"]:
         en, en_object, fr, direct, indirect, stressed, person, *features = line.split()
         kinds = frozenset(["pronoun", "thing" if "thing" in features else "person"])
         plain = Phrase(en, fr, (), int(person), "feminine" in features, "plural" in features, kinds)
@@ -78,18 +61,18 @@ class Sampler:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self._you = self._subject = _VOUS
-        self._verb = verbs_of("does")[0]
+        self._verb = lexicon.verbs_of("does")[0]
 
     def sentence(self) -> Sentence:
         """Draw a sentence of 3 to 20 tokens on either side."""
         while True:
             self._you = _VOUS
             phrase = self.expand("sentence")
-            en = contract_english(phrase.en) if self.chance(0.3) else phrase.en
-            key = write_english(phrase.en).lower().rstrip(".!?")
-            sentence = Sentence(write_english(en), write_french(phrase.fr), frozenset(phrase.content), key)
-            if all(MIN_TOKENS <= len(_TOKEN.findall(text)) <= MAX_TOKENS for text in (sentence.en, sentence.fr)):
-                return sentence
+            en = lexicon.contract_english(phrase.en) if self.chance(0.3) else phrase.en
+            key = lexicon.write_english(phrase.en).lower().rstrip(".!?")
+            en, fr = lexicon.write_english(en), lexicon.write_french(phrase.fr)
+            if all(MIN_TOKENS <= len(_TOKEN.findall(text)) <= MAX_TOKENS for text in (en, fr)):
+                return Sentence(en, fr, frozenset(phrase.content), key)
 
     def chance(self, probability: float) -> bool:
         """Return True with the given probability."""
@@ -107,12 +90,12 @@ class Sampler:
             case "noun":
                 return self.describe(self.pick(_nouns(words)), words)
             case "name":
-                text, gender = self.pick(WORDS["names"]).split()
+                text, gender = self.pick(lexicon.WORDS["names"]).split()
                 return Phrase(text, text, feminine=gender == "f", kinds=frozenset(["person"]))
             case "you":
                 return self._you
             case "couple":
-                return _listed([self.expand("name"), self.describe(self.pick(nouns_of(_KIN)))])
+                return _listed([self.expand("name"), self.describe(self.pick(lexicon.nouns_of(_KIN)))])
             case "pronoun":
                 # Without a noun before it, "they" is "ils": one English sentence has one translation.
                 options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
@@ -124,21 +107,20 @@ class Sampler:
             case "object":
                 return self._object(words)
             case "verb":  # a command to the one addressed, or to us ("we"); or the "infinitive"
-                verbs = verbs_of("gives" if "gives" in words else "does")
-                verb = self._verb = self.pick(
-                    [v for v in verbs if not v.flags - {"take", "same"} and not v.preposition]
-                )
-                command = conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
+                verbs = lexicon.verbs_of("gives" if "gives" in words else "does")
+                plain = [verb for verb in verbs if not verb.flags - {"take", "same"} and not verb.preposition]
+                verb = self._verb = self.pick(plain)
+                command = lexicon.conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
                 return Phrase(verb.en, verb.fr if "infinitive" in words else command, (f"verb:{verb.en}",))
             case "vocative":  # decides between tu and vous, and what agrees with them
-                en, _, right = self.pick(WORDS["vocatives"]).partition(" = ")
+                en, _, right = self.pick(lexicon.WORDS["vocatives"]).partition(" = ")
                 features = {word for word in right.split() if word in ("tu", "vous", "feminine", "plural")}
                 self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
                 return Phrase(en, " ".join(word for word in right.split() if word not in features))
             case "adjective" | "peer" | "profession":
                 assert of is not None
                 return self._attribute(symbol, words, of)
-        if symbol in GRAMMAR["clauses"]:
+        if symbol in lexicon.GRAMMAR["clauses"]:
             return self._clause(symbol, words, of, thing)
         sides = self.pick(*alternatives(symbol))
         context = {"of": of, "object": thing}
@@ -181,9 +163,9 @@ class Sampler:
 
         ``of`` gives the subject and ``thing`` the object, by a pronoun each.
         """
-        head, *complement = GRAMMAR["clauses"][name][0].split(" | ")
+        head, *complement = lexicon.GRAMMAR["clauses"][name][0].split(" | ")
         who, group = head.split(", ")
-        verb = self.pick([verb for verb in verbs_of(group) if _fits(verb, words, of, thing)])
+        verb = self.pick([verb for verb in lexicon.verbs_of(group) if _fits(verb, words, of, thing)])
         stative = "stative" in verb.flags
         # The subject: that of the clause ``of`` itself ("same"), a pronoun for it, or a new one.
         if of:
@@ -197,7 +179,7 @@ class Sampler:
             noun = self.pick(_nouns(verb.subjects - {"person"}))
             subject = self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
         # One of the tenses among the words, else one that the verb has.
-        weights = {name: tense.stative_weight if stative else tense.weight for name, tense in TENSES.items()}
+        weights = {name: tense.stative_weight if stative else tense.weight for name, tense in lexicon.TENSES.items()}
         if "ing" in verb.flags:
             weights |= {"progressive": 3, "was_ing": 1}
         refused = {"progressive", "was_ing"} if "instant" in verb.flags else set()
@@ -216,7 +198,7 @@ class Sampler:
         if thing:
             after = pronoun_for(thing).form("object")
         elif words & {"gap", "many"}:
-            nouns = [n for n in nouns_of(verb.objects) if n.en_plural or "gap" in words]
+            nouns = [n for n in lexicon.nouns_of(verb.objects) if n.en_plural or "gap" in words]
             gap = self.describe(self.pick(nouns), frozenset(["the", "plain", "plural" if "many" in words else ""]))
         elif complement and not words & {"what", "whom", "open"}:
             after = self._write((parse_side(complement[0]), parse_side(complement[-1])), words, {"s": subject})
@@ -226,7 +208,7 @@ class Sampler:
         if "plain" not in words:
             if verb.adverbials and self.chance(0.45):
                 tail.append(self.expand(self.pick(verb.adverbials)))
-            habit, time = tense == "present" and middle in ("", "not"), TENSES[tense].times
+            habit, time = tense == "present" and middle in ("", "not"), lexicon.TENSES[tense].times
             if time and not stative and (habit or (middle != "never" and self.chance(0.35))):
                 tail.append(self.expand(f"time_{time}"))
         return Clause(subject, verb, tense, middle, after, tuple(tail), gap).phrase()
@@ -244,17 +226,17 @@ class Sampler:
         owned, kin = not noun.kinds.isdisjoint(_OWNED), "kin" in noun.kinds
         mass = not noun.en_plural and not kin
         weights: dict[str, float] = {}
-        for row in DETERMINERS:
+        for row in lexicon.DETERMINERS:
             indefinite = "indefinite" in row.fits
             fitting = row.en[plural] and (owned if row.fits == "owned" else not kin)
             if fitting and (mass if "mass" in row.fits else not (mass and indefinite)):
                 weights[row.en[plural]] = 0 if ("definite" if indefinite else "new") in words else row.weight
         if plural and not kin and "definite" not in words:
-            weights |= dict.fromkeys(NUMBERS, 0.25)
+            weights |= dict.fromkeys(lexicon.NUMBERS, 0.25)
         determiner = "the" if "the" in words else self.pick(tuple(weights), tuple(weights.values()))
         adjectives = [
             adjective
-            for adjective in adjectives_for(noun.kinds)
+            for adjective in lexicon.adjectives_for(noun.kinds)
             # "mon beau père" is the father-in-law, "grand grand-père" a mistake.
             if adjective.masculine not in noun.fr and (not kin or adjective.masculine != "beau")
         ]
@@ -290,21 +272,21 @@ class Sampler:
     def _attribute(self, symbol: str, words: Words, of: Phrase) -> Phrase:
         """Draw an adjective for ``of`` ("graded": one that can be compared), a profession, or what ``of`` is like."""
         if symbol == "adjective":
-            adjective = self.pick([a for a in adjectives_for(of.kinds) if a.comparative or "graded" not in words])
+            fitting = lexicon.adjectives_for(of.kinds)
+            adjective = self.pick([one for one in fitting if one.comparative or "graded" not in words])
             fr = adjective.agree(feminine=of.feminine, plural=of.plural)
             content = (f"adjective:{adjective.en}",)
             return Phrase(adjective.en, fr, content, forms={"comparative": Phrase(adjective.comparative, fr, content)})
         if symbol == "profession":
-            en, masculine, feminine = self.pick(WORDS["professions"]).split()
+            en, masculine, feminine = self.pick(lexicon.WORDS["professions"]).split()
             fr, content = feminine if of.feminine else masculine, (f"noun:{en}",)
-            return (
-                Phrase(english_plural(en), french_plural(fr), content) if of.plural else Phrase(f"a {en}", fr, content)
-            )
+            forms = (lexicon.english_plural(en), lexicon.french_plural(fr)) if of.plural else (f"a {en}", fr)
+            return Phrase(*forms, content)
         if "person" in of.kinds:
             return self.expand("host")
         own = {content.removeprefix("noun:") for content in of.content}
-        group = next(noun.kind for noun in nouns_of(of.kinds) if noun.en in own)
-        others = [noun for noun in NOUNS if noun.kind == group and noun.en not in own]
+        group = next(noun.kind for noun in lexicon.nouns_of(of.kinds) if noun.en in own)
+        others = [noun for noun in lexicon.NOUNS if noun.kind == group and noun.en not in own]
         return self.describe(self.pick(others), frozenset(["definite"]))
 
 
@@ -336,7 +318,7 @@ def _listed(parts: Sequence[Phrase]) -> Phrase:
 def _nouns(words: Words) -> tuple[Noun, ...]:
     """Return the nouns of the kinds among the words: counted ones for "plural", no "my brother" for "new" and "the"."""
     kin = not words & {"new", "the"}
-    nouns = [noun for noun in nouns_of(words & _KINDS) if kin or "kin" not in noun.kinds]
+    nouns = [noun for noun in lexicon.nouns_of(words & _KINDS) if kin or "kin" not in noun.kinds]
     return tuple(noun for noun in nouns if noun.en_plural or "plural" not in words)
 
 
@@ -353,6 +335,6 @@ def _fits(verb: Verb, words: Words, of: Phrase | None, thing: Phrase | None) -> 
         return not (thing.kinds.isdisjoint(verb.objects) or verb.preposition or verb.flags & {"stative", "take"})
     if words & {"thing", "gap", "what", "many", "take"}:
         plain = "person" not in verb.objects and not verb.preposition and not verb.flags & {"stative", "movement"}
-        counted = "many" not in words or any(noun.en_plural for noun in nouns_of(verb.objects))
+        counted = "many" not in words or any(noun.en_plural for noun in lexicon.nouns_of(verb.objects))
         return plain and counted and ("take" not in words or "take" in verb.flags)
     return "whom" not in words or ("person" in verb.objects and not verb.preposition)

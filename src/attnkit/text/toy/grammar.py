@@ -7,20 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from attnkit.text.toy.lexicon import (
-    DETERMINERS,
-    GRAMMAR,
-    NUMBERS,
-    TENSES,
-    WORDS,
-    Adjective,
-    Noun,
-    Verb,
-    agree,
-    conjugate,
-    inflect,
-    starts_with_vowel,
-)
+from attnkit.text.toy import lexicon
+from attnkit.text.toy.lexicon import Adjective, Noun, Verb
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ def parse_side(text: str) -> Side:
 def alternatives(symbol: str) -> tuple[tuple[tuple[Side, Side], ...], tuple[float, ...]]:
     """Return the alternatives of a symbol as (English, French), and their weights."""
     sides, weights = [], []
-    for line in GRAMMAR["rules"][symbol]:
+    for line in lexicon.GRAMMAR["rules"][symbol]:
         weight, _, text = line.partition(" ") if re.match(r"\d[\d.]*( |$)", line) else ("1", "", line)
         en, bar, fr = text.partition("|")
         sides.append((parse_side(en), parse_side(fr if bar else en)))
@@ -65,7 +53,7 @@ def alternatives(symbol: str) -> tuple[tuple[tuple[Side, Side], ...], tuple[floa
     return tuple(sides), tuple(weights)
 
 
-_BEFORE_VOWEL = dict(entry.split() for entry in WORDS["before vowel"])
+_BEFORE_VOWEL = dict(entry.split() for entry in lexicon.WORDS["before vowel"])
 _FRENCH_MIDDLE = {"": "", "not": "pas", "never": "jamais", "often": "souvent", "always": "toujours"}
 _REFLEXIVES = ("me", "te", "se", "nous", "vous", "se")
 _YOUR_TU = ("ton", "ta", "tes")
@@ -108,18 +96,18 @@ def noun_phrase(
     """
     agreed: dict[bool, list[str]] = {True: [], False: []}  # adjectives before and after the French noun
     for adjective in adjectives:
-        liaison = adjective.liaison and not noun.feminine and not plural and starts_with_vowel(noun.fr)
+        liaison = adjective.liaison and not noun.feminine and not plural and lexicon.starts_with_vowel(noun.fr)
         form = adjective.liaison if liaison else adjective.agree(feminine=noun.feminine, plural=plural)
         agreed[adjective.before].append(form)
     fr = " ".join([*agreed[True], noun.fr_plural if plural else noun.fr, *agreed[False]])
     en = " ".join([*(adjective.en for adjective in adjectives), noun.en_plural if plural else noun.en])
-    if determiner in NUMBERS:
-        article = NUMBERS[determiner]
+    if determiner in lexicon.NUMBERS:
+        article = lexicon.NUMBERS[determiner]
     else:
         mass, wanted = determiner == "some" and not plural, determiner or "the"
-        row = next(row for row in DETERMINERS if row.en[plural] == wanted and ("mass" in row.fits) == mass)
+        row = next(row for row in lexicon.DETERMINERS if row.en[plural] == wanted and ("mass" in row.fits) == mass)
         article = (_YOUR_TU if (determiner, you) == ("your", 1) else row.fr)[2 if plural else noun.feminine]
-        if starts_with_vowel(fr):  # "cet ami", "mon amie"
+        if lexicon.starts_with_vowel(fr):  # "cet ami", "mon amie"
             article = _BEFORE_VOWEL.get(article, article)
     if article == "des" and agreed[True]:
         article = "de"
@@ -182,21 +170,21 @@ class Clause:
         """Return the auxiliary (maybe empty) and the main verb: ``("", "ate")``, ``("is", "eating")``."""
         verb, person = self.verb, self.subject.person
         if verb.en == "be" and self.tense in ("present", "past"):
-            return TENSES["progressive" if self.tense == "present" else "was_ing"].auxiliaries[person], ""
-        tense = TENSES[self.tense]
+            return lexicon.TENSES["progressive" if self.tense == "present" else "was_ing"].auxiliaries[person], ""
+        tense = lexicon.TENSES[self.tense]
         auxiliary = tense.auxiliaries[person]
         main = {"base": verb.en, "ing": verb.ing}.get(tense.en, f"{tense.en} {verb.en}")
         if auxiliary not in ("do", "does", "did") or question or self.middle == "not":
             return auxiliary, main
-        return "", {"did": verb.past, "does": inflect(main, "s"), "do": main}[auxiliary]
+        return "", {"did": verb.past, "does": lexicon.inflect(main, "s"), "do": main}[auxiliary]
 
     def french_verb(self) -> list[str]:
         """Return the words from "ne" to the end of the verb: ``["ne", "la", "ai", "pas", "vue", ""]``."""
-        verb, person, form = self.verb, self.subject.person, TENSES[self.tense].fr
+        verb, person, form = self.verb, self.subject.person, lexicon.TENSES[self.tense].fr
         head, _, rest = verb.fr.partition(" ")
-        forms = conjugate(head)
+        forms = lexicon.conjugate(head)
         if "agrees" in verb.flags:
-            rest = agree(rest, feminine=self.subject.feminine, plural=self.subject.plural)
+            rest = lexicon.agree(rest, feminine=self.subject.feminine, plural=self.subject.plural)
         ne, middle = "ne" if self.middle in ("not", "never") else "", _FRENCH_MIDDLE[self.middle]
         clitics = [*([_REFLEXIVES[person]] if verb.reflexive else []), *self.after.clitics]
         if form == "perfect" and "stative" in verb.flags:
@@ -205,13 +193,13 @@ class Clause:
             moved = verb.reflexive or "movement" in verb.flags
             # After être the participle agrees with the subject, after avoir with a direct object before the verb.
             agrees = self.subject if moved else self.gap or (self.after if self.after.direct else Phrase("", ""))
-            participle = agree(forms.participle, feminine=agrees.feminine, plural=agrees.plural)
-            finite = conjugate("être" if moved else "avoir").present[person]
+            participle = lexicon.agree(forms.participle, feminine=agrees.feminine, plural=agrees.plural)
+            finite = lexicon.conjugate("être" if moved else "avoir").present[person]
             return [ne, *clitics, finite, middle, participle, rest]
         tables = {"present": forms.present, "imperfect": forms.imperfect, "future": forms.future}
         if form in tables:
             return [ne, *clitics, tables[form][person], middle, rest]
-        return [ne, conjugate(form).present[person], middle, *clitics, head, rest]
+        return [ne, lexicon.conjugate(form).present[person], middle, *clitics, head, rest]
 
 
 def _joined(words: Sequence[str]) -> str:

@@ -319,14 +319,7 @@ def verbs_of(group: str) -> tuple[Verb, ...]:
 
 
 _TOKEN = re.compile(r"[\w-]+'?\w*|[^\w\s]")
-_ENGLISH_CONTRACTIONS = {
-    "won't": "will not",
-    "can't": "can not",
-    "n't": " not",
-    "'m": " am",
-    "'re": " are",
-    "'ll": " will",
-}
+_FULL_FORMS = {"won't": "will not", "can't": "can not", "n't": " not", "'m": " am", "'re": " are", "'ll": " will"}
 
 
 @cache
@@ -357,7 +350,7 @@ def dictionary() -> dict[str, str]:
 
 def translate_word_for_word(line: str) -> str:
     """Replace each word by its dictionary form, in the same order, and spell the result as French is spelled."""
-    for short, long in _ENGLISH_CONTRACTIONS.items():
+    for short, long in _FULL_FORMS.items():
         line = line.replace(short, long)
     words = [word.lower() for word in _TOKEN.findall(line)]
     translated = (dictionary().get(word.removesuffix("'s"), word) for word in words)
