@@ -69,10 +69,8 @@ def _documents(classifier: DocumentClassifier, query: AttentionQuery) -> Iterato
         texts = classifier.reader.tokenizer.decode(encoded[0])
         names = [f"{number}. {text}" for number, text in enumerate(texts, 1)]
         over_sentences = np.array(found.sentence_weights, np.float32)[None, None, None]
-        maps = [
-            AttentionMap("word", names, words, weights),
-            AttentionMap("sentence", ["document"], names, over_sentences),
-        ]
+        maps = [AttentionMap("word", names, words, weights)]
+        maps.append(AttentionMap("sentence", ["document"], names, over_sentences))
         facts = {"probability": round(max(found.probabilities), 4)}
         yield AttentionExample(document, found.label, maps, facts=facts, sides=("Document", "Label"))
 
@@ -123,9 +121,8 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
         ids = translator.src_tokenizer.encode([source])[0]
         if len(ids) > translator.max_source:
             most = f"more than the {translator.max_source:,} that are translated as one"
-            raise DataError(
-                f"this line has {len(ids):,} tokens, {most}", where=f"source:{number}", help="split the line"
-            )
+            what = f"this line has {len(ids):,} tokens, {most}"
+            raise DataError(what, where=f"source:{number}", help="split the line")
         if target is not None:
             written = translator.tgt_tokenizer.encode([target])
             check_lengths(run, written, "target", number)

@@ -60,9 +60,8 @@ def compare_contexts(
     fewer sentences, ``DataError`` if a sentence or the vocabulary lacks the word.
     """
     if len(sentences) < 2:
-        raise UsageError(
-            "two sentences are needed to compare", help='give two: "I eat an apple." "Apple released iOS."'
-        )
+        help = 'give two: "I eat an apple." "Apple released iOS."'
+        raise UsageError("two sentences are needed to compare", help=help)
     spans: list[tuple[int, int]] = []  # the first place where the word stands by itself, in whatever case
     for number, sentence in enumerate(sentences, 1):
         match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)

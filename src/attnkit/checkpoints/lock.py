@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 
 from pydantic import BaseModel, ValidationError
 
@@ -51,9 +50,7 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.release()
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 from attnkit.checkpoints import logs
 from attnkit.errors import DataError, DivergedError, PeerFailedError, PeerLostError, RunError, SystemFailure, UsageError
 
-REPEATING_EXIT_CODES = frozenset(
-    kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError)
-)
+REPEATING_EXIT_CODES = {kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError)}
 """Exit codes of failures that the same command meets again, unless somebody mends something first.
 
 A full disk is among them: it does not empty itself within the second that a restart takes.

@@ -49,11 +49,7 @@ def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a file, of the names, shapes and dtypes of ``expected``.
-
-    Raises:
-        RunError: They do not fit, or weights are not finite.
-    """
+    """Return a file's tensors. Raises ``RunError`` unless they are finite, by names, shapes and dtypes as expected."""
     size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
     # By the size alone, before anything is read.
     if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
@@ -71,11 +67,7 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model.
-
-    Raises:
-        RunError: The weights do not fit the model or are not finite.
-    """
+    """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit the model or are not finite."""
     # Names and shapes that the checkpoint must have, no more and no less.
     own = tensors_of(model)
     tensors = read_tensors(checkpoint, MODEL, own)

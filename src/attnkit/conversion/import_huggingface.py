@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenCl
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.text.conll import holds_space
+from attnkit.training.state import TrainState
 
 Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
@@ -37,12 +38,8 @@ PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json then does not name
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
-_COUNTERS: dict[str, Any] = {
-    **{"step": 0, "epoch": 0.0, "tokens": 0, "minutes": 0.0, "skipped": 0, "skipped_in_row": 0},
-    **{"best": None, "best_step": None, "best_loss": None, "evals_without_improvement": 0},
-    **{"plateau_wait": 0, "lr_scale": 1.0, "eval_pending": False, "finished": "stopped"},
-    **{"updates": 0, "position": {"epoch": 0, "index": 0}},
-}
+_COUNTERS: dict[str, Any] = {field.name: field.default for field in fields(TrainState)[2:]}
+_COUNTERS |= {"finished": "stopped", "updates": 0, "position": {"epoch": 0, "index": 0}}
 _CARD = """\
 # {name}
 
@@ -224,11 +221,9 @@ def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> 
     return task, labels
 
 
-def _pretraining_parts(
-    described: configs.ForeignModel, names: Mapping[str, str]
-) -> list[tuple[str, list[layout.Link]]]:
+def _pretraining_parts(model: configs.ForeignModel, names: Mapping[str, str]) -> list[tuple[str, list[layout.Link]]]:
     """Return the links of parts that a folder may lack, each after what is said then."""
-    config, kind = described.config, described.kind
+    config, kind = model.config, model.kind
     if isinstance(config, GptConfig):
         head, lacking = layout.gpt_head(config), "output layer"
     else:

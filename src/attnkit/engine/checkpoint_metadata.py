@@ -80,11 +80,7 @@ class _Averaged(BaseModel, extra="forbid", strict=True):
 
 
 def check_serializable(config: BaseModel) -> None:
-    """Check that a configuration can be read back from a checkpoint.
-
-    Raises:
-        UsageError: The configuration is too long or has too many values.
-    """
+    """Raise ``UsageError`` if a configuration is too large to be read back from a checkpoint."""
     # Checked before training: a run that could not be resumed must not start.
     text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
     size = len(text.encode())
@@ -145,9 +141,8 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
     try:
         return validate(task_spec(stored, kind).config, tree)
     except UsageError as error:
-        raise RunError(
-            f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
-        ) from error
+        what = f"this run was made by another version of attnkit: {error.what}"
+        raise RunError(what, where=str(checkpoint.path)) from error
 
 
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:

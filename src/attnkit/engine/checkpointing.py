@@ -133,9 +133,8 @@ class RunWriter:
             if step := self._saved_step():
                 stop = stop_error(step)
             elif self._launched:  # ends with 0, or torchrun would start all processes again
-                stop = StoppedError(
-                    "stopped before anything was saved", help="run the same command again to start over"
-                )
+                help = "run the same command again to start over"
+                stop = StoppedError("stopped before anything was saved", help=help)
         # status.json is written while the lock is still held: the next run must not be overwritten.
         if self.is_writer and error is not None and open_run:
             reason = stop or error

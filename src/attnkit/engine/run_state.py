@@ -30,11 +30,7 @@ class RunState:
 
     @classmethod
     def load(cls, folder: RunFolder, config: RunSettings) -> RunState:
-        """Return the state of a run folder.
-
-        Raises:
-            RunError: Checkpoints exist and none is usable.
-        """
+        """Return the state of a run folder. Raises ``RunError`` if checkpoints exist and none is usable."""
         # Damaged newer ones are skipped, with a warning each.
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
@@ -102,10 +98,8 @@ class RunState:
         if reason == "stopped" or counters.get("eval_pending") or not same:
             return None
         # The configured average may be missing or older than the newest checkpoint.
-        averaged = self.n_averaged() < 2 or (
-            (self.folder.path / "averaged").exists() and self._averaged()[0] == self.step
-        )
-        return reason if averaged else None
+        there = (self.folder.path / "averaged").exists()
+        return reason if self.n_averaged() < 2 or (there and self._averaged()[0] == self.step) else None
 
     def expected_best(self) -> str | None:
         """Return the name that ``best`` must have at the end of the run; None if that checkpoint is gone."""

@@ -199,11 +199,7 @@ def seq2seq_loss(
 def greedy_ids(
     searcher: SearchBackend, parts: Sequence[LineSegment], config: SearchConfig, stop: Stop | None
 ) -> list[list[int]]:
-    """Return the ids of each part's best hypothesis.
-
-    Raises:
-        EvaluationCancelled: A stop was requested between two batches.
-    """
+    """Return the ids of each part's best hypothesis. Raises ``EvaluationCancelled`` at a stop between two batches."""
     # Long lines first: padding is short, and memory peaks at once.
     batches = make_batches([len(part.ids) for part in parts], Batching())
     # Lazy, so that a requested stop is noticed between any two batches.

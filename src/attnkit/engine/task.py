@@ -115,11 +115,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Raise ``RunError`` where a checkpoint's weights cannot be those of the model."""
 
     def find_errors(self, checkpoint: Checkpoint, config: ConfigT) -> Iterator[str]:
-        """Yield why a checkpoint cannot be used although every byte is as it was saved.
-
-        Raises:
-            RunError: the first error, where the others cannot be found any more.
-        """
+        """Yield why a checkpoint of intact files cannot be used; raise the last reason as ``RunError``."""
         import torch
 
         from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
@@ -144,11 +140,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
     # The one choice: a loop of its own, or gradients.
     def session(self, request: TrainRequest) -> TrainingSession | None:
-        """Return a run with a loop of the task's own; None for the ``GradientSession`` of the methods below.
-
-        Raises:
-            UsageError: what is requested cannot be trained.
-        """
+        """Return a session of the task's own, if any. Raises ``UsageError`` for what cannot be trained."""
         return None
 
     def prepare(

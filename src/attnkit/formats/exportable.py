@@ -55,10 +55,8 @@ def check_language(config: LanguageConfig) -> None:
 def check_marian(config: ModelConfig) -> None:
     """Raise ``RunError``, naming the key, where transformers has no Marian like a translation model."""
     if not isinstance(config, TransformerConfig):
-        _refuse(
-            "transformers", (True, "model.kind", f"translation model of the kind '{config.kind}'", "kind transformer")
-        )
-        return
+        lacking = f"translation model of the kind '{config.kind}'"
+        return _refuse("transformers", (True, "model.kind", lacking, "kind transformer"))
     positions, attention = config.positions, "another attention than scaled dot products with softmax"
     _refuse(
         "transformers",

@@ -50,11 +50,7 @@ def check_system(path: Path, error: Exception) -> None:
 
 
 def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
-    """Read a regular file of at most ``most`` bytes; raises as ``open_regular_file`` too.
-
-    Raises:
-        ValueError: the file is longer; checked before reading.
-    """
+    """Read a regular file; ``ValueError``, before reading, for more than ``most`` bytes, else as its opening."""
     with open_regular_file(path, follow=follow) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
@@ -71,11 +67,7 @@ def file_equals(path: Path, content: bytes) -> bool:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse JSON strictly: unique keys, finite numbers, bounded depth and count.
-
-    Raises:
-        ValueError: Invalid JSON; the message says why.
-    """
+    """Parse JSON. Raises ``ValueError`` for duplicate keys, numbers that are not finite, too much depth or size."""
     # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
         raise ValueError(f"it holds more than {MAX_JSON_VALUES:,} values")

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
@@ -95,9 +95,7 @@ class StopRequests:
     def __enter__(self) -> StopRequests:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.signal is None:  # else the process is about to end, and the next signal is the second
             self._restore()
 
@@ -150,9 +148,7 @@ class Signals:
         sys.unraisablehook = self._raise_again
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         sys.unraisablehook = self._hook

@@ -18,9 +18,7 @@ PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gp
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
-HARMLESS = re.compile(
-    r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias|(roformer\.)?encoder\.embed_positions\..*"
-)
+HARMLESS = re.compile(r"(.*\.)?(position_ids|h\.\d+\.attn\.(masked_)?bias)|(roformer\.)?encoder\.embed_positions\..*")
 """Buffers that files hold: the numbers of positions, masks, the sines that turn queries and keys."""
 OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta|roformer)\.pooler|cls|lm_head)\..*")
 """Optional tensors of a model without head."""
@@ -84,10 +82,8 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     """Return the links of embeddings and layers; ``prefix`` precedes their names, None: that of a body with a head."""
     prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
-    links = [
-        Link("embedding.weight", (f"{near}.word_embeddings.weight",)),
-        *linked("embedding_norm", f"{near}.LayerNorm"),
-    ]
+    links = [Link("embedding.weight", (f"{near}.word_embeddings.weight",))]
+    links += linked("embedding_norm", f"{near}.LayerNorm")
     if config.positions == "learned":
         links.append(Link("places.table.table", (prefix + POSITIONS["bert"],)))
     if config.n_segments > 1:

@@ -55,16 +55,14 @@ GPT = Roles(
 MARIAN = Roles(GPT.names, GPT.tokens, ("$A", "</s>"), ("$A", "$B", "</s>"), GPT.inputs)
 
 
-def files(
-    vocabulary: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, longest: int | None
-) -> dict[str, Tree]:
+def files(words: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, longest: int | None) -> dict[str, Tree]:
     """Return the content of a tokenizer's files by their names.
 
     ``tree`` is the tokenizer in the JSON form of ``tokenizers``, ``mask`` the mask symbol, ``longest`` the maximum
     length of the model. Raises ``RunError`` if a symbol is also an entry by another name, which no such file can say.
     """
-    names = [*roles.names, *vocabulary.symbols]
-    kind, added = vocabulary.kind, list[Tree]()
+    names = [*roles.names, *words.symbols]
+    kind, added = words.kind, list[Tree]()
     for id, name in enumerate(names):  # entries that are looked for in a text before all else
         symbol = id >= len(roles.names)
         # The space before a mask belongs to it, as before every symbol among whole words.
@@ -104,7 +102,7 @@ def files(
             "truncation": None,
             "padding": None,
             "added_tokens": added,
-            **pipeline(vocabulary, tree),
+            **pipeline(words, tree),
             "post_processor": around,
             "decoder": _decoder(kind),
             "model": _model(tree["model"], names),

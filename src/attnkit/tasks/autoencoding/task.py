@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from torch import device as Device
 from torch import nn
 
 from attnkit.checkpoints.checkpoint import Checkpoint
@@ -65,9 +66,7 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         model.centre(torch.from_numpy(mean), spread if spread > 0 and math.isfinite(spread) else 1.0)
         return model
 
-    def evaluation(
-        self, config: AutoencodeConfig, data: Prepared, device: torch.device, stop: Stop | None
-    ) -> Evaluation:
+    def evaluation(self, config: AutoencodeConfig, data: Prepared, device: Device, stop: Stop | None) -> Evaluation:
         if isinstance(data, PreparedVectors):
             return VectorsEvaluation(data, device, stop)
         return LinesEvaluation(data, device, config.evaluation.n_samples, stop)
@@ -103,7 +102,7 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         return estimate_examples(config, source, LineCorpus(config, SAMPLE), partial(SequenceAutoencoder, model))
 
-    def loss(self, config: AutoencodeConfig, model: nn.Module, data: Prepared, device: torch.device) -> LossFunction:
+    def loss(self, config: AutoencodeConfig, model: nn.Module, data: Prepared, device: Device) -> LossFunction:
         if not isinstance(data, PreparedVectors):
             return seq2seq_loss(cast(SequenceAutoencoder, model), device, config.optimization.label_smoothing)
 

@@ -124,9 +124,8 @@ def predict_answers(
             starts = logits[0].masked_fill(~batch.best, -math.inf)
             ends = logits[1].masked_fill(~batch.context, -math.inf)
             results = (*best_span(starts, ends, max_length), log_sums(starts, ends, max_length), logits[:, :, 0].sum(0))
-            for row, first, last, score, log_sum, no_answer in zip(
-                indices, *(part.tolist() for part in results), strict=True
-            ):
+            columns = (part.tolist() for part in results)
+            for row, first, last, score, log_sum, no_answer in zip(indices, *columns, strict=True):
                 # All scores are -inf if the window is the best one of no token.
                 span = rows.in_context(row, first, last) if score > -math.inf else (0, 0)
                 answer = SpanPrediction(*span, score, log_sum, no_answer)
@@ -349,12 +348,11 @@ class QuestionAnsweringPredictor(Predictor):
             return Totals({"questions": 0}, "0 questions")
         given = [one.text for one in self.found]
         scores = answer_scores(given, self.expected, "1.1" if all(self.expected) else "2.0")
-        headline = (
-            f"{scores.all.n_questions:,} questions, exact match {scores.all.exact:.2f} %, F1 {scores.all.f1:.2f} %"
-        )
+        whole = scores.all
+        headline = f"{whole.n_questions:,} questions, exact match {whole.exact:.2f} %, F1 {whole.f1:.2f} %"
         parts = {"answered": scores.answered, "unanswered": scores.unanswered}
         kinds = {name: part for name, part in parts.items() if part is not None}
-        plain = {**scores.all.as_dictionary(), **{name: part.as_dictionary() for name, part in kinds.items()}}
+        plain = {**whole.as_dictionary(), **{name: part.as_dictionary() for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
         if self.pipeline.may_abstain:

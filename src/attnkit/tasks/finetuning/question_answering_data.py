@@ -115,9 +115,8 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
     def messages(self) -> Iterator[WarningEvent]:
         n = self._n_impossible_in_validation
         if n and not self.n_impossible:
-            yield WarningEvent(
-                f"{n:,} validation questions have no answer, but all training questions do: each gets one"
-            )
+            what = f"{n:,} validation questions have no answer, but all training questions do: each gets one"
+            yield WarningEvent(what)
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[Paragraph]) -> int:
         return int(QaExamples(examples, tokenizer, self._windows).rows.lengths[0].sum())

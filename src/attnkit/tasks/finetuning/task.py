@@ -180,9 +180,8 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
             self.check_compatible(source, config)
         corpus = self._corpus(config, source, SAMPLE)
         n_labels = len(corpus.labels.labels) if corpus.labels else 2
-        return estimate_examples(
-            config, source, corpus, lambda vocab_size: self.labels.model(config, vocab_size, n_labels), n_labels
-        )
+        build = partial(self.labels.model, config, n_labels=n_labels)
+        return estimate_examples(config, source, corpus, build, n_labels)
 
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
         return self.labels.loss(config, model, data, device)

@@ -231,9 +231,8 @@ class TextClassificationPredictor(Predictor):
         columns = table.columns
         pairs = len(columns.texts) == 2
         if known.pairs is not None and pairs != known.pairs:
-            what = (
-                f"this table has {KINDS[pairs]}, but the run was trained on {KINDS[known.pairs]}: {columns.message()}"
-            )
+            there = f"the run was trained on {KINDS[known.pairs]}"
+            what = f"this table has {KINDS[pairs]}, but {there}: {columns.message()}"
             help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + known.pairs])
             raise DataError(what, where=f"{path}:1", help=help)
         usual = {"label", "text", "text2", *(known.columns or ())}

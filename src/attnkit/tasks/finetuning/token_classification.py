@@ -68,9 +68,8 @@ class TagEncoder(ExampleEncoder[Sentence]):
     def rows(self, examples: Sequence[Sentence]) -> tuple[list[list[int]], list[list[int]]]:
         tokens: list[list[int]] = []
         marks: list[list[int]] = []
-        for words, (_, tags) in zip(
-            encode_sentences(self.tokenizer, [words for words, _ in examples]), examples, strict=True
-        ):
+        sentences = encode_sentences(self.tokenizer, [words for words, _ in examples])
+        for words, (_, tags) in zip(sentences, examples, strict=True):
             self.counts["words"] += len(tags)
             self.n_tokens += len(words.ids)
             self.n_unknown += int((words.ids == UNK_ID).sum())
@@ -108,9 +107,8 @@ class TagCorpus(ExampleCorpus[Sentence]):
             self._scheme, self.labels = label_scheme(known.labels), known
             check_known_labels(known, sorted({tag for _, tags in self.read(self.paths) for tag in tags}), where, "tag")
         self.hold_out(seen.n_sentences)
-        self.samples = [
-            ([(tuple(one), ("",) * len(one)) for one in words], seen.n_sentences - len(self.held_out), len(words))
-        ]
+        sample = [(tuple(one), ("",) * len(one)) for one in words]
+        self.samples = [(sample, seen.n_sentences - len(self.held_out), len(sample))]
 
     def read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
         for path in paths:
@@ -131,9 +129,8 @@ class TagCorpus(ExampleCorpus[Sentence]):
         strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
         if strange:
             shown = ", ".join(f"'{tag}'" for tag in strange[:3])
-            yield WarningEvent(
-                f"tag {shown} does not occur in the training data; words with this tag will be mispredicted"
-            )
+            what = f"tag {shown} does not occur in the training data; words with this tag will be mispredicted"
+            yield WarningEvent(what)
         yield from map(WarningEvent, self._tag_warnings)
 
     def encoder(self, tokenizer: Tokenizer) -> TagEncoder:

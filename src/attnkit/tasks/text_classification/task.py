@@ -18,19 +18,19 @@ from attnkit.engine.examples import ClassificationEvaluation, estimate_examples,
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.tasks.text_classification.config import HanClassificationConfig
+from attnkit.models.han import HierarchicalAttentionNetwork as Model
+from attnkit.tasks.text_classification.config import HanClassificationConfig as Config
 from attnkit.tasks.text_classification.data import LabeledDocuments, PreparedDocuments, load_documents
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 
-def document_logits(model: HierarchicalAttentionNetwork, batch: DocumentBatch) -> Tensor:
+def document_logits(model: Model, batch: DocumentBatch) -> Tensor:
     """Return the logits (B, labels) of documents."""
     logits: Tensor = model.output(model.hidden(*batch.inputs))
     return logits
 
 
-def _corpus(config: HanClassificationConfig, source: Checkpoint | None, n_sampled: int = 0) -> LabeledDocuments:
+def _corpus(config: Config, source: Checkpoint | None, n_sampled: int = 0) -> LabeledDocuments:
     return LabeledDocuments(config, None if source is None else read_labels(source), n_sampled)
 
 
@@ -38,35 +38,33 @@ def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
     return read_tokenizer(checkpoint).vocab_size, len(read_labels(checkpoint).labels)
 
 
-class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAttentionNetwork]):
+class HanTask(Task[Config, PreparedDocuments, Model]):
     """Document classification by a hierarchical attention network."""
 
     def prepare(
-        self, config: HanClassificationConfig, folder: Path, source: Checkpoint | None, origin: str | None
+        self, config: Config, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
         return prepare_examples(config, folder, source, origin, partial(_corpus, config))
 
-    def load_data(self, config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
+    def load_data(self, config: Config, folder: Path) -> PreparedDocuments:
         return load_documents(folder)
 
-    def build_model(self, config: HanClassificationConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
-        return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels))
+    def build_model(self, config: Config, data: PreparedDocuments) -> Model:
+        return Model(config.model, data.tokenizer.vocab_size, len(data.labels))
 
     def evaluation(
-        self, config: HanClassificationConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
+        self, config: Config, data: PreparedDocuments, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, document_logits)
 
-    def model_for_checkpoint(
-        self, checkpoint: Checkpoint, config: HanClassificationConfig
-    ) -> HierarchicalAttentionNetwork:
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Model:
         self.check_compatible(checkpoint, config)
-        return HierarchicalAttentionNetwork(config.model, *_sizes(checkpoint))
+        return Model(config.model, *_sizes(checkpoint))
 
-    def check_compatible(self, checkpoint: Checkpoint, config: HanClassificationConfig) -> None:
+    def check_compatible(self, checkpoint: Checkpoint, config: Config) -> None:
         check_min_parameters(checkpoint, config.model.min_parameters(*_sizes(checkpoint)))
 
-    def model_card(self, config: HanClassificationConfig, name: str) -> ModelCardFields:
+    def model_card(self, config: Config, name: str) -> ModelCardFields:
         return ModelCardFields(
             what=f"A document classifier ({config.model.kind})",
             data=[f"`{path}`" for path in config.data.files],
@@ -74,20 +72,14 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
             use=f"attnkit predict {name} documents.txt",
         )
 
-    def dry_run(self, config: HanClassificationConfig, init_from: Path | None = None) -> RunEstimate:
+    def dry_run(self, config: Config, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         corpus = _corpus(config, source, SAMPLE)
         n_labels = len(corpus.labels.labels)
-        build = partial(HierarchicalAttentionNetwork, config.model, n_labels=n_labels)
+        build = partial(Model, config.model, n_labels=n_labels)
         return estimate_examples(config, source, corpus, build, n_labels)
 
-    def loss(
-        self,
-        config: HanClassificationConfig,
-        model: HierarchicalAttentionNetwork,
-        data: PreparedDocuments,
-        device: torch.device,
-    ) -> LossFunction:
+    def loss(self, config: Config, model: Model, data: PreparedDocuments, device: torch.device) -> LossFunction:
         smoothing, output = config.optimization.label_smoothing, model.output
 
         def loss(batch: DocumentBatch) -> dict[str, LossTerm]:
