@@ -11,7 +11,7 @@ import pytest
 
 from attnkit.checkpoints import checkpoint
 from attnkit.checkpoints.checkpoint import open_checkpoint
-from attnkit.checkpoints.logs import LogSummary, read_log
+from attnkit.checkpoints.logs import LogSummary, append_record, read_log
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import RunError, SystemFailure
 
@@ -201,7 +201,7 @@ def test_every_bit_of_the_name_of_the_best_counts(run: RunFolder) -> None:
 
 def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
     for step in range(3):
-        run.append_metrics({"kind": "step", "step": step, "loss": 1.5})
+        append_record(run.metrics_path, {"kind": "step", "step": step, "loss": 1.5})
     raw = run.metrics_path.read_bytes()
     assert read_log(run.metrics_path, None) == LogSummary(len(raw), 3, 0, (), 0)
     first = raw.index(b"\n") + 1
@@ -220,7 +220,7 @@ def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
 
 def test_lines_that_a_power_cut_tore_are_told_from_damaged_ones(run: RunFolder) -> None:
     for step in range(3):
-        run.append_timings({"step": step, "minutes": 1.5, "tokens": 7})
+        append_record(run.timings_path, {"step": step, "minutes": 1.5, "tokens": 7})
     path = run.timings_path
     raw = path.read_bytes()
     first = raw.index(b"\n") + 1

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.errors import SystemFailure
 
 HOLD = """
 import os, subprocess, sys, time
 from pathlib import Path
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 lock = RunFolder(Path(sys.argv[1])).lock()
 child = subprocess.Popen(["sleep", "60"], close_fds=False)
 here, there = os.pipe()
@@ -49,7 +49,7 @@ def test_a_second_process_is_refused_by_name_and_a_kill_frees_the_lock_though_ch
         for child in children:
             os.kill(child, 0)
         with run.lock():
-            assert run.exists()
+            assert is_run(run.path)
     finally:
         owner.stdout.close()
         for child in children:

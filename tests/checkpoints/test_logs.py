@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.checkpoints.logs import MAX_LINE, Status, append_record, parse_line
+from attnkit.checkpoints.logs import MAX_LINE, Status, append_record, parse_line, read_status
 from attnkit.checkpoints.run_folder import RunFolder
 
 RECORDS: list[dict[str, object]] = [
@@ -75,10 +75,10 @@ def test_metrics_are_cut_to_what_the_checkpoint_knew(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert run.metrics_size == 0
     assert run.truncate_metrics(0) == []
-    run.append_metrics({"step": 1})
+    append_record(run.metrics_path, {"step": 1})
     known = run.metrics_size
     before = run.metrics_path.read_bytes()
-    run.append_metrics({"step": 2})
+    append_record(run.metrics_path, {"step": 2})
     assert run.truncate_metrics(known) == []
     assert run.metrics_path.read_bytes() == before
     assert read_records(run.metrics_path) == ([{"step": 1}], [])
@@ -88,13 +88,13 @@ def test_metrics_are_cut_to_what_the_checkpoint_knew(tmp_path: Path) -> None:
 
 def test_status_comes_back_and_nonsense_is_none(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert run.read_status() is None
+    assert read_status(run.path) is None
     status = Status(state="failed", step=7, reason="disk full", exit_code=5, facts={"bleu": 31.5})
     run.write_status(status)
-    assert run.read_status() == status
+    assert read_status(run.path) == status
     for nonsense in (b"", b"[" * 100_000, b'{"state": "asleep"}', b"\xff"):
         (tmp_path / "status.json").write_bytes(nonsense)
-        assert run.read_status() is None
+        assert read_status(run.path) is None
 
 
 def test_copies_for_people(tmp_path: Path) -> None:

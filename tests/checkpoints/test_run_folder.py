@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.run_folder import RunFolder, removable
+from attnkit.checkpoints.run_folder import RunFolder, is_run, removable
 from attnkit.errors import RunError, SystemFailure, UsageError
 
 
@@ -107,18 +107,18 @@ def test_a_run_can_be_moved_and_copied(tmp_path: Path) -> None:
 
 def test_what_is_a_run(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    assert not run.exists()
+    assert not is_run(run.path)
     run.lock().release()
-    assert run.exists()
+    assert is_run(run.path)
     (run.path / "lock").write_text("")
-    assert not run.exists()
+    assert not is_run(run.path)
     run.lock().release()  # a process killed while it began leaves an empty lock: that is fresh ground
     (run.path / "lock").unlink()
     run.write_status(Status(state="running"))
-    assert run.exists()
+    assert is_run(run.path)
     (run.path / "status.json").unlink()
     run.save(1, {"a": b""})
-    assert run.exists()
+    assert is_run(run.path)
 
 
 def test_other_things_are_refused_in_plain_words(tmp_path: Path) -> None:

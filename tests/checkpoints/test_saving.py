@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.checkpoints.logs import append_record
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import SystemFailure
 
@@ -33,7 +34,7 @@ def contents(step: int) -> dict[str, bytes]:
 def prepared(path: Path) -> RunFolder:
     run = RunFolder(path)
     run.lock().release()
-    run.append_metrics({"step": 1})
+    append_record(run.metrics_path, {"step": 1})
     run.save(1, contents(1))
     run.save(2, contents(2))
     run.set_best("step-1")
@@ -42,7 +43,7 @@ def prepared(path: Path) -> RunFolder:
 
 def save_again(run: RunFolder) -> None:
     """Save a new step, a known step with other content, and drop the oldest: everything a save can do."""
-    run.append_metrics({"step": 3})
+    append_record(run.metrics_path, {"step": 3})
     run.save(3, contents(3))
     run.save(3, contents(4))
     run.apply_retention(keep_last=1, keep_best=0, metrics={})

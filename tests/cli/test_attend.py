@@ -19,9 +19,10 @@ import torch
 from rich.cells import cell_len
 
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import PredictRequest
 from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.text_classification.predict import DocumentClassifier
+from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
 
@@ -338,7 +339,9 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     text = "the film was dull. people came back. witty."
     code, out, err = call("attend", documents, text, "--json", "--device", "cpu")
     assert (code, err) == (0, "")
-    (expected,) = DocumentClassifier(load_model(documents, "text-classification", device="cpu")).classify([text])
+    (expected,) = HanPredictor(
+        load_model(documents, "text-classification", device="cpu"), PredictRequest(documents, []), print
+    ).classify([text])
     found = json.loads(out)
     word, sentence = found["attention"]
     assert (found["target"], word["kind"], sentence["kind"]) == (expected.label, "word", "sentence")

@@ -14,7 +14,7 @@ import pytest
 from power_cuts import PAGE, Disk, Mark, Op, Orders, Recorder, Sync, Tree, torn
 
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from attnkit.checkpoints.logs import Status
+from attnkit.checkpoints.logs import Status, append_record, read_status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import AttnkitError
 
@@ -55,7 +55,7 @@ def look(path: Path) -> Found:
         best = None if name is None else (name, version_of(run.checkpoint("best")[0]))
     except AttnkitError as error:
         return Found(problem=error.what)
-    status = run.read_status()
+    status = read_status(run.path)
     return Found(
         problem="; ".join(warnings),
         newest=None if newest is None else version_of(newest),
@@ -101,13 +101,13 @@ def life(run: RunFolder, record: Recorder) -> dict[int, bytes]:
         save(1, 1)
         act(run.set_best, "step-1", best="step-1")
         act(run.write_status, Status(state="running", step=1), status=1)
-        run.append_metrics({"step": 1})
-        run.append_metrics({"step": 2})
+        append_record(run.metrics_path, {"step": 1})
+        append_record(run.metrics_path, {"step": 2})
         save(2, 2)
         act(run.write_status, Status(state="running", step=2), status=2)
-        run.append_metrics({"lost": 1})
+        append_record(run.metrics_path, {"lost": 1})
         run.truncate_metrics(len(promised[2]))
-        run.append_metrics({"step": 3})
+        append_record(run.metrics_path, {"step": 3})
         save(3, 3)
         act(run.set_best, "step-3", best="step-3")
         save(3, 4)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import signalled
 
+from attnkit.checkpoints.logs import read_status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import StoppedError
 from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, ValidationFinished, train
@@ -74,7 +75,7 @@ def check(ended: Any, number: int, run: Path, before: list[int]) -> None:
         assert newest is not None
         said = f"error: stopped at step {newest.step}; everything is saved"
         assert ended.err.splitlines()[-2:] == [said, "help: run the same command again to resume"]
-        status = folder.read_status()
+        status = read_status(folder.path)
         assert status is not None and (status.state, status.step, status.exit_code) == ("stopped", newest.step, 75)
     elif ended.code:
         assert ended.err.splitlines()[-1] == "interrupted"
@@ -144,7 +145,7 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
         for name, step in ("run", begun), ("new", 0):
             with pytest.raises(StoppedError):
                 list(train(TrainRequest(config, tmp_path / name, stop=lambda: False)))
-            status = RunFolder(tmp_path / name).read_status()
+            status = read_status(tmp_path / name)
             assert status is not None and (status.state, status.step, status.exit_code) == ("stopped", step, 75)
 
 
@@ -155,7 +156,7 @@ def test_a_signal_while_the_end_is_told_leaves_the_run_finished(workshop: Any, t
         assert next(event for event in events if isinstance(event, TrainingFinished)).already == already
         with pytest.raises(KeyboardInterrupt):
             events.throw(KeyboardInterrupt)
-        status = RunFolder(tmp_path / "run").read_status()
+        status = read_status(tmp_path / "run")
         assert status is not None and (status.state, status.exit_code) == ("finished", 0)
 
 

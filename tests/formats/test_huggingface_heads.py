@@ -21,14 +21,15 @@ from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary, separators
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import PredictRequest
 from attnkit.engine.resolve import init_layer, resolve
 from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
-from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPipeline
+from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPredictor
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
-from attnkit.tasks.finetuning.text_classification import TextClassifier
+from attnkit.tasks.finetuning.text_classification import TextClassificationPredictor
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.text.squad import Paragraph, Question
 
@@ -44,6 +45,11 @@ TUNED: dict[str, tuple[str, Any]] = {
     "RoFormerForQuestionAnswering": ("question-answering", {}),
 }
 FOLDERS = {"Bert": bert_folder, "Roberta": roberta_folder, "RoFormer": roformer_folder}
+
+
+def classifier_of(run: Path) -> TextClassificationPredictor:
+    opened = load_model(run, "text-classification", device="cpu")
+    return TextClassificationPredictor(opened, PredictRequest(run, []), print)
 
 
 @pytest.mark.parametrize("name", TUNED)
@@ -89,10 +95,9 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     hub, run = tmp_path / "hub", tmp_path / "run"
     theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForSequenceClassification"), num_labels=3)
     import_huggingface(hub, run)
-    opened = load_model(run, "text-classification", device="cpu")
     order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
     inputs = transformers.AutoTokenizer.from_pretrained(hub)(QUESTION, CONTEXT, return_tensors="pt")
-    classifier = TextClassifier(opened)
+    classifier = classifier_of(run)
     rows = classifier.reader.encode([QUESTION], [CONTEXT])
     assert [order[id] for id in rows[0]] == inputs.input_ids[0].tolist()
     with torch.no_grad():
@@ -101,12 +106,7 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     again = transformers.AutoTokenizer.from_pretrained(export_huggingface(run, tmp_path / "again").path)
     assert again(QUESTION, CONTEXT).input_ids == rows[0]
     import_huggingface(tmp_path / "again", tmp_path / "back")
-    assert (
-        TextClassifier(load_model(tmp_path / "back", "text-classification", device="cpu")).reader.encode(
-            [QUESTION], [CONTEXT]
-        )
-        == rows
-    )
+    assert classifier_of(tmp_path / "back").reader.encode([QUESTION], [CONTEXT]) == rows
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
@@ -134,7 +134,7 @@ def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None
     scores = found.start_logits[0, :, None] + found.end_logits[0, None, :]
     allowed = torch.ones_like(scores, dtype=torch.bool).triu() & firsts[:, None] & firsts
     first, last = divmod(int(scores.masked_fill(~allowed, -torch.inf).argmax()), len(scores))
-    answer = QuestionAnsweringPipeline(opened).answer([paragraph])[0]
+    answer = QuestionAnsweringPredictor(opened, PredictRequest(run, []), print).answer([paragraph])[0]
     assert answer.text == CONTEXT[offsets[first][0] : offsets[last][1]].strip()
 
 
@@ -164,7 +164,7 @@ def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: P
     list(train(TrainRequest(config, tmp_path / "tuned", init_from=run)))
     tuned = load_model(tmp_path / "tuned", "text-classification", device="cpu")
     assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
-    assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
+    assert len(classifier_of(tmp_path / "tuned").classify(["the fox"], ["it jumps"])[0]) == 2
 
 
 def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> None:
@@ -182,9 +182,7 @@ def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> 
     ).config
     assert task_of(config).dry_run(config, tmp_path / "run").n_examples == 40
     list(train(TrainRequest(config, tmp_path / "more", init_from=tmp_path / "run")))
-    before, after = (
-        TextClassifier(load_model(tmp_path / name, "text-classification", device="cpu")) for name in ("run", "more")
-    )
+    before, after = (classifier_of(tmp_path / name) for name in ("run", "more"))
     assert before.labels == after.labels == list(names.values())
     texts = ["the fox", "a dog", "ing"]
     assert after.classify(texts, [None] * 3) == [

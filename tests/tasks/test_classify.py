@@ -12,12 +12,13 @@ from attnkit.data.config import DocumentsConfig
 from attnkit.data.labels import Labels
 from attnkit.engine.examples import ClassificationEvaluation
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import PredictRequest
 from attnkit.engine.resolve import resolve
 from attnkit.engine.task import EvaluationCancelled, task_of
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
-from attnkit.tasks.text_classification.predict import DocumentClassifier
+from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.text_classification.task import document_logits
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
@@ -42,6 +43,10 @@ FILLERS = [
     "bread",
 ]
 TELLING = {"good": ["superb", "witty", "lovely"], "bad": ["awful", "dull", "poor"], "mixed": ["uneven", "patchy"]}
+
+
+def classifier_of(run: Path) -> HanPredictor:
+    return HanPredictor(load_model(run, "text-classification", device="cpu"), PredictRequest(run, []), print)
 
 
 def review(drawn: random.Random) -> tuple[str, str, int, str]:
@@ -76,9 +81,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
     drawn = random.Random(2)
     rows = [review(drawn) for _ in range(100)]
-    found = DocumentClassifier(load_model(taught, "text-classification", device="cpu")).classify(
-        [text for text, *_ in rows]
-    )
+    found = HanPredictor(
+        load_model(taught, "text-classification", device="cpu"), PredictRequest(taught, []), print
+    ).classify([text for text, *_ in rows])
     right = sentence = word = 0
     for labeled, (_, label, place, telling) in zip(found, rows, strict=True):
         right += labeled.label == label
@@ -91,7 +96,9 @@ def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
 
 
 def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
-    classifier = DocumentClassifier(load_model(taught, "text-classification", device="cpu"))
+    classifier = HanPredictor(
+        load_model(taught, "text-classification", device="cpu"), PredictRequest(taught, []), print
+    )
     drawn = random.Random(3)
     texts = [*(review(drawn)[0] for _ in range(9)), "", "  ", "zzz qqq. unheard-of!", "a. " * 400]
     whole = classifier.classify(texts)
@@ -132,7 +139,7 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
     list(train(TrainRequest(config, tmp_path / "run")))
     opened = load_model(tmp_path / "run", "text-classification", device="cpu")
     assert f"{opened.config.model.alignment}, {opened.config.model.distribution}" == case
-    classifier, texts = DocumentClassifier(opened), [text for text, *_ in rows[:5]]
+    classifier, texts = classifier_of(opened.path), [text for text, *_ in rows[:5]]
     for text, labeled in zip(texts, classifier.classify(texts), strict=True):
         alone = classifier.classify([text])[0]
         assert labeled.sentence_weights == pytest.approx(alone.sentence_weights, abs=1e-5)
@@ -193,7 +200,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     prepared = load_documents(taught / "data")
     found = ClassificationEvaluation(prepared, opened.device, 2, None, document_logits)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
-    labels = [labeled.label for labeled in DocumentClassifier(opened).classify([text for text, _ in lines])]
+    labels = [labeled.label for labeled in classifier_of(opened.path).classify([text for text, _ in lines])]
     scores = label_scores(labels, [label for _, label in lines])
     assert found is not None
     assert (found["accuracy"], found["macro_f1"]) == (scores.accuracy, scores.macro_f1)

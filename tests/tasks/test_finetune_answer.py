@@ -22,7 +22,7 @@ from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.bert import SpanPredictor
 from attnkit.tasks.finetuning.question_answering import TASK, SpanPrediction, answer_loss, log_sums, predict_answers
-from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, load_questions
+from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, open_data
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.offsets import Aligned
 from attnkit.text.squad import Answer, Paragraph, Question
@@ -42,7 +42,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = configure("question-answering", files[0], files[1], *LEARNT, "evaluation.every_epochs=8")
     done = list(train(TrainRequest(config, folder / "run")))[-1]
     opened = load_model(folder / "run", "question-answering", device="cpu")
-    return opened, load_questions(config, folder / "run" / "data"), done.metrics
+    return opened, open_data(config, folder / "run" / "data"), done.metrics
 
 
 def shaken(opened: Any, prepared: Any, by: float) -> SpanPredictor:
@@ -207,7 +207,7 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
     sets = (f"vocabulary.kind={kind}", "vocabulary.size=300", "limits.max_steps=1", "model.max_length=30")
     config = configure("question-answering", path, path, *sets, "data.windows.max_question_length=12")
     begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
-    prepared = load_questions(config, tmp_path / "run" / "data")
+    prepared = open_data(config, tmp_path / "run" / "data")
     questions = [question for one in tree["data"][0]["paragraphs"] for question in one["qas"]][
         : len(prepared.valid_examples.questions) + 1
     ]
@@ -233,7 +233,7 @@ def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
     path = write_asked(tmp_path / "a.json", asked(30, seed=4))
     config = configure("question-answering", path, None, "limits.max_steps=2", "data.held_out=2")
     done = list(train(TrainRequest(config, tmp_path / "run")))
-    prepared = load_questions(config, tmp_path / "run" / "data")
+    prepared = open_data(config, tmp_path / "run" / "data")
     assert prepared.label_file is None and "labels.json" not in prepared.texts
     contexts = {paragraph.context for paragraph in prepared.valid_examples.paragraphs}
     assert len(contexts) == 1 and prepared.counts["held_out"] == prepared.counts["valid"] == 3

@@ -18,12 +18,13 @@ from attnkit.data.prepared_dir import WarningEvent
 from attnkit.data.windows import UNKNOWN
 from attnkit.engine.events import ValidationFinished
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import PredictRequest
 from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.bert import TokenClassifier
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.finetuning.predict_token_classification import TaggingPipeline
+from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
 from attnkit.tasks.finetuning.task import label_loss
 from attnkit.tasks.finetuning.token_classification import TASK, tag_logits, word_rows
 from attnkit.text.conll import label_scheme
@@ -121,7 +122,9 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
     sentences = [[pair for words in tagged(12, seed) for pair in words] for seed in (7, 8)]
     rows = word_rows(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
     assert len(rows) > 4
-    found = TaggingPipeline(opened).tag([[word for word, _ in words] for words in sentences])
+    found = TokenClassificationPredictor(opened, PredictRequest(opened.path, []), print).tag(
+        [[word for word, _ in words] for words in sentences]
+    )
     for one, words in zip(found, sentences, strict=True):
         assert len(one.tags) == len(one.probabilities) == len(words) > 38
         assert sum(name == tag for name, (_, tag) in zip(one.tags, words, strict=True)) > 0.9 * len(words)

@@ -15,7 +15,7 @@ from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import read_index, write_index
 from attnkit.data.store import write_store
 from attnkit.errors import RunError
-from attnkit.tasks.finetuning.question_answering_data import QuestionCorpus, load_questions
+from attnkit.tasks.finetuning.question_answering_data import QuestionCorpus, open_data
 from attnkit.tasks.finetuning.token_classification import TASK, TagCorpus
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -100,4 +100,4 @@ def test_questions_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> 
     words = vocabulary("Ada lives in Rome . Who Where ?")
     list(write_examples(QuestionCorpus(config), tmp_path / "data", words, None))
     change, what = QUESTIONS[case]
-    opened(tmp_path / "data", change, what, lambda: load_questions(config, tmp_path / "data"))
+    opened(tmp_path / "data", change, what, lambda: open_data(config, tmp_path / "data"))

@@ -13,10 +13,10 @@ import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.engine.loading import load_model
-from attnkit.engine.predict import Totals
+from attnkit.engine.predict import PredictRequest, Totals
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
-from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPipeline, read_question
+from attnkit.tasks.finetuning.question_answering import QuestionAnsweringPredictor, read_question
 from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
 
@@ -172,10 +172,11 @@ def test_the_threshold_decides_how_sure_a_reader_has_to_be(tmp_path: Path, asked
     run = random_run(tmp_path / "may", "question-answering", ["answer", "no answer"], data=WINDOWS)
     loaded = load_model(run, "question-answering", device="cpu")
     paragraphs = [Paragraph("", one["context"], (Question("", one["question"], (), False),)) for one in asked]
-    usual = QuestionAnsweringPipeline(loaded).answer(paragraphs)
+    usual = QuestionAnsweringPredictor(loaded, PredictRequest(run, []), print).answer(paragraphs)
     assert {one.text == "" for one in usual} == {True, False}
     for threshold in (-1e6, sorted(one.no_answer_margin for one in usual)[7], 1e6):
-        found = QuestionAnsweringPipeline(loaded, threshold=threshold).answer(paragraphs)
+        request = PredictRequest(run, [], no_answer_threshold=threshold)
+        found = QuestionAnsweringPredictor(loaded, request, print).answer(paragraphs)
         assert [one.text for one in found] == ["" if one.no_answer_margin > threshold else one.best for one in usual]
     # Known answers are those of the surest: then the best threshold is where the others begin.
     sure = sorted(usual, key=lambda one: one.no_answer_margin)[9].no_answer_margin

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attnkit.analysis.verify import verify_run
+from attnkit.checkpoints.logs import append_record, read_status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.checkpoint_metadata import read_run_config, read_state
@@ -95,7 +96,9 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
         steps.append(newest.step)
         assert verify_run(request.path).n_bad == 0
     assert steps == sorted(set(steps)) and steps[-1] < last.step
-    RunFolder(request.path).append_metrics({"kind": "words", "step": 99})  # as a kill before the next save leaves it
+    append_record(
+        RunFolder(request.path).metrics_path, {"kind": "words", "step": 99}
+    )  # as a kill before the next save leaves it
     work_off(request)
     found = outcome(request.path)
     del expected["data/prepared.json"], found["data/prepared.json"]
@@ -140,7 +143,7 @@ def test_a_finished_run_says_so_and_another_is_refused(text: Path, tmp_path: Pat
     with pytest.raises(UsageError, match=r"dim: 20 -> 17; window: 2 -> 3") as refused:
         work_off(request_of(text, request.path, epochs=1, dim=17, window=3))
     assert refused.value.exit_code == 2
-    assert RunFolder(request.path).read_status().state == "finished"  # type: ignore[union-attr]
+    assert read_status(request.path).state == "finished"  # type: ignore[union-attr]
     found = outcome(request.path)
     assert {k: v for k, v in found.items() if k != "config.yaml"} == {
         k: v for k, v in before.items() if k != "config.yaml"

@@ -13,12 +13,13 @@ from attnkit.decoding.beam import BeamTrace
 from attnkit.decoding.search import Sources, search
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.loading import load_model
+from attnkit.engine.predict import PredictRequest
 from attnkit.engine.seq2seq import LocalSearch, pad_sources
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.text_classification.predict import DocumentClassifier
+from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import check_lengths
 from attnkit.tasks.translation.translator import Translator
@@ -41,7 +42,7 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
         opened = load_model(query.run, "text-classification", device=query.device, checkpoint=checkpoint.name)
         kind = "hierarchical attention over words and sentences"
         facts = {"run": str(opened.path), "checkpoint": opened.checkpoint.name, "model": kind}
-        classifier = DocumentClassifier(opened)
+        classifier = HanPredictor(opened, PredictRequest(query.run, []), lambda text: None)
         return AttentionReport(facts, _documents(classifier, query), tuple(warnings), classifier.warnings)
     translator = load_attending(query)
     run = translator.runs[0]
@@ -52,7 +53,7 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
     return AttentionReport(run_summary(run), sentences, run.warnings)
 
 
-def _documents(classifier: DocumentClassifier, query: AttentionQuery) -> Iterator[AttentionExample]:
+def _documents(classifier: HanPredictor, query: AttentionQuery) -> Iterator[AttentionExample]:
     """Yield the attention weights of documents, one document per line."""
     for number, document, _ in pair_lines(query):
         encoded = classifier.reader.encode([document])

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from attnkit.analysis.attention import (
-    ForcedTarget,
-    attention_maps,
-    head_names,
-    load_attending,
-    run_summary,
-    written_lines,
-)
+from attnkit.analysis.attention import ForcedTarget, attention_maps, load_attending, run_summary, written_lines
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import AlignmentModule, make_alignment
@@ -99,7 +92,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
 def _compared(run: LoadedRun, line: ForcedTarget, functions: FunctionChoice, layer: int) -> AttentionExample:
     """Return the map of the run's own functions, and that of each other function on the same states."""
     own, queries, keys = record_states(run, line, layer)
-    note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
+    note = f"the run's own: {run_summary(run)['attention']}"
     maps = [replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)]
     n_heads, n_keys, width = keys.shape[1:]
     options = run.config.model.attention_options

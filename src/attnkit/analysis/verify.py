@@ -10,6 +10,7 @@ from pathlib import Path
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
 from attnkit.checkpoints.lock import lock_holder
+from attnkit.checkpoints.logs import read_status
 from attnkit.checkpoints.run_folder import RunFolder, check_is_run
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.prepared_dir import read_index
@@ -165,7 +166,7 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
 
 def _status(folder: RunFolder, in_use: bool) -> CheckResult:
     path = folder.path / logs.STATUS_NAME
-    status, steps = folder.read_status(), folder.steps()
+    status, steps = read_status(folder.path), folder.steps()
     if status is None:
         there = os.path.lexists(path)
         text = "cannot be read" if there else "is missing" if steps else "none"

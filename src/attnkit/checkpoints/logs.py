@@ -51,8 +51,9 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
     atomic.append_text(path, f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n')
 
 
-def read_status(path: Path) -> Status | None:
-    """Return what ``status.json`` says, None when it is missing or not readable: it is for information only."""
+def read_status(run: Path) -> Status | None:
+    """Return what ``status.json`` of a run says, None when it is missing or invalid: it is for information only."""
+    path = run / STATUS_NAME
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_LINE:
             return None

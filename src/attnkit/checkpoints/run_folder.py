@@ -35,7 +35,7 @@ def is_run(path: Path) -> bool:
         return False
     folders = [path / "averaged", *(path / "checkpoints").glob("step-*")]
     has_checkpoint = any((folder / checkpoint.FILE_NAME).exists() for folder in folders)
-    return has_checkpoint or lock.read_owner(path) is not None or logs.read_status(path / logs.STATUS_NAME) is not None
+    return has_checkpoint or lock.read_owner(path) is not None or logs.read_status(path) is not None
 
 
 def check_is_run(path: Path) -> None:
@@ -103,15 +103,11 @@ class RunFolder:
         self.path = path
         self.checkpoints_path = path / "checkpoints"
         self.data_path = path / "data"
-        self.metrics_path = path / "metrics.jsonl"
-        self.timings_path = path / "timings.jsonl"
+        self.metrics_path = path / "metrics.jsonl"  #: reproducible records: no times or host names
+        self.timings_path = path / "timings.jsonl"  #: what the clock says
         self._saved_step: int | None = None
 
     # --- who may write here
-
-    def exists(self) -> bool:
-        """Return whether this is a run folder already."""
-        return is_run(self.path)
 
     def lock(self) -> Lock:
         """Create the folder if needed, lock it for this process, and remove leftovers of a killed one.
@@ -231,7 +227,7 @@ class RunFolder:
                 warnings.append(f"{error.what} ({error.where})")
             else:
                 return checkpoint, warnings
-        status = self.read_status()
+        status = logs.read_status(self.path)
         was_trained = status is not None and status.step > 0
         if warnings or was_trained or any((self.path / name).exists() for name in ("best", "averaged")):
             what = warnings[0] if warnings else f"the checkpoints of {self.path} are missing"
@@ -286,14 +282,6 @@ class RunFolder:
         """Bytes of ``metrics.jsonl``; a checkpoint records it, so that a resume can cut the log there."""
         return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
 
-    def append_metrics(self, record: Mapping[str, object]) -> None:
-        """Append a record to ``metrics.jsonl``. Records must be reproducible: no times or host names."""
-        logs.append_record(self.metrics_path, record)
-
-    def append_timings(self, record: Mapping[str, object]) -> None:
-        """Append a line to ``timings.jsonl``: what the clock says."""
-        logs.append_record(self.timings_path, record)
-
     def truncate_metrics(self, size: int) -> list[str]:
         """Cut ``metrics.jsonl`` to the bytes a checkpoint recorded (0 for a new start); warn when some are missing."""
         if self.metrics_size > size:
@@ -304,10 +292,6 @@ class RunFolder:
     def write_status(self, status: Status) -> None:
         """Write ``status.json`` whole and durably."""
         atomic.write_text(self.path / logs.STATUS_NAME, status.model_dump_json(indent=1) + "\n")
-
-    def read_status(self) -> Status | None:
-        """Return what ``status.json`` says, None if it is missing or invalid."""
-        return logs.read_status(self.path / logs.STATUS_NAME)
 
     def write_copy(self, name: str, data: Data) -> None:
         """Write a file at the root for people: a copy of the configuration or vocabulary, or the card ``README.md``."""

@@ -47,7 +47,7 @@ def fail_fast_on_repeat(run: Path) -> None:
     """Raise ``PeerFailedError`` in an attempt that would only fail as an earlier one of this launch did."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
         return
-    status = logs.read_status(run / logs.STATUS_NAME)
+    status = logs.read_status(run)
     if status is None or not is_of_this_launch(status) or status.state != "failed" or status.exit_code is None:
         return
     if status.exit_code in REPEATING_EXIT_CODES and not status.facts.get("lost_peer"):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
-from attnkit.io.safe_read import parse_json
+from attnkit.io.safe_read import parse_json, tensor_entries
 from attnkit.models.config import ModelConfig
 from attnkit.training.flat_optimizer import buffers_of
 
@@ -89,30 +88,14 @@ def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
     if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):
         raise ValueError("its header is too long")
     header = parse_json(raw[_PREFIX:begin])
-    if not isinstance(header, dict):
-        raise ValueError("its header describes no tensors")
+    entries = tensor_entries(header, begin, len(raw))
     if odd := header.keys() ^ expected.keys():
         raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
-    spans = []
     for name, tensor in expected.items():
-        entry = header[name]
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"the header entry of '{name}' is not a valid tensor")
-        if _integers(entry["shape"]) != list(tensor.shape) or entry["dtype"] != DTYPES[tensor.dtype]:
-            stored = f"{entry['dtype']} {entry['shape']}"[:80]
-            raise ValueError(f"'{name}' is {stored}, not {DTYPES[tensor.dtype]} {[*tensor.shape]}")
-        span = _integers(entry["data_offsets"])
-        if len(span) != 2 or span[0] < 0 or span[1] - span[0] != _n_bytes(tensor):
-            raise ValueError(f"the byte range of '{name}' does not match its shape")
-        spans.append(span)
-    spans.sort()
-    ends = [0, *(end for _, end in spans)]
-    if [start for start, _ in spans] != ends[:-1] or ends[-1] != len(raw) - begin:
-        raise ValueError("its tensors overlap or leave gaps")
-
-
-def _integers(value: Any) -> list[int]:
-    return value if isinstance(value, list) and all(type(part) is int for part in value) else []
+        wanted = DTYPES[tensor.dtype], tuple(tensor.shape)
+        if entries[name][:2] != wanted:
+            stored, shape = entries[name][:2]
+            raise ValueError(f"'{name}' is {stored} {[*shape]}"[:80] + f", not {wanted[0]} {[*wanted[1]]}")
 
 
 def _n_bytes(tensor: Tensor) -> int:

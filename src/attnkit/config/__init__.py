@@ -122,11 +122,8 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
     where = _where(".".join(keys), origins, message)
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(brief(keys[-1]), sorted(_siblings(model, tree, keys[:-1])), n=1)
-        hint = (
-            f"did you mean '{'.'.join([*keys[:-1], close[0]])}'?"
-            if close
-            else "see `attnkit train --dry-run` for every key"
-        )
+        meant = ".".join([*keys[:-1], *close])
+        hint = f"did you mean '{meant}'?" if close else "see `attnkit train --dry-run` for every key"
         return UsageError(f"unknown key '{dotted}'", where=where, help=hint)
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         context = problem.get("ctx", {})

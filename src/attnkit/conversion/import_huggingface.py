@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.run_folder import RunFolder, check_target_dir
+from attnkit.checkpoints.run_folder import RunFolder, check_target_dir, is_run
 from attnkit.checkpoints.weights import MODEL, tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
@@ -26,6 +26,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
 from attnkit.io import atomic
+from attnkit.io.safe_read import TensorEntry
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
@@ -92,7 +93,7 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     if not folder.is_dir():
         raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
     check_target_dir(run)
-    if RunFolder(run).exists():
+    if is_run(run):
         raise UsageError("the output folder already contains a run", where=str(run), help="name a new folder with -o")
     tree = read_tree(folder / "config.json")
     described = configs.read(tree, str(folder / "config.json"))
@@ -142,7 +143,7 @@ def _weights_path(folder: Path) -> Path:
 
 
 def _plan(
-    described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, weights.TensorEntry], where: str
+    described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, TensorEntry], where: str
 ) -> ImportPlan:
     """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
     # BERT's first files call the parts of a norm gamma and beta.

@@ -12,8 +12,8 @@ from typing import Any, Protocol, cast
 from pydantic import BaseModel
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
-from attnkit.checkpoints.logs import State, Status
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.logs import State, Status, read_status
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
 from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
@@ -93,9 +93,9 @@ class RunWriter:
                 if self.is_writer:
                     check_serializable(self._model)
                     # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
-                    if request.overwrite and folder.exists() and not is_of_this_launch(folder.read_status()):
+                    if request.overwrite and is_run(folder.path) and not is_of_this_launch(read_status(folder.path)):
                         self._aside = folder.move_aside()
-                    self._is_new = not folder.exists()
+                    self._is_new = not is_run(folder.path)
                     self._created = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
                     self._lock.enter_context(folder.lock())
             self._locked = True
@@ -281,7 +281,7 @@ class RunWriter:
             name, best = self.folder.best_name(), self.run_state.expected_best()
             if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
                 self.folder.set_best(best)
-            status = self.folder.read_status()
+            status = read_status(self.folder.path)
             self._texts = self.run_state.texts()
             copied = all((self.folder.path / copy).exists() for copy in ("README.md", *self._texts))
             if status is None or status.state != "finished" or not copied:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
+from attnkit.checkpoints.logs import append_record
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, to_bytes
 from attnkit.data.loader import BatchLoader, DataPosition
@@ -199,8 +200,9 @@ class GradientSession(TrainingSession):
             with self.ranks.synchronized():
                 if writer.is_writer:
                     logged = {"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics}
-                    folder.append_metrics(logged)
-                    folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
+                    append_record(folder.metrics_path, logged)
+                    clock = {"step": record.step, "minutes": state.minutes, "tokens": state.tokens}
+                    append_record(folder.timings_path, clock)
                     writer.write(snapshot)
                     if record.improved:
                         folder.set_best(f"step-{record.step}")
@@ -215,7 +217,7 @@ class GradientSession(TrainingSession):
                     if logs and writer.is_writer:
                         # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
                         kept = {key: value for key, value in record._asdict().items() if key != "progress"}
-                        folder.append_metrics({"kind": "step", **kept})
+                        append_record(folder.metrics_path, {"kind": "step", **kept})
                     if due is not None and writer.is_writer:
                         writer.write(due)
         if self._board is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, parse_yaml, validate
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.engine.registry import TASKS, TaskSpec, load_symbol, task_spec
@@ -57,7 +57,7 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
 
 def inherited(init_from: Path, run: Path | None) -> Layer:
     """Return what a run inherits from another; a resumed one has it in itself, and the other may be gone."""
-    if run is not None and RunFolder(run).exists() and RunFolder(run).steps():
+    if run is not None and is_run(run) and RunFolder(run).steps():
         return init_layer(run, resumed=True)
     return init_layer(init_from)
 
@@ -69,7 +69,7 @@ def preset_of(run: Path) -> str | None:
     run is opened.
     """
     folder, tree = RunFolder(run), None
-    if not folder.exists():
+    if not is_run(run):
         return None
     for step in reversed(folder.steps()):
         with suppress(RunError):

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeAlias
+from typing import Annotated, Any, BinaryIO, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, StringConstraints
 
@@ -89,6 +89,50 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:40]} is {'too large' if text[-1].isdigit() else 'not'} a number")
     return number
+
+
+class TensorEntry(NamedTuple):
+    """Dtype, shape and byte range of a tensor in a safetensors file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int  #: bytes from the beginning of the file
+    end: int
+
+
+_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]:
+    """Return what a safetensors header describes; tensors start at ``begin`` in a file of ``size`` bytes.
+
+    Raises ``ValueError`` unless each takes the bytes of its shape, and all lie end to end up to the end of the file.
+    """
+    if not isinstance(header, dict):
+        raise ValueError("its header describes no tensors")
+    entries: dict[str, TensorEntry] = {}
+    for name, value in header.items():
+        if name == "__metadata__":
+            continue
+        if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"'{name[:80]}' is not described as a tensor")
+        shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
+        numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
+        if not all(type(number) is int and number >= 0 for number in numbers) or len(span) != 2:
+            raise ValueError(f"'{name[:80]}' has no shape or no place")
+        if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
+            raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
+        if span[1] - span[0] != math.prod(shape) * _ITEM_BYTES[dtype]:
+            raise ValueError(f"'{name[:80]}' does not take the bytes of its shape")
+        entries[name] = TensorEntry(dtype, tuple(shape), begin + span[0], begin + span[1])
+    last = begin
+    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != last:
+            raise ValueError("its tensors overlap or leave gaps")
+        last = entry.end
+    if last != size:
+        raise ValueError(f"its tensors take {last:,} bytes, and it has {size:,}")
+    return entries
 
 
 _CHUNK = 1 << 20

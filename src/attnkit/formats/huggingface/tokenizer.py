@@ -128,13 +128,9 @@ def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
     # A line is cut before each run of spaces.
     pattern, behavior = ({"String": _BORDER}, "Removed") if nfkc else ({"Regex": " +[^ ]*"}, "Isolated")
     cut = {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
-    return {
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [after] if whole_words else [cut, *after["pretokenizers"]],
-        },
-    }
+    cuts = [after] if whole_words else [cut, *after["pretokenizers"]]
+    normalizer = {"type": "Sequence", "normalizers": steps}
+    return {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts}}
 
 
 def _model(model: Tree, names: Sequence[str]) -> Tree:

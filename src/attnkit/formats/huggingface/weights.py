@@ -1,10 +1,8 @@
 """Tensors of a safetensors file that anybody may have made: its header is checked before anything is read or made."""
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,22 +10,11 @@ import torch
 from torch import Tensor
 
 from attnkit.errors import RunError, system_failure
-from attnkit.io.safe_read import is_file_fault, open_regular_file, parse_json
+from attnkit.io.safe_read import TensorEntry, is_file_fault, open_regular_file, parse_json, tensor_entries
 
 MAX_HEADER_BYTES = 1 << 25  #: bytes; ten thousand tensors take one megabyte
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _PREFIX = 8  # bytes, in which a file says how long its header is
-_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """Position, shape and dtype of a tensor in a file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int  #: bytes from the beginning of the file
-    end: int
 
 
 class TensorFile:
@@ -74,28 +61,4 @@ def _header(stream: BinaryIO) -> dict[str, TensorEntry]:
     begin = _PREFIX + n_header
     if size < begin or n_header > MAX_HEADER_BYTES:
         raise ValueError("this is not a safetensors file")
-    header = parse_json(stream.read(n_header))
-    if not isinstance(header, dict):
-        raise ValueError("its header describes no tensors")
-    header.pop("__metadata__", None)
-    entries: dict[str, TensorEntry] = {}
-    for name, value in header.items():
-        if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"'{name[:80]}' is not described as a tensor")
-        shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
-        numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
-        if not all(type(number) is int and number >= 0 for number in numbers) or len(span) != 2:
-            raise ValueError(f"'{name[:80]}' has no shape or no place")
-        if not isinstance(dtype, str) or dtype not in _SIZES:
-            raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
-        if span[1] - span[0] != math.prod(shape) * _SIZES[dtype]:
-            raise ValueError(f"'{name[:80]}' does not take the bytes of its shape")
-        entries[name] = TensorEntry(dtype, tuple(shape), begin + span[0], begin + span[1])
-    last = begin
-    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
-        if entry.begin != last:
-            raise ValueError("its tensors overlap or leave gaps")
-        last = entry.end
-    if last != size:
-        raise ValueError(f"its tensors take {last:,} bytes, and it has {size:,}")
-    return entries
+    return tensor_entries(parse_json(stream.read(n_header)), begin, size)

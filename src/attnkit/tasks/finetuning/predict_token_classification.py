@@ -34,30 +34,6 @@ class TaggedSentence:
     probabilities: Probabilities  #: (words, tags)
 
 
-class TaggingPipeline:
-    """Tags words. Each result depends on its own sentence alone."""
-
-    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
-        self.opened = opened
-        self.labels = read_labels(opened.checkpoint).labels
-        self._tokenizer, self._batch_tokens = read_tokenizer(opened.checkpoint), batch_tokens
-
-    def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
-        """Return the tags of each sentence's words."""
-        opened, full = self.opened, [words for words in sentences if words]
-        tables: Iterator[Probabilities] = iter(())
-        if full:
-            rows, most = word_rows(self._tokenizer, full, opened.config.max_row_length), self._batch_tokens
-            tables = iter(
-                for_each_word(opened.model, rows, opened.device, most, lambda logits, batch: logits.softmax(-1))
-            )
-        found, nothing = [], np.empty((0, len(self.labels)), np.float32)
-        for words in sentences:
-            table = next(tables) if words else nothing  # (words, tags)
-            found.append(TaggedSentence(words, [self.labels[i] for i in table.argmax(axis=1).tolist()], table))
-        return found
-
-
 class TokenClassificationPredictor(Predictor):
     """``attnkit predict`` for token classification."""
 
@@ -67,8 +43,22 @@ class TokenClassificationPredictor(Predictor):
             what = "the probabilities of all tags are shown as JSON only"
             help = "add --json, which gives that of each tag found even without --all"
             raise UsageError(what, where="--all", help=help)
-        self.tagger = TaggingPipeline(opened, request.batch_tokens)
-        self.labels, self.scheme = self.tagger.labels, label_scheme(self.tagger.labels)
+        self.labels, self.tokenizer = read_labels(opened.checkpoint).labels, read_tokenizer(opened.checkpoint)
+        self.scheme = label_scheme(self.labels)
+
+    def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
+        """Return the tags of each sentence's words, which depend on that sentence alone."""
+        opened, full = self.opened, [words for words in sentences if words]
+        tables: Iterator[Probabilities] = iter(())
+        if full:
+            rows, most = word_rows(self.tokenizer, full, opened.config.max_row_length), self.request.batch_tokens
+            shares = for_each_word(opened.model, rows, opened.device, most, lambda logits, batch: logits.softmax(-1))
+            tables = iter(shares)
+        found, nothing = [], np.empty((0, len(self.labels)), np.float32)
+        for words in sentences:
+            table = next(tables) if words else nothing  # (words, tags)
+            found.append(TaggedSentence(words, [self.labels[i] for i in table.argmax(axis=1).tolist()], table))
+        return found
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line of tags per line of words, or CoNLL columns with a column added."""
@@ -82,11 +72,11 @@ class TokenClassificationPredictor(Predictor):
             if warning is None and (warning := _columns_warning(lines, path, n_before, set(self.labels))):
                 self.warn(warning)
             n_before += len(lines)
-            found = self.tagger.tag([line.split() for line in lines])
+            found = self.tag([line.split() for line in lines])
             yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
 
     def _columns(self, blocks: Sequence[Block]) -> Iterator[str]:
-        for block, one in zip(blocks, self.tagger.tag([block.words for block in blocks]), strict=True):
+        for block, one in zip(blocks, self.tag([block.words for block in blocks]), strict=True):
             if block.words and self.request.gold:
                 self.found.append(one.tags)
                 self.expected.append(convert(block.tags, self.scheme))

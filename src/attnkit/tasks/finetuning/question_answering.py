@@ -28,12 +28,7 @@ from attnkit.metrics.labels import rounded
 from attnkit.models.bert import SpanPredictor, best_span
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning.config import QuestionAnsweringConfig
-from attnkit.tasks.finetuning.question_answering_data import (
-    PreparedQuestions,
-    QaExamples,
-    QuestionCorpus,
-    load_questions,
-)
+from attnkit.tasks.finetuning.question_answering_data import PreparedQuestions, QaExamples, QuestionCorpus, open_data
 from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 from attnkit.training.losses import LossTerm
@@ -191,7 +186,7 @@ class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredicto
         return QuestionCorpus(config)
 
     def load(self, config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
-        return load_questions(config, folder)
+        return open_data(config, folder)
 
     def model(self, config: QuestionAnsweringConfig, vocab_size: int, n_labels: int) -> SpanPredictor:
         return SpanPredictor(config.model, vocab_size)
@@ -257,31 +252,34 @@ class AnswerPrediction:
 _MAX_MARGIN = 1e9  #: bound of margins; those of empty contexts are infinite
 
 
-class QuestionAnsweringPipeline:
-    """Answers questions on paragraphs. Each answer depends on its own question and paragraph alone.
+class QuestionAnsweringPredictor(Predictor):
+    """``attnkit predict`` for question answering. Each answer depends on its own question and paragraph alone.
 
     A model trained on unanswerable questions, or any model with a threshold, abstains if no answer exceeds the best
     answer by more than the threshold of logits, default 0 (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
     """
 
-    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384, threshold: float | None = None) -> None:
-        self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
-        self._tokenizer = read_tokenizer(opened.checkpoint)
-        self.may_abstain = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        if request.all_labels:
+            raise UsageError("--all is not available for question-answering", where="--all", help="leave out --all")
+        self.tokenizer, self.threshold = read_tokenizer(opened.checkpoint), request.no_answer_threshold or 0.0
+        trained_to = "labels.json" in opened.checkpoint.manifest.files
+        self.may_abstain = trained_to or request.no_answer_threshold is not None
         """Whether it may predict no answer."""
         self.n_truncated = 0  #: truncated questions so far
 
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[AnswerPrediction]:
         """Return the answer to each question of each paragraph."""
         model, sizes = self.opened.model, self.opened.config.windows
-        asked = QaExamples(paragraphs, self._tokenizer, sizes)
+        asked = QaExamples(paragraphs, self.tokenizer, sizes)
         self.n_truncated += asked.n_truncated
-        most, n_tokens = sizes.max_answer_length, self._batch_tokens
+        most, n_tokens = sizes.max_answer_length, self.request.batch_tokens
         found, _ = predict_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
         answers: list[AnswerPrediction] = []
         for number, span in enumerate(found):
             best, begin, end = asked.answer_text(number, span.first, span.end), None, None
-            if span.is_none(self.may_abstain, self._threshold):
+            if span.is_none(self.may_abstain, self.threshold):
                 probability = 1 / (1 + math.exp(min(700.0, span.log_sum - span.no_answer)))
                 answers.append(AnswerPrediction("", probability, None, None, best, span.margin))
                 continue
@@ -293,16 +291,6 @@ class QuestionAnsweringPipeline:
             probability = span.probability(self.may_abstain)
             answers.append(AnswerPrediction(best, probability, begin, end, best, span.margin))
         return answers
-
-
-class QuestionAnsweringPredictor(Predictor):
-    """``attnkit predict`` for question answering."""
-
-    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
-        super().__init__(opened, request, warn)
-        if request.all_labels:
-            raise UsageError("--all is not available for question-answering", where="--all", help="leave out --all")
-        self.pipeline = QuestionAnsweringPipeline(opened, request.batch_tokens, request.no_answer_threshold)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per question, in their order."""
@@ -320,7 +308,7 @@ class QuestionAnsweringPredictor(Predictor):
             )
         for paragraphs in groups:
             questions = [question for paragraph in paragraphs for question in paragraph.questions]
-            found = list(zip(self.pipeline.answer(paragraphs), questions, strict=True))
+            found = list(zip(self.answer(paragraphs), questions, strict=True))
             if self.request.gold:
                 self.found += [one for one, question in found if question.labeled]
                 self.expected += [[answer.text for answer in q.answers] for q in questions if q.labeled]
@@ -339,7 +327,7 @@ class QuestionAnsweringPredictor(Predictor):
 
     def warnings(self) -> list[str]:
         """Return warnings on truncated questions, and on missing gold answers with ``--gold``."""
-        cut = truncation_warning(self.pipeline.n_truncated, "question", self.opened.config.windows.max_question_length)
+        cut = truncation_warning(self.n_truncated, "question", self.opened.config.windows.max_question_length)
         return cut if self.expected or not self.request.gold else [*cut, "no question has gold answers"]
 
     def totals(self) -> Totals:
@@ -355,7 +343,7 @@ class QuestionAnsweringPredictor(Predictor):
         plain = {**whole.as_dictionary(), **{name: part.as_dictionary() for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
-        if self.pipeline.may_abstain:
+        if self.may_abstain:
             best, sure = [one.best for one in self.found], [one.no_answer_margin for one in self.found]
             threshold, highest = best_threshold(best, self.expected, [min(one, _MAX_MARGIN) for one in sure])
             plain |= {"best_threshold": threshold, "best": highest.all.as_dictionary()}

@@ -172,7 +172,7 @@ class QuestionEncoder(ExampleEncoder[Paragraph]):
 PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: labels: if some cannot be answered
 
 
-def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
+def open_data(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
     """Open what ``write_examples`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")

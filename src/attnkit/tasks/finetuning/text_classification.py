@@ -159,19 +159,24 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, self.logits)
 
 
-class TextClassifier:
-    """Classifies texts. Each result depends on its own text alone."""
+class TextClassificationPredictor(Predictor):
+    """``attnkit predict`` for text classification."""
 
-    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
-        self.opened = opened
-        self.label_file = read_labels(opened.checkpoint)
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
+        self.label_file, config = read_labels(opened.checkpoint), opened.config
         self.labels = self.label_file.labels
-        config = opened.config
         self.reader = TextEncoder(read_tokenizer(opened.checkpoint), config.max_row_length, config.model.separators)
-        self._batch_tokens = batch_tokens
+        pairs, asked = self.label_file.pairs, request.format
+        if pairs is not None and asked == ("lines" if pairs else "pairs"):
+            what = f"this run was trained on {KINDS[pairs]}, but --format {asked} reads {KINDS[not pairs]}"
+            raise UsageError(what, where="--format", help=f"use --format {'pairs' if pairs else 'lines'} or table")
 
     def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[float]]:
-        """Return the probability of each label for each text, or pair of texts if ``texts2`` has one."""
+        """Return the probability of each label for each text, or pair of texts if ``texts2`` has one.
+
+        Each result depends on its own text alone.
+        """
         rows = self.reader.encode(texts, texts2)
 
         def compute(indices: list[int]) -> list[list[float]]:
@@ -181,30 +186,17 @@ class TextClassifier:
                 found: list[list[float]] = logits.float().softmax(-1).tolist()
             return found
 
-        return in_batches([len(row) for row in rows], self._batch_tokens, compute)
-
-
-class TextClassificationPredictor(Predictor):
-    """``attnkit predict`` for text classification."""
-
-    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
-        super().__init__(opened, request, warn)
-        self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
-        self.labels = self.classifier.labels
-        pairs, asked = self.classifier.label_file.pairs, self.request.format
-        if pairs is not None and asked == ("lines" if pairs else "pairs"):
-            what = f"this run was trained on {KINDS[pairs]}, but --format {asked} reads {KINDS[not pairs]}"
-            raise UsageError(what, where="--format", help=f"use --format {'pairs' if pairs else 'lines'} or table")
+        return in_batches([len(row) for row in rows], self.request.batch_tokens, compute)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per text; none for the header of a table."""
         if format == "table":
             batches = self.batches(path, self._table(path), n_characters)
         else:
-            pairs = format == "pairs" or (self.request.format == "auto" and bool(self.classifier.label_file.pairs))
+            pairs = format == "pairs" or (self.request.format == "auto" and bool(self.label_file.pairs))
             batches = self.read(path, partial(self._texts, path, pairs), n_characters)
         for batch in batches:
-            rows = self.classifier.classify([one.text for one in batch], [one.text2 for one in batch])
+            rows = self.classify([one.text for one in batch], [one.text2 for one in batch])
             yield [self.label_line(row, one.label) for one, row in zip(batch, rows, strict=True)]
 
     def _texts(self, path: Path, pairs: bool, lines: Iterable[str]) -> Iterator[LabeledText]:
@@ -226,7 +218,7 @@ class TextClassificationPredictor(Predictor):
 
     def _table(self, path: Path) -> Iterator[LabeledText]:
         """Yield the rows of a table; warn of the choice of columns unless their names are the usual ones."""
-        known = self.classifier.label_file
+        known = self.label_file
         table = LabeledTable(path, labeled=self.request.gold, trained=known.columns or ())
         columns = table.columns
         pairs = len(columns.texts) == 2
@@ -242,7 +234,7 @@ class TextClassificationPredictor(Predictor):
 
     def warnings(self) -> list[str]:
         """Return warnings on truncated texts and on gold labels that the model does not know."""
-        cut = truncation_warning(self.classifier.reader.counts["cut_short"], "text", self.opened.config.max_row_length)
+        cut = truncation_warning(self.reader.counts["cut_short"], "text", self.opened.config.max_row_length)
         return cut + super().warnings()
 
 

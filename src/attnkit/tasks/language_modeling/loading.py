@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.engine.checkpoint_metadata import read_tree
 
 LANGUAGE_MODELS = ("bert", "gpt")
@@ -19,4 +19,4 @@ def holds_language(checkpoint: Checkpoint) -> bool:
 
 def is_language(path: Path) -> bool:
     """Return whether a run of a language model lies at a path, which may hold anything or nothing."""
-    return path.is_dir() and RunFolder(path).exists() and holds_language(RunFolder(path).checkpoint()[0])
+    return is_run(path) and holds_language(RunFolder(path).checkpoint()[0])

@@ -28,23 +28,19 @@ class DocumentPrediction:
     sentence_weights: list[float]  #: they sum to 1, with the same exceptions
 
 
-class DocumentClassifier:
-    """Classifies documents. Each result depends on its own document alone."""
+class HanPredictor(Predictor):
+    """``attnkit predict`` for documents. Each result depends on its own document alone."""
 
-    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
-        self.opened = opened
+    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
+        super().__init__(opened, request, warn)
         self.labels = read_labels(opened.checkpoint).labels
         self.reader = DocumentEncoder(read_tokenizer(opened.checkpoint), opened.config.data)
-        self._batch_tokens = batch_tokens
+        if request.format == "pairs":
+            raise UsageError("a document classifier reads no pairs", where="--format", help="use lines or table")
 
     def classify(self, documents: Sequence[str]) -> list[DocumentPrediction]:
         """Return the prediction for each document."""
         return self.classify_encoded(self.reader.encode(documents))
-
-    def warnings(self) -> list[str]:
-        """Return warnings on documents that were truncated so far."""
-        most = self.reader.data.max_sentences
-        return truncation_warning(self.reader.counts["cut_short"], "document", most, "sentences")
 
     def classify_encoded(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
         """Return the prediction for each encoded document."""
@@ -67,18 +63,7 @@ class DocumentClassifier:
                 )
 
         sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
-        return in_batches(sizes, self._batch_tokens, predict)
-
-
-class HanPredictor(Predictor):
-    """``attnkit predict`` for documents."""
-
-    def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
-        super().__init__(opened, request, warn)
-        self.classifier = DocumentClassifier(opened, request.batch_tokens)
-        self.labels = self.classifier.labels
-        if request.format == "pairs":
-            raise UsageError("a document classifier reads no pairs", where="--format", help="use lines or table")
+        return in_batches(sizes, self.request.batch_tokens, predict)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per document; a table has lines of document, tab, label, as in training."""
@@ -89,7 +74,7 @@ class HanPredictor(Predictor):
             batches = self.read(path, lambda lines: ((line, None) for line in lines), lambda row: len(row[0]))
         for batch in batches:
             lines = []
-            predictions = self.classifier.classify([document for document, _ in batch])
+            predictions = self.classify([document for document, _ in batch])
             for one, (_, gold) in zip(predictions, batch, strict=True):
                 attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
                 lines.append(self.label_line(one.probabilities, gold, sentences=one.sentences, **attention))
@@ -97,4 +82,6 @@ class HanPredictor(Predictor):
 
     def warnings(self) -> list[str]:
         """Return warnings on truncated documents and on gold labels that the model does not know."""
-        return self.classifier.warnings() + super().warnings()
+        most = self.reader.data.max_sentences
+        cut = truncation_warning(self.reader.counts["cut_short"], "document", most, "sentences")
+        return cut + super().warnings()

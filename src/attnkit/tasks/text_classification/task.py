@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
+from torch import device as Device
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
@@ -52,9 +52,7 @@ class HanTask(Task[Config, PreparedDocuments, Model]):
     def build_model(self, config: Config, data: PreparedDocuments) -> Model:
         return Model(config.model, data.tokenizer.vocab_size, len(data.labels))
 
-    def evaluation(
-        self, config: Config, data: PreparedDocuments, device: torch.device, stop: Stop | None
-    ) -> Evaluation:
+    def evaluation(self, config: Config, data: PreparedDocuments, device: Device, stop: Stop | None) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, document_logits)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Model:
@@ -79,7 +77,7 @@ class HanTask(Task[Config, PreparedDocuments, Model]):
         build = partial(Model, config.model, n_labels=n_labels)
         return estimate_examples(config, source, corpus, build, n_labels)
 
-    def loss(self, config: Config, model: Model, data: PreparedDocuments, device: torch.device) -> LossFunction:
+    def loss(self, config: Config, model: Model, data: PreparedDocuments, device: Device) -> LossFunction:
         smoothing, output = config.optimization.label_smoothing, model.output
 
         def loss(batch: DocumentBatch) -> dict[str, LossTerm]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.config import validate
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded, encode_words
@@ -226,7 +226,7 @@ class Word2Vec:
         """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
         if (words := self.words) is None or not self._matrices:
             raise _untrained()
-        if RunFolder(Path(path)).exists() and not overwrite:
+        if is_run(Path(path)) and not overwrite:
             raise UsageError(f"{path} already contains a run", help="choose another name, or overwrite=True")
         request = TrainRequest(self.config, Path(path), overwrite)
         session = Word2VecSession(request)

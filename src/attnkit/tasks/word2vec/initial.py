@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import UsageError
 from attnkit.formats.word_vectors.table import Rows, finite_rows_at
@@ -65,8 +65,8 @@ class _InitSource(NamedTuple):
 
 def _open_source(config: Word2VecConfig, path: Path) -> _InitSource:
     """Return the rows of a run as it has trained them, or the vectors of a file of any format."""
-    if path.is_dir() and (folder := RunFolder(path)).exists():
-        checkpoint = folder.checkpoint()[0]
+    if is_run(path):
+        checkpoint = RunFolder(path).checkpoint()[0]
         other, words = read_run_config(checkpoint, "word2vec"), read_words(checkpoint)
         _check_width(config, other.dim)
         # A run that cuts words into other n-grams gives what it composes of them, as a file does.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
+from attnkit.checkpoints.logs import append_record
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, open_prepared_dir, write_index
 from attnkit.data.words import encode_words, open_words
 from attnkit.engine.checkpointing import RunWriter
@@ -92,8 +93,9 @@ class Word2VecSession(TrainingSession):
     def log_and_save(self, record: SliceRecord, writer: RunWriter) -> None:
         self.state = record.counters
         for line in record.log:
-            writer.folder.append_metrics(line)
-            writer.folder.append_timings({"step": line["step"], "seconds": round(60 * self.state.minutes, 3)})
+            append_record(writer.folder.metrics_path, line)
+            clock = {"step": line["step"], "seconds": round(60 * self.state.minutes, 3)}
+            append_record(writer.folder.timings_path, clock)
         due = time.monotonic() - self._saved_at >= 60 * self.config.save_every
         if self.state.finished == "epochs" or (due and self.state.finished is None):
             writer.save()

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnkit.checkpoints.checkpoint import FILE_NAME as MANIFEST
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.data.arrays import map_npy, write_npy
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import DataError, RunError, UsageError
@@ -42,7 +42,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
             return _read_checkpoint(open_checkpoint(path, path.name))
         if (path / text.VECTORS).exists():
             return _read_projector(path / text.VECTORS)
-        if not RunFolder(path).exists():
+        if not is_run(path):
             what = f"no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
         chosen, warnings = RunFolder(path).checkpoint(checkpoint)
@@ -67,7 +67,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
 
 def width_at(path: Path) -> int:
     """Return D, the numbers of the vectors at a path, as quickly as can be. Errors as ``open_vectors``."""
-    if path.is_dir() and not (path / text.VECTORS).exists() and RunFolder(path).exists():
+    if not (path / text.VECTORS).exists() and is_run(path):
         return int(read_run_config(RunFolder(path).checkpoint()[0], "word2vec").dim)
     if not path.is_dir() and path.suffix.lower() != ".tsv":
         check_not_streams([path])
