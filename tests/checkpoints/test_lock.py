@@ -17,7 +17,7 @@ from attnkit.errors import SystemFailure
 HOLD = """
 import os, subprocess, sys, time
 from pathlib import Path
-from attnkit.checkpoints.run_folder import RunFolder, is_run
+from attnkit.checkpoints.run_folder import RunFolder
 lock = RunFolder(Path(sys.argv[1])).lock()
 child = subprocess.Popen(["sleep", "60"], close_fds=False)
 here, there = os.pipe()

@@ -36,7 +36,6 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
 from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
-from attnkit.tasks.text_classification.data import load_documents
 from attnkit.tasks.text_classification.task import TASK as DOCUMENTS
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
@@ -162,7 +161,7 @@ def tsv(base: Base, source: random.Random) -> None:
     config = resolve({"task": "text-classification", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
     for _ in DOCUMENTS.prepare(config, base.folder / "data", None, None):
         pass
-    load_documents(base.folder / "data")
+    DOCUMENTS.load_data(config, base.folder / "data")
 
 
 def vectors(base: Base, source: random.Random) -> None:

@@ -19,7 +19,7 @@ from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.tasks.text_classification.predict import HanPredictor
-from attnkit.tasks.text_classification.task import document_logits
+from attnkit.tasks.text_classification.task import TASK, document_logits
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -194,10 +194,9 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
 
 def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.metrics.labels import label_scores
-    from attnkit.tasks.text_classification.data import load_documents
 
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = load_documents(taught / "data")
+    prepared = TASK.load_data(opened.config, taught / "data")
     found = ClassificationEvaluation(prepared, opened.device, 2, None, document_logits)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
     labels = [labeled.label for labeled in classifier_of(opened.path).classify([text for text, _ in lines])]
@@ -207,10 +206,8 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
 
 
 def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
-    from attnkit.tasks.text_classification.data import load_documents
-
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = load_documents(taught / "data")
+    prepared = TASK.load_data(opened.config, taught / "data")
     with pytest.raises(EvaluationCancelled):
         ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model)
 

@@ -112,8 +112,7 @@ class ForcedTarget:
 def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[ForcedTarget]:
     """Yield each line with the translation that is given, or else found.
 
-    Raises:
-        DataError: a line is blank or too long to be looked at as one, or its translation has too many tokens.
+    Raises ``DataError`` for a line that is blank or too long for one, or a translation of too many tokens.
     """
     run = translator.runs[0]
     for number, source, target in pair_lines(query):

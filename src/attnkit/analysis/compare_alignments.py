@@ -56,10 +56,9 @@ class StateRecorder(AlignmentModule):
 
 
 def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
-    """Load the run and return a sentence a line: a map for the run's own functions and one for each other.
+    """Load the run and return a sentence per line: a map for the run's own functions and one for each other.
 
-    Raises:
-        UsageError: no such layer, or a named function cannot be combined with the distribution.
+    Raises ``UsageError`` for a layer that is missing, or a named function that does not fit the distribution.
     """
     translator = load_attending(query)
     run = translator.runs[0]

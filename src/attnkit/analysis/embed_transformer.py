@@ -72,9 +72,8 @@ class LayerStates:
 def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:
     """Open a run of BERT, of GPT, or of what was made of them.
 
-    Raises:
-        RunError: no run, no such checkpoint, damaged, or of another kind.
-        UsageError: the model has no such layer.
+    Raises ``RunError`` for a run or checkpoint that is missing, damaged or of another kind, ``UsageError`` for a layer
+    that the model does not have.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config: Any = read_run_config(chosen, *LANGUAGE_TASKS)

@@ -184,10 +184,7 @@ def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
 def worked_example(alignment: AlignmentName, distribution: DistributionName, seed: int) -> WorkedExample:
     """Return the lecture notes' example in double precision: what the decoder looks at in "The cat sat on the mat".
 
-    Parameters are drawn by the seed.
-
-    Raises:
-        UsageError: the two functions cannot be combined.
+    Parameters are drawn by the seed. Raises ``UsageError`` if the two functions cannot be combined.
     """
     reason = incompatibility(alignment, distribution, OPTIONS)
     if reason is not None:

@@ -104,11 +104,8 @@ class LogSummary:
 def read_log(path: Path, size: int | None) -> LogSummary:
     """Check every line of a log; ``size`` is how many bytes of it have to be right.
 
-    With None it is a log that nothing depends on, whose truncated lines are not counted as damage.
-
-    Raises:
-        FileNotFoundError: There is none.
-        ValueError: It cannot be read, for a reason that lies in itself.
+    With None it is a log that nothing depends on, whose truncated lines are not counted as damage. Raises
+    ``FileNotFoundError`` if it is missing, ``ValueError`` if the file itself cannot be read.
     """
     damaged: list[int] = []
     number = place = n_damaged = n_torn = 0

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from attnkit.checkpoints import checkpoint, lock, logs
-from attnkit.checkpoints.checkpoint import (
-    REPLACED,
-    Checkpoint,
-    Content,
-    open_checkpoint,
-    replaced_path,
-    write_checkpoint,
-)
+from attnkit.checkpoints.checkpoint import Checkpoint, Content, open_checkpoint, replaced_path, write_checkpoint
 from attnkit.checkpoints.lock import Lock, take_lock
 from attnkit.checkpoints.logs import Status
 from attnkit.errors import RunError, UsageError, system_failure
@@ -125,7 +118,7 @@ class RunFolder:
                     atomic.remove_stale_temporaries(folder)
             # End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go.
             for name, path in self.list_checkpoints():
-                if not path.name.endswith(REPLACED):
+                if not path.name.endswith(checkpoint.REPLACED):
                     continue
                 successor = path.with_name(name)
                 if not os.path.lexists(successor):
@@ -308,7 +301,7 @@ class RunFolder:
         try:
             check_not_symlink(self.checkpoints_path)
             for path in self.checkpoints_path.iterdir():
-                if match := STEP.fullmatch(path.name.removesuffix(REPLACED)):
+                if match := STEP.fullmatch(path.name.removesuffix(checkpoint.REPLACED)):
                     found.append((int(match[1]), path))
         except (FileNotFoundError, NotADirectoryError):
             return []

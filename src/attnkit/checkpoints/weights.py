@@ -30,8 +30,7 @@ def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
 def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
     """Refuse a model for which a checkpoint has too few weights, before it is built: it takes no more memory than they.
 
-    Raises:
-        RunError: The weights are too few bytes, or the vocabularies do not fit the configuration.
+    Raises ``RunError`` also if the vocabularies do not fit the configuration.
     """
     if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
         raise _misfit(

@@ -96,8 +96,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def validate(model: type[Model], tree: Tree, origins: Mapping[str, str] | None = None) -> Model:
     """Check a tree against a configuration model.
 
-    Raises:
-        UsageError: naming the origin, the dotted path, the value, the choices and the nearest valid key.
+    Raises ``UsageError`` naming the origin, the dotted path, the value, the choices and the nearest valid key.
     """
     try:
         return model.model_validate_json(json.dumps(tree, allow_nan=False))

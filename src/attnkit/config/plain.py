@@ -109,8 +109,7 @@ for _tag, _pattern, _first in _SCALARS:
 def parse_yaml(text: str, origin: str) -> Any:
     """Parse YAML text; ``origin`` names it in messages.
 
-    Raises:
-        UsageError: not YAML, a repeated key, a language feature beyond plain data, or far too much of it.
+    Raises ``UsageError`` for invalid YAML, a repeated key, a language feature beyond plain data, or far too much of it.
     """
     try:
         return copy.deepcopy(_parsed(text))
@@ -140,9 +139,7 @@ def _parsed(text: str) -> Any:
 def load_yaml(path: Path) -> dict[str, Any]:
     """Read a configuration file, which may be a pipe but not an endless one.
 
-    Raises:
-        UsageError: missing, no text, too long or not a mapping.
-        SystemFailure: it cannot be read.
+    Raises ``UsageError`` if it is missing, no text, too long or not a mapping, ``SystemFailure`` if it cannot be read.
     """
     what = "cannot read the configuration"
     try:

@@ -29,9 +29,8 @@ def export_ctranslate2(
 ) -> ExportResult:
     """Write a Transformer run as a CTranslate2 model, with the tokenizer and a README that shows how to use it.
 
-    Raises:
-        RunError: the run is missing or damaged, or CTranslate2 has no such model.
-        UsageError: ctranslate2 is not installed, or the folder is not empty.
+    Raises ``RunError`` if the run is missing or damaged, or CTranslate2 has no such model, ``UsageError`` if
+    ctranslate2 is not installed, or the folder is not empty.
     """
     check_empty(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)

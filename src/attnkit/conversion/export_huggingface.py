@@ -45,11 +45,9 @@ class ExportContents:
 def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:
     """Write a run of BERT, of what was made of one, of GPT or of a Transformer that translates.
 
-    A BERT with rotary positions is transformers' RoFormer, which has nothing that judges next sentences.
-
-    Raises:
-        RunError: the run is missing or damaged, or transformers has no such model.
-        UsageError: the folder is not empty.
+    A BERT with rotary positions is transformers' RoFormer, which has nothing that judges next sentences. Raises
+    ``RunError`` if the run is missing or damaged, or transformers has no such model, ``UsageError`` if the folder is
+    not empty.
     """
     check_empty(folder)
     chosen, warnings = RunFolder(run).checkpoint(checkpoint)

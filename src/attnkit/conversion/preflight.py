@@ -18,10 +18,8 @@ def check_exportable(
 ) -> str:
     """Check that a run with these settings can be exported; return a sentence that says so.
 
-    The settings may name any task. All but a translator take the two files as their data.
-
-    Raises:
-        UsageError: a key prevents the export (the message names it), or the settings are invalid.
+    The settings may name any task. All but a translator take the two files as their data. Raises ``UsageError`` if a
+    key, which the message names, prevents the export, or the settings are invalid.
     """
     settings = [load_yaml(file)] if file is not None else []
     tree, _ = merge([Layer("", tree) for tree in (*settings, *map(parse_assignment, sets))])

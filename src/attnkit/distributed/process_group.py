@@ -147,9 +147,7 @@ class ProcessGroup:
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
 
-        Raises:
-            SystemFailure: Another process is gone or silent.
-            PeerFailedError: Another process is gone, and another rank reports it.
+        Raises ``SystemFailure`` if another process is gone or silent, ``PeerFailedError`` if another rank reports it.
         """
         if self.world == 1:
             return
@@ -185,11 +183,8 @@ class ProcessGroup:
         """Barrier with error propagation: all ranks leave the block together, and if one raises, all raise.
 
         The lowest failed rank raises its own error. No collectives are allowed inside. A rank that is asked to stop
-        while it waits passes the request on to the working ranks.
-
-        Raises:
-            PeerFailedError: Another rank failed; the exit code is its code.
-            SystemFailure: Another process is gone or silent, as in ``reduce``.
+        while it waits passes the request on to the working ranks. Raises ``PeerFailedError`` with the exit code of
+        another rank that failed, ``SystemFailure`` as ``reduce``.
         """
         if self.world == 1:
             yield
@@ -284,10 +279,8 @@ class ProcessGroup:
 def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> ProcessGroup:
     """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
 
-    ``stop`` says whether this process was asked to stop, where signals are noted and do not raise.
-
-    Raises:
-        SystemFailure: the other processes cannot be reached within ``timeout`` seconds.
+    ``stop`` says whether this process was asked to stop, where signals are noted and do not raise. Raises
+    ``SystemFailure`` if the other processes cannot be reached within ``timeout`` seconds.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:

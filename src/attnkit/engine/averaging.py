@@ -29,15 +29,8 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     """Write RUN/averaged, the mean of some checkpoints, and let ``best`` name it.
 
     Without names and number, all scheduled checkpoints are averaged. A checkpoint that a requested stop saved between
-    two scheduled ones takes part only by name.
-
-    Args:
-        path: The run folder.
-        n: Number of newest checkpoints.
-        names: Names of checkpoints, instead of ``n``.
-
-    Raises:
-        RunError: too few checkpoints, or checkpoints of different models.
+    two scheduled ones takes part only by name. ``n`` is a number of newest checkpoints. Raises ``RunError`` for too few
+    checkpoints, or checkpoints of different models.
     """
     if names and n is not None:
         raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
@@ -79,10 +72,8 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Return the mean of each tensor over checkpoints, summed in float64 and given back in its own dtype.
 
     Checkpoints are consumed one at a time, so a generator that loads them keeps memory at one checkpoint and the sum.
-    Tensors that are not floating point must be the same in all of them.
-
-    Raises:
-        ValueError: No checkpoint is given, or names, shapes, dtypes or whole-number tensors differ.
+    Tensors that are not floating point must be the same in all of them. Raises ``ValueError`` if no checkpoint is
+    given, or names, shapes, dtypes or whole-number tensors differ.
     """
     first: Mapping[str, Tensor] = {}
     sums: dict[str, Tensor] = {}

@@ -122,12 +122,7 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
 def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
     """Return the configuration of a checkpoint, of its task's own class.
 
-    Args:
-        checkpoint: The checkpoint.
-        tasks: Expected tasks; none accepts any.
-
-    Raises:
-        RunError: The task is not expected, or the configuration is invalid.
+    Raises ``RunError`` if it is invalid, or of none of the expected ``tasks``; no ``tasks`` accept any.
     """
     tree = read_tree(checkpoint)
     # Cut: the file may come from a stranger, and this goes into a message.

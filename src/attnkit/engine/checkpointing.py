@@ -189,12 +189,8 @@ class RunWriter:
     def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Restore a fresh session from the newest checkpoint, if any.
 
-        Args:
-            fingerprint: Of the encoded data.
-            texts: Vocabularies and labels, name -> content, which every checkpoint holds.
-
-        Raises:
-            RunError: The data differs from that of the checkpoint.
+        ``texts`` are vocabularies and labels, name -> content, which every checkpoint holds. Raises ``RunError`` if the
+        fingerprint of the encoded data differs from the checkpoint's.
         """
         self._fingerprint, self._texts = fingerprint, texts
         checkpoint, stored = self.run_state.checkpoint, self.run_state.stored

@@ -229,8 +229,7 @@ class GradientSession(TrainingSession):
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
         """Save the mean of the last checkpoints, if configured; name it ``best`` if its metric is at least as good.
 
-        Raises:
-            StoppedError: A stop was requested meanwhile; on every rank.
+        Raises ``StoppedError`` on every rank if a stop was requested meanwhile.
         """
         if (n_averaged := writer.run_state.n_averaged()) < 2:
             return

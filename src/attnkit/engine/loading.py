@@ -34,17 +34,10 @@ def load_model(
     checkpoint: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> LoadedModel:
-    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``.
+    """Load a checkpoint of a run: ``best``, the default, ``last``, ``averaged`` or ``step-N``.
 
-    Args:
-        path: The run folder.
-        task: The expected task.
-        device: A device of torch; ``auto``: CUDA if there is one, else the CPU.
-        checkpoint: Name of the checkpoint; the best one by default.
-        warn: Receives the warnings on damaged newer checkpoints.
-
-    Raises:
-        RunError: The run or the checkpoint is missing, damaged, or of another task.
+    ``device`` is a device of torch; ``auto``: CUDA if there is one, else the CPU. ``warn`` receives the warnings on
+    damaged newer checkpoints. Raises ``RunError`` if run or checkpoint is missing, damaged, or of another task.
     """
     # Verified against its manifest.
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)

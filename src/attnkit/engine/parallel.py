@@ -90,15 +90,8 @@ def build_parameter_store(
 ) -> FlatParameterStore | FsdpParameterStore:
     """Return the weights with their optimizer: replicated on each rank, or sharded over the ranks.
 
-    Args:
-        module: The model, on its device.
-        config: The run's configuration.
-        precision: Precision of the working copy of the weights.
-        ranks: The process group.
-        rates: Factor of the learning rate per parameter name; see ``FlatParameterStore``.
-
-    Raises:
-        UsageError: ``fsdp`` is set for a model that does not support it.
+    ``precision`` is that of the working copy of the weights, ``rates`` the factor of the learning rate per parameter
+    name. Raises ``UsageError`` if ``fsdp`` is set for a model that does not support it.
     """
     if not uses_fsdp(config, ranks):
         return FlatParameterStore(module, config.optimization, precision, rates)

@@ -48,10 +48,9 @@ class EmbeddingMatch:
 
 
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
-    """Open the configured word vectors: source (or only) embeddings, target embeddings; None for a key that is not set.
+    """Open the word vectors of source (or only) and target embeddings; None for a key that is not set.
 
-    Raises:
-        UsageError: The width differs from the model's.
+    Raises ``UsageError`` if the width differs from the model's.
     """
     sources: list[EmbeddingSource | None] = []
     for key in EMBEDDING_FILES:
@@ -75,14 +74,8 @@ def init_embeddings(
 ) -> Iterator[StatusEvent | WarningEvent]:
     """Initialize rows of a fresh model's embeddings from word vectors and report the coverage.
 
-    Args:
-        model: A model with ``word_vectors``; rows without a vector keep their random values.
-        opened: The result of ``open_embeddings``.
-        texts: Vocabulary files of the checkpoint, name -> content.
-
-    Raises:
-        UsageError: No word of the vocabulary has a vector.
-        DataError: A vector is not finite.
+    Rows without a vector keep their random values. ``texts`` are the vocabulary files of the checkpoint, name ->
+    content. Raises ``UsageError`` if no word of the vocabulary has a vector, ``DataError`` if one is not finite.
     """
     # The target's is missing where both sides share one.
     names = ("tokenizer.json", "tokenizer.target.json")
@@ -134,11 +127,7 @@ def find_words(
     Vectors of subwords (``word2vec train --tokenizer``) are recognized by the ``▁`` of a known entry. Entries are then
     looked up as displayed. Otherwise the vectors are those of words. An entry with a leading space is a word, looked up
     as spelled, then in lower case. An entry of punctuation is looked up as spelled. Any other entry continues a word.
-
-    Args:
-        tokenizer: The vocabulary.
-        known: Words with a vector.
-        unseen: Composes a vector of n-grams for another word; None if it cannot.
+    ``unseen`` composes a vector of n-grams for a word that is not ``known``; None if it cannot.
     """
     # Entries of white space alone are not words.
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]

@@ -24,12 +24,8 @@ EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 def init_layer(run: Path, *, resumed: bool = False) -> Layer:
     """Return what a run that starts from another inherits: model, vocabulary and how the two sides share it.
 
-    Args:
-        run: The other run.
-        resumed: Whether it is the run that is resumed; then the lengths in its configuration are inherited, too.
-
-    Raises:
-        RunError: no such run, or a damaged one.
+    If ``resumed``, it is the run itself, and the lengths in its configuration are inherited, too. Raises ``RunError``
+    for a missing or damaged run.
     """
     # Unvalidated: whatever fits is inherited, and validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
@@ -227,9 +223,7 @@ def _model_kind(given: Tree, fixed: Layer | None) -> Any:
 def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | None]:
     """Return the task asked for, by default translation, and what it inherits from the initial run.
 
-    Raises:
-        UsageError: unknown task.
-        RunError: the initial run is of a task that cannot initialize this one.
+    Raises ``UsageError`` for an unknown task, ``RunError`` if the task of the initial run cannot initialize this one.
     """
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:

@@ -148,11 +148,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     ) -> Iterator[PrepareEvent]:
         """Encode the text into RUN/data (``folder``), unless that is done.
 
-        Args:
-            config: The run's configuration.
-            folder: RUN/data.
-            source: The checkpoint that provides vocabularies and labels; None if they are still to be made.
-            origin: Fingerprint of the initial weights.
+        The checkpoint ``source`` provides vocabularies and labels; None if they are still to be made. ``origin`` is the
+        fingerprint of the initial weights.
         """
         raise NotImplementedError
 

@@ -21,10 +21,8 @@ _RELEASE_EVERY = 20  # steps; takes about a millisecond
 def train(request: TrainRequest) -> Generator[Event, None, None]:
     """Train, or resume an interrupted run of the same configuration. Yields what happens.
 
-    Raises:
-        UsageError: the folder holds a run of another configuration.
-        StoppedError: a stop was requested; a checkpoint is saved, by this call or an earlier one.
-        DivergedError: ten steps in a row were not finite.
+    Raises ``UsageError`` if the folder holds a run of another configuration, ``DivergedError`` if ten steps in a row
+    were not finite, ``StoppedError`` after a requested stop: a checkpoint is saved, by this call or an earlier one.
     """
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")

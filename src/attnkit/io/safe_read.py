@@ -22,11 +22,8 @@ MAX_JSON_VALUES = 1 << 22  #: limit on the values of one JSON text; each takes s
 def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
     """Open a regular file for reading; never wait for a pipe or touch a device.
 
-    A symbolic link is an ``OSError`` unless ``follow`` is set, for paths typed by a person.
-
-    Raises:
-        ValueError: ``path`` is not a regular file.
-        OSError: opening or reading failed.
+    A symbolic link is an ``OSError`` unless ``follow`` is set, for paths typed by a person. Raises ``ValueError`` if it
+    is not a regular file, ``OSError`` if opening or reading failed.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)

@@ -30,10 +30,8 @@ def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def choose_device(name: str) -> torch.device:
     """Return the device for a name; ``auto`` takes CUDA, then the CPU.
 
-    MPS is taken only when asked for: several kernels there differ from the CPU's in float32.
-
-    Raises:
-        UsageError: the machine has no such device.
+    MPS is taken only when asked for: several kernels there differ from the CPU's in float32. Raises ``UsageError`` if
+    the machine has no such device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -71,8 +71,7 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
 def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | None]:
     """Return the rows of a safetensors file, and the whole table where it holds the words too.
 
-    Raises:
-        DataError: it is none, there is more than one matrix and none called ``vectors``, or its parts do not fit.
+    Raises ``DataError`` if it is none, its parts do not fit, or none of several matrices is called ``vectors``.
     """
     tensors = map_tensors(data, name)
     matrices = {key: found for key, found in tensors.items() if found.ndim == 2 and found.dtype.kind == "f"}

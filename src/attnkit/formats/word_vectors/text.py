@@ -38,9 +38,8 @@ Line = tuple[int, bytes]  #: number, counted from 1, and content without what en
 def read_text(stream: BinaryIO, name: str) -> VectorTable:
     """Read word vectors from a text stream, with or without header.
 
-    Raises:
-        DataError: lines of different widths, a value that is not a finite number, a word without any,
-            or another number of words than the header tells; each with its line.
+    Raises ``DataError`` with the line for rows of different widths, a value that is not a finite number, a row without
+    a word, or another number of words than the header declares.
     """
     raw_lines = _lines(stream, name, MAX_WORD_BYTES + _MAX_LINE)
     lines: Iterator[Line] = ((number, line) for number, raw in raw_lines if (line := _stripped(raw)))

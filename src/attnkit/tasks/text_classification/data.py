@@ -5,9 +5,9 @@ from itertools import islice
 from pathlib import Path
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples, load_examples
+from attnkit.data.corpus import ExampleCorpus, ExampleEncoder, PreparedExamples
 from attnkit.data.labels import Labels, check_known_labels, check_valid_label, count_labels
-from attnkit.data.text_classification import LabeledRows, Sentences, document_rows, flatten
+from attnkit.data.text_classification import LabeledRows, Sentences, flatten
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import SEPARATOR, read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
@@ -90,8 +90,3 @@ class LabeledDocuments(ExampleCorpus[LabeledDocument]):
 
     def encoder(self, tokenizer: Tokenizer) -> DocumentEncoder:
         return DocumentEncoder(tokenizer, self._data, self.labels.labels)
-
-
-def load_documents(folder: Path) -> PreparedDocuments:
-    """Open RUN/data. Raises ``RunError`` if it is damaged."""
-    return load_examples(folder, lambda path, _: document_rows(path), list)

@@ -10,7 +10,8 @@ from torch import device as Device
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.text_classification import DocumentBatch
+from attnkit.data.corpus import load_examples
+from attnkit.data.text_classification import DocumentBatch, document_rows
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE
 from attnkit.engine.events import PrepareEvent
@@ -20,7 +21,7 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork as Model
 from attnkit.tasks.text_classification.config import HanClassificationConfig as Config
-from attnkit.tasks.text_classification.data import LabeledDocuments, PreparedDocuments, load_documents
+from attnkit.tasks.text_classification.data import LabeledDocuments, PreparedDocuments
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 
@@ -47,7 +48,7 @@ class HanTask(Task[Config, PreparedDocuments, Model]):
         return prepare_examples(config, folder, source, origin, partial(_corpus, config))
 
     def load_data(self, config: Config, folder: Path) -> PreparedDocuments:
-        return load_documents(folder)
+        return load_examples(folder, lambda path, _: document_rows(path), list)
 
     def build_model(self, config: Config, data: PreparedDocuments) -> Model:
         return Model(config.model, data.tokenizer.vocab_size, len(data.labels))
