@@ -40,7 +40,7 @@ import yaml
 from multi30k import count_parameters
 from peers import WORK, Message, claim, digest, forget_rows, read_rows, update_rows
 
-from attnkit.metrics.significance import paired_bootstrap
+from attnkit.metrics.bleu import paired_bootstrap
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"

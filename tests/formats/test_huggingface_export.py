@@ -36,7 +36,7 @@ from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenCl
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.models.transformer import Transformer
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}

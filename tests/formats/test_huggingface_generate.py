@@ -49,7 +49,7 @@ def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
             eos_token_id=2,
             pad_token_id=0,
         )[0, row.shape[1] :].tolist()
-        text = answer.texts[0]
+        text = answer[0]
         assert text.pieces == WORDS.tokens(id for id in found if id != 2)
         assert text.end == ("end" if 2 in found else "length")
         kinds |= set(text.pieces)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, score_corpus, score_sentences
-from attnkit.metrics.significance import paired_bootstrap
+from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, paired_bootstrap, score_corpus, score_sentences
 
 REF = [
     "The cat sat on the mat.", "A dog runs through the GRASS!", "Two people, one bicycle: that's all.",

@@ -51,7 +51,7 @@ def test_the_classifier_reads_the_first_token_through_tanh() -> None:
     torch.manual_seed(1)
     model = SequenceClassifier(config(), V, 5).double().eval()
     ids, real = rows()
-    from attnkit.models.packing import PackedLayout
+    from attnkit.models.layers import PackedLayout
 
     first = model.encoder.hidden(ids, PackedLayout.padded(real))[:, 0]
     pooled = torch.tanh(first @ model.pooler.linear.weight.T + model.pooler.linear.bias)

@@ -14,7 +14,7 @@ from attnkit.models.attention.config import AlignmentName, DistributionName, inc
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig, PositionName
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 
 V = 50
 POSITIONS = get_args(PositionName)

@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
-from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig
+from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig, check_length
 from attnkit.models.recurrent import STEPS
 from attnkit.models.translation import MODELS, TranslationModel, build_model
 
@@ -93,12 +93,13 @@ def test_location_limits_the_length_of_a_sentence() -> None:
     heads = ("dot", "dot", "location", "dot")
     assert TransformerConfig(alignment=heads, attention_options=options).max_positions == 40
     both = TransformerConfig(alignment=heads, attention_options=options, positions="learned", max_length=30)
-    assert (both.max_positions, both.length_limit_reason) == (30, "learned positions need model.max_length")
     wider = both.model_copy(update={"max_length": 50})
-    assert (wider.max_positions, wider.length_limit_reason) == (
-        40,
-        "location attention needs model.attention_options.max_source",
-    )
+    assert (both.max_positions, wider.max_positions) == (30, 40)
+    check_length(wider, {"rows": 40})
+    with pytest.raises(ValueError, match=r"^learned positions need model\.max_length of 41 for rows; raise the limit"):
+        check_length(both, {"words": 31, "rows": 41})
+    with pytest.raises(ValueError, match=r"^location attention needs .*\.max_source of 41 for rows"):
+        check_length(wider, {"rows": 41})
 
 
 @pytest.mark.parametrize("config", [*CLASSES, AttentionOptions])

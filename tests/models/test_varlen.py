@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from attnkit.models import packing as passages
+from attnkit.models import layers as passages
 from attnkit.models.attention import attend
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 
 SIZES: dict[str, Any] = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "max_length": 64}
 STILL: dict[str, Any] = {**SIZES, "dropout": 0.0, "attention_dropout": 0.0}

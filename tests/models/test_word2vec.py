@@ -99,7 +99,7 @@ def test_full_softmax_equals_autograd(method: str, context: str) -> None:
     model = Word2VecModel(inputs.clone(), outputs.clone(), context)  # type: ignore[arg-type]
     cbow = method == "cbow"
     words, places = batch.predicted(cbow)
-    loss = F.cross_entropy(model.logits(model.hidden(*batch.read(cbow)))[places], words, reduction="sum")
+    loss = F.cross_entropy((model.hidden(*batch.read(cbow)) @ model.outputs.T)[places], words, reduction="sum")
     expected = torch.autograd.grad(loss, (model.inputs, model.outputs))
     steps = Steps(configuration(method=method, context=context), model, no_lookups(), 1)
     steps.step(batch, 1.0)
@@ -115,6 +115,16 @@ def test_concatenated_context_keeps_its_places() -> None:
     torch.testing.assert_close(found[0], torch.cat([torch.zeros(D), inputs[2], inputs[1], torch.zeros(D)]).double())
 
 
+def tree_log_probs(model: Word2VecModel, hidden: Tensor, lookups: Lookups) -> Tensor:
+    """Return log P (B, V) of every word by hierarchical softmax (Morin and Bengio 2005; Mikolov et al. 2013)."""
+    scores = hidden @ model.outputs[lookups.nodes.long()].T  # (B, steps)
+    # log σ(x) to the left, log σ(-x) = log(1 - σ(x)) to the right.
+    steps = F.logsigmoid(torch.where(lookups.codes == 0, scores, -scores))
+    words = torch.repeat_interleave(torch.arange(len(lookups.path_starts) - 1), lookups.path_starts.diff())
+    # The log-probability of a word is the sum over the steps of its path.
+    return steps.new_zeros(len(hidden), len(lookups.path_starts) - 1).index_add(1, words, steps)
+
+
 def test_hierarchical_probabilities_are_the_trees() -> None:
     counts = [9, 7, 4, 4, 2, 1, 1]
     inputs, outputs = matrices(V - 1, D)
@@ -122,7 +132,7 @@ def test_hierarchical_probabilities_are_the_trees() -> None:
     batch = text_batch()
     with torch.no_grad():
         hidden = model.hidden(*batch.read(False))
-        found = model.tree_log_probs(hidden, (lookups.path_starts, lookups.nodes, lookups.codes))
+        found = tree_log_probs(model, hidden, lookups)
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(hidden), dtype=torch.float64))
     paths = huffman(np.array(counts))
     for row, word in ((0, 0), (3, 5), (11, 2)):  # a product over the way from the root, written out

@@ -17,7 +17,7 @@ from attnkit.errors import StoppedError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, PositionName
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.bert_encoder import config_from_bert, copy_bert_encoder
 from attnkit.tasks.translation.loading import load_run

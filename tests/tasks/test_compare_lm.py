@@ -15,7 +15,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.compare import compare
 
 TEXT = "the lazy dog sleeps, the fox doesn't sleep"

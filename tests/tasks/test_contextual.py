@@ -13,7 +13,7 @@ from language import configure
 from attnkit.analysis.contextual import compare_contexts, encoder_of
 from attnkit.engine.loading import load_model
 from attnkit.errors import DataError
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.text.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ from attnkit.analysis.embed import EmbedTotals, Request, embed_stream
 from attnkit.analysis.embed_transformer import Reader, line_vectors, open_reader, token_vectors
 from attnkit.errors import UsageError
 from attnkit.models.bert import Bert
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
 
 LINES = [

@@ -16,7 +16,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.text.tokenizer import encode_masked
 

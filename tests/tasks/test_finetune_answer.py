@@ -117,7 +117,7 @@ def loop(model: SpanPredictor, one: QaExamples) -> tuple[str, tuple[int, int], f
 
 
 def layout(real: torch.Tensor) -> Any:
-    from attnkit.models.packing import PackedLayout
+    from attnkit.models.layers import PackedLayout
 
     return PackedLayout.padded(real)
 

@@ -14,7 +14,7 @@ from hub_runs import configure, save_run, shaken, vocabulary
 from attnkit.engine.loading import load_model
 from attnkit.errors import RunError, UsageError
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.generate import Generator
 from attnkit.tasks.language_modeling.generate import search_config as settings
 
@@ -82,7 +82,7 @@ def test_greedy_texts_are_those_of_a_naive_loop(
     for prompt, answer in zip(prompts, made.generate(prompts), strict=True):
         row = made.encode(prompt)
         expected = naive(made, row, 50, penalty)
-        text = answer.texts[0]
+        text = answer[0]
         ended = expected[-1] == 2
         ids = expected[:-1] if ended else expected
         backwards = made.backwards
@@ -97,7 +97,7 @@ def test_greedy_texts_are_those_of_a_naive_loop(
 
 def test_some_texts_end_by_themselves(tmp_path: Path) -> None:
     made = generator(save(tmp_path / "run", ends=4.0), 30, temperature=2.0)
-    texts = [text for answer in made.generate(PROMPTS, 6) for text in answer.texts]
+    texts = [text for answer in made.generate(PROMPTS, 6) for text in answer]
     assert {text.end for text in texts} == {"end", "length"}
     assert all((text.end == "length") == (len(text.pieces) == 30) for text in texts)
 
@@ -107,11 +107,11 @@ def test_prompts_come_out_alike_alone_and_together(tmp_path: Path, options: dict
     made = generator(save(tmp_path / "run"), 45, **options)
     together = made.generate(PROMPTS, 3 if options else 1)
     for line, (prompt, answer) in enumerate(zip(PROMPTS, together, strict=True)):
-        alone = made.generate([prompt], len(answer.texts), line)[0]
-        assert [replace(text, log_prob=0) for text in alone.texts] == [replace(t, log_prob=0) for t in answer.texts]
-        assert [t.log_prob for t in alone.texts] == pytest.approx([t.log_prob for t in answer.texts], rel=1e-5)
+        alone = made.generate([prompt], len(answer), line)[0]
+        assert [replace(text, log_prob=0) for text in alone] == [replace(t, log_prob=0) for t in answer]
+        assert [t.log_prob for t in alone] == pytest.approx([t.log_prob for t in answer], rel=1e-5)
     if options:
-        assert len({text.text for answer in together for text in answer.texts}) == 15
+        assert len({text.text for answer in together for text in answer}) == 15
         assert made.generate(PROMPTS[:1], 3, 99)[0] != together[0]
 
 
@@ -120,7 +120,7 @@ def test_what_is_streamed_is_what_is_generated(tmp_path: Path, kind: str) -> Non
     made = generator(save(tmp_path / "run", kind, ends=4.0), 45, temperature=1.5)
     for line, prompt in enumerate(PROMPTS[1:4]):
         answer = made.generate([prompt], 2, line)[0]
-        for number, expected in enumerate(answer.texts):
+        for number, expected in enumerate(answer):
             told: list[str] = []
             text = made.stream(prompt, told.append, line, number)
             assert replace(text, log_prob=0) == replace(expected, log_prob=0)
@@ -164,7 +164,7 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
         probs = {id: probs[id] / held for id in nucleus}
     n, counts = 4096, Counter[str]()
     for answer in made.generate([prompt] * 4, n // 4):
-        counts.update(text.pieces[0] if text.pieces else "</s>" for text in answer.texts)
+        counts.update(text.pieces[0] if text.pieces else "</s>" for text in answer)
     names = {id: made.tokenizer.tokens([id])[0] for id in probs}
     assert set(counts) <= set(names.values())
     for id, probability in probs.items():
@@ -192,7 +192,7 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     made = generator(run, 5)
     long = " ".join(["the"] * 60)
     answer = made.generate([long, "the"])[0]
-    assert answer.texts[0].text.startswith(long) and len(answer.texts[0].pieces) == 5
+    assert answer[0].text.startswith(long) and len(answer[0].pieces) == 5
     assert made.warnings() == ["a prompt has more tokens than the model's window of 40: the beginning was truncated"]
     assert naive(made, made.encode(long), 5) == made._search([made.encode(long)], [0])[0].ids
     with pytest.raises(UsageError, match="exceeds the model's 40 positions"):

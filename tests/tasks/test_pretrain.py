@@ -16,9 +16,10 @@ from language import configure, prepare, write
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainRequest, train
-from attnkit.models.packing import PackedLayout
+from attnkit.models.bert import Bert
+from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.data import load_text
-from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
+from attnkit.tasks.language_modeling.evaluate import EVALUATION_EPOCH, LanguageEvaluation, language_loss
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,18 @@ def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -
         evaluation = LanguageEvaluation(prepared, config, torch.device("cpu"))
         batches.append([(b.ids.tolist(), b.chosen.tolist()) for b in (*evaluation.batches(), *evaluation.batches())])
     assert batches[0] == batches[1] and batches[0][: len(batches[0]) // 2] == batches[0][len(batches[0]) // 2 :]
+
+
+def test_a_loss_that_is_no_number_is_evaluated_once(workshop: Any, tmp_path: Path) -> None:
+    """Other tokens are masked where none was, not where the model fails."""
+    config = workshop.configure_task("masked tokens")
+    prepare(config, tmp_path / "run")
+    prepared = load_text(config, tmp_path / "run/data")
+    evaluation = LanguageEvaluation(prepared, config, torch.device("cpu"))
+    model = Bert(config.model, prepared.tokenizer.vocab_size)
+    assert math.isfinite(evaluation(model)["loss"]) and evaluation.epoch == EVALUATION_EPOCH
+    torch.nn.init.constant_(model.output.weight, math.nan)
+    assert math.isnan(evaluation(model)["loss"]) and evaluation.epoch == EVALUATION_EPOCH
 
 
 def test_some_rows_are_scored_where_there_are_many(workshop: Any, tmp_path: Path) -> None:

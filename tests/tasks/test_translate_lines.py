@@ -17,8 +17,7 @@ import pytest
 import torch
 
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
-from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.tasks.translation.translator import TranslateRequest, Translator, load_translator, translate_stream
 from attnkit.text import lines as stream_module
 from attnkit.text.lines import flush_interval, line_batches
 from attnkit.text.long_lines import split_line

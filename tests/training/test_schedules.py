@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnkit.training.config import OptimizationConfig, ScheduleName
-from attnkit.training.schedules import lr_factor
+from attnkit.training.loop import lr_factor
 
 
 def make(schedule: str, **values: object) -> OptimizationConfig:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.language_modeling.loading import is_language
+from attnkit.tasks.language_modeling.config import is_language
 from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
 WordEncoder = Callable[[str, int, int], NDArray[np.float32]]  #: (sentence, start, stop) -> (D,) vector

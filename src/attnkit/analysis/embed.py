@@ -23,7 +23,7 @@ from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
-from attnkit.tasks.language_modeling.loading import holds_language
+from attnkit.tasks.language_modeling.config import holds_language
 from attnkit.tasks.word2vec.vector_files import write_vectors
 from attnkit.text.lines import read_line_batches
 

@@ -22,9 +22,9 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.language_modeling.loading import LANGUAGE_TASKS
+from attnkit.tasks.language_modeling.config import LANGUAGE_TASKS
 from attnkit.text.offsets import align
 from attnkit.text.tokenizer import Tokenizer
 

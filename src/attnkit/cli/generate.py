@@ -93,11 +93,13 @@ def command(
                     generator.stream(text, show, line, number)
                     out.write("\n")
                     out.flush()
-            for answer in () if stream else generator.generate(prompts, n, n_lines):
+            answers = [] if stream else generator.generate(prompts, n, n_lines)
+            for text, made in zip(prompts, answers, strict=False):
                 if json:
-                    out.write(dumps(answer.as_dictionary(), ensure_ascii=False) + "\n")
+                    plain = {"prompt": text, "texts": [each.as_dictionary() for each in made]}
+                    out.write(dumps(plain, ensure_ascii=False) + "\n")
                 else:
-                    out.writelines((each.text if alone else one_line(each.text)) + "\n" for each in answer.texts)
+                    out.writelines((each.text if alone else one_line(each.text)) + "\n" for each in made)
             out.flush()
             n_lines += len(prompts)
             ask()

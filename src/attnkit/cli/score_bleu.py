@@ -11,8 +11,15 @@ from typer import Argument, Option
 from attnkit.cli import console
 from attnkit.cli.options import Json
 from attnkit.errors import UsageError
-from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, notes_bleu, score_corpus, score_sentences
-from attnkit.metrics.significance import paired_bootstrap
+from attnkit.metrics.bleu import (
+    BleuTokenizer,
+    MetricName,
+    build_metric,
+    notes_bleu,
+    paired_bootstrap,
+    score_corpus,
+    score_sentences,
+)
 
 # typer takes a repeatable choice as an enumeration only.
 Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # type: ignore[misc]

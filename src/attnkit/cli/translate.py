@@ -64,7 +64,7 @@ def command(
     check_not_overwriting(output, inputs)  # before torch is loaded
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     from attnkit.data.loader import Batching
-    from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
+    from attnkit.tasks.translation.translator import TranslateRequest, translate_stream
 
     request = TranslateRequest(
         runs=runs,

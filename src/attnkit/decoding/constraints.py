@@ -23,7 +23,7 @@ class Sources:
 
     ids: Tensor  #: (B, S), padded at the end
     mask: Tensor | None = None  #: (B, S), True at real tokens; None if nothing is padded
-    prefix: Tensor | None = None  #: (B, P) ids that translations start with, padded at the end; part of the score
+    prefix: Tensor | None = None  #: (B, P) ids that translations start with, padded; they count in score and length
     keys: Sequence[int] | None = None  #: key of each sentence's random numbers, e.g. its line number; None: its index
     # The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary.
     allowed: Sequence[NDArray[np.int32]] | None = None

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Constraints, SourceBatch, Sources
-from attnkit.decoding.hypotheses import Hypothesis
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Decodable, DecoderState
 
 ROUND = 512  #: multiple to which the number of words of a batch is rounded up
@@ -48,11 +47,6 @@ class BatchShortlist:
     def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         self._barred = self._barred[rows]
-
-    def map_to_full_vocab(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Return hypotheses of places in the union as hypotheses of ids."""
-        ids: list[int] = self.words.tolist()
-        return [[replace(one, ids=[ids[place] for place in one.ids]) for one in own] for own in found]
 
 
 def apply_shortlist(

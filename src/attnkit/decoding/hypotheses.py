@@ -56,7 +56,10 @@ class SearchHistory:
         self._ended: list[tuple[int, list[Tensor]]] = []
 
     def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
-        """Keep a step's weights (B, K, S), or (B, 1, S) for n_beams all alike. Raises ``ValueError`` for None."""
+        """Keep a step's weights (B, K, S), or (B, 1, S) for n_beams all alike, if they are recorded.
+
+        Raises ``ValueError``: they are recorded, and missing.
+        """
         if self.record:
             if attention is None:
                 raise ValueError("attention weights were requested, but this model has none")

@@ -1,6 +1,7 @@
 """Search for every model that is ``Decodable``: greedy, beam search or sampling."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -70,4 +71,8 @@ def search(
     found = history.hypotheses(config, vocab_size, record=record)
     if tree is not None:
         tree.finish(found)
-    return found if shortlist is None else shortlist.map_to_full_vocab(found)
+    if shortlist is None:
+        return found
+    # Words were places in the union of the shortlists.
+    ids: list[int] = shortlist.words.tolist()
+    return [[replace(one, ids=[ids[place] for place in one.ids]) for one in own] for own in found]

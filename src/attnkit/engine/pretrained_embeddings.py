@@ -16,6 +16,7 @@ from attnkit.engine.registry import load_symbol
 from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
+from attnkit.models.layers import word_vectors
 from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
@@ -96,7 +97,7 @@ def init_embeddings(
         if not finite.all():
             word = list(match.words.values())[int(np.argmin(finite))]
             raise DataError(f"the vector of '{word}' is not finite", where=source.name)
-        weight = model.word_vectors()[side]  # (V, D)
+        weight = word_vectors(model)[side]  # (V, D)
         # Spread of random rows and of the given ones.
         drawn, spread = float(weight.detach().std()), float(rows.std())
         if source.scaled and spread:

@@ -1,5 +1,6 @@
 """The tokenizers of a run: one for both sides, or one per side."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +57,13 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
         raise UsageError(what, where=where, help=f"remove {where}")
 
 
+# Kept for a moment: a model is built for the tokenizer's size, and then a task reads it once more.
+_parsed = lru_cache(maxsize=2)(Tokenizer.from_json)
+
+
 def read_tokenizer(checkpoint: Checkpoint, file: str = "tokenizer.json") -> Tokenizer:
     """Return the tokenizer of a checkpoint, by default the only one or that of the source."""
-    return Tokenizer.from_json(read_bounded(checkpoint, file, MAX_BYTES))
+    return _parsed(read_bounded(checkpoint, file, MAX_BYTES))
 
 
 def read_vocabularies(checkpoint: Checkpoint) -> Vocabularies:

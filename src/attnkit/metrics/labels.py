@@ -41,17 +41,17 @@ class ClassScores:
 
     @property
     def precision(self) -> float:
-        """Correct ones per predicted one."""
+        """Share of predictions that are right, in percent."""
         return 100 * self.right / max(1, self.found)
 
     @property
     def recall(self) -> float:
-        """Return the recall: correct predictions / gold labels."""
+        """Share of gold labels or entities that are found, in percent."""
         return 100 * self.right / max(1, self.expected)
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall, 2 right / (found + expected)."""
+        """Harmonic mean of precision and recall, 2 right / (found + expected)."""
         return 200 * self.right / max(1, self.found + self.expected)
 
     def as_dictionary(self) -> dict[str, float]:

@@ -96,10 +96,6 @@ class SequenceAutoencoder(TranslationModel):
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings (V, D), the only ones."""
-        return [self.embedding.weight]
-
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Return the codes (B, C), each number between -1 and 1, of src (B, S) with its mask (B, S)."""
         _, finals = self.encoder(self._embed(src), src_mask)  # finals: per layer (B, d)

@@ -4,15 +4,15 @@ Letters: B rows, T tokens of a row, N chosen tokens, D model width, V vocabulary
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.language_config import BertConfig, LanguageConfig
-from attnkit.models.layers import ACTIVATIONS, EncoderLayer, top_norm
+from attnkit.models.layers import ACTIVATIONS, EncoderLayer, PackedLayout, SelfAttentionContext, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
-from attnkit.models.packing import PackedLayout, SelfAttentionContext
 from attnkit.models.positions import PositionEmbedding
 
 STD = 0.02  #: standard deviation of initial embeddings (Devlin et al. 2019).
@@ -35,7 +35,7 @@ def build_positions(config: LanguageConfig) -> nn.ModuleDict:
 
 
 class Bert(nn.Module):
-    """Ids in, features of every token out; ``predict`` and ``output`` turn those of chosen tokens into words.
+    """Ids in, features of every token out; ``predictor`` and ``output`` turn those of chosen tokens into words.
 
     Embeddings are the sum of word, position and segment, normed where norms come after (Devlin et al. 2019, section
     3.2 and their code).
@@ -65,10 +65,6 @@ class Bert(nn.Module):
             nn.init.normal_(self.segments.weight, std=STD)
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings, (V, D)."""
-        return [self.embedding.weight]
 
     def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
@@ -109,14 +105,9 @@ class Bert(nn.Module):
         features: Tensor = x if len(stack) < len(self.layers) else self.norm(x)
         return features
 
-    def predict(self, hidden: Tensor) -> Tensor:
-        """Return what ``output`` turns into logits, (..., D), from features (..., D)."""
-        features: Tensor = self.predictor(hidden)
-        return features
-
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
-        return some_outputs(self.output, self.predict(hidden), ids)
+        return some_outputs(self.output, self.predictor(hidden), ids)
 
     @torch.no_grad()
     def attention_weights(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> dict[str, Tensor]:
@@ -129,6 +120,8 @@ class Bert(nn.Module):
 
 class MlmHead(nn.Module):
     """MLM head below the output layer: a linear map, an activation and a norm."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -193,10 +186,6 @@ class EncoderWithHead(nn.Module):
             self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
         self.output = build_output(config.d_model, n_outputs)
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings, (V, D)."""
-        return self.encoder.word_vectors()
 
     def outputs(self, ids: Tensor, real: Tensor, segments: Tensor | None) -> Tensor:
         """Return the outputs (B, T, L) of every token."""

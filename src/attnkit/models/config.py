@@ -30,7 +30,6 @@ VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
 Scaled = Annotated[
     bool, Field(description="Whether to rescale pretrained vectors to the standard deviation of random embeddings.")
 ]
-LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
 
 
 def n_embeddings(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
@@ -45,6 +44,17 @@ def check_attention_pair(alignment: AlignmentName, distribution: DistributionNam
         raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")
 
 
+def check_length(model: Any, needs: dict[str, int], advice: str = "raise the limit or lower the length") -> None:
+    """Raise ValueError where a model has fewer positions than the largest of ``needs``, whose names say what for."""
+    what = max(needs, key=needs.__getitem__)
+    if model.max_positions is not None and model.max_positions < needs[what]:
+        # Of two limits the lower is named.
+        learned = getattr(model, "positions", None) == "learned" and model.max_positions == model.max_length
+        limit = "learned positions need model.max_length"
+        limit = limit if learned else "location attention needs model.attention_options.max_source"
+        raise ValueError(f"{limit} of {needs[what]} for {what}; {advice}")
+
+
 def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
     """Raise ValueError where the target side is given vectors of its own and has no matrix of its own."""
     if tied == "all" and target_embeddings is not None:
@@ -52,7 +62,7 @@ def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
 
 
 class LayerConfig:
-    """Settings of Transformer layers: checks, and what follows from fields that each model declares in its order."""
+    """Checks and derived sizes of Transformer layers. Each model declares the fields itself, in its own order."""
 
     if TYPE_CHECKING:  # pydantic would take annotations here as the first fields of every model
         d_model: int
@@ -120,13 +130,6 @@ class LayerConfig:
         if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
         return min(limits, default=None)
-
-    @property
-    def length_limit_reason(self) -> str:
-        """Return what limits the length of a row, and the key that sets it; of two limits the lower."""
-        if self.positions == "learned" and self.max_positions == self.max_length:
-            return "learned positions need model.max_length"
-        return LOCATION_LIMIT
 
     @property
     def attention_floats_per_token(self) -> float:
@@ -197,7 +200,7 @@ class TransformerConfig(
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
-    """Pretrained embeddings of the target."""
+    """Word vectors that initialize the target's embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
     # Kept at the end: the only size that may differ between runs of one architecture.
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
@@ -280,7 +283,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     embeddings: VectorsName | None = None
     """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
-    """Pretrained embeddings of the target."""
+    """Word vectors that initialize the target's embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -315,11 +318,6 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def max_positions(self) -> int | None:
         """Return the most tokens a side may have, its end included; None without a limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
-
-    @property
-    def length_limit_reason(self) -> str:
-        """Return what limits the length of a sentence, and the key that sets it."""
-        return LOCATION_LIMIT
 
     @property
     def has_attention(self) -> bool:

@@ -15,9 +15,8 @@ from attnkit.models.attention.multihead import Mix
 from attnkit.models.bert import STD, build_positions
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
-from attnkit.models.layers import EncoderLayer, top_norm
+from attnkit.models.layers import EncoderLayer, KeysAndValues, PackedLayout, SelfAttentionContext, top_norm
 from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
-from attnkit.models.packing import KeysAndValues, PackedLayout, SelfAttentionContext
 
 
 @dataclass
@@ -64,10 +63,6 @@ class Gpt(nn.Module):
         nn.init.normal_(self.output.weight, std=STD)
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings, (V, D)."""
-        return [self.embedding.weight]
 
     def hidden(
         self, ids: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, layers: int | None = None

@@ -70,10 +70,6 @@ class HierarchicalAttentionNetwork(nn.Module):
         init_xavier(self.output)
         self.dropout = Dropout(config.dropout)
 
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings (V, D), the only ones."""
-        return [self.embedding.weight]
-
     def hidden(self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor) -> Tensor:
         """Return the features (B, d) of documents.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -70,7 +70,7 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
 
     @property
     def usual_length(self) -> int:
-        """Return the default most tokens of a row: those of the rows that the model has learned from."""
+        """Return the default limit of a row in tokens: the length that the model was trained with."""
         return min(self.max_length, self.max_positions or self.max_length)
 
     @property
@@ -124,8 +124,6 @@ class GptConfig(LanguageConfig, frozen=True):
     activation: UnitName = "gelu_tanh"
     """The function inside the feed-forward sublayer; GPT-2 has GELU's approximation."""
 
-
-LanguageModelConfig = Annotated[BertConfig | GptConfig, Field(discriminator="kind")]
 
 # BERT's published sizes (Devlin et al. 2019; Turc et al. 2019): layers / width 2/128, 4/256, 4/512, 12/768.
 _SIZES: Sizes = {

@@ -1,18 +1,35 @@
-"""Transformer layers. Masking and caching come in as functions: one layer serves training and stepwise decoding.
+"""Transformer layers, and the self-attention within passages of rows that they share.
 
-Letters: B batch, T positions, N chosen positions of the flattened rows, D model width, d_ff inner width.
+Masking and caching come in as functions: one layer serves training and stepwise decoding. A row that is one passage
+takes attention without any mask; rows of several take a block-diagonal one. All rows of a batch take one path where
+that is faster: a kernel for passages of many lengths, or where scores are computed plainly one mask that hides nothing
+in rows of one passage. Each gives what a passage gives in a row of its own.
+
+Letters: B rows, T tokens of a row, N chosen positions of the flattened rows, H heads, d head width, D model width, d_ff
+inner width, K beams, C slots of the cache, P passages.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.multihead import Mix, MultiHeadAttention, take
+from attnkit.models.attention.attend import AttentionScope, prefers_matmul, supports_varlen
+from attnkit.models.attention.multihead import HeadGroups, Mix, MultiHeadAttention, attend_within, take
+from attnkit.models.attention.patterns import Pattern
+from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import LayerConfig
+from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.linear import Dropout, Linear, init_xavier
+from attnkit.models.positions import AlibiBias, RelativeBias, Rotation
 
+KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) of one layer after another
 # GELU's tanh approximation is GPT-2's; weights of either fit only their own.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu_,  # overwrites the product before it, which nobody else reads, not even gradients
@@ -20,6 +37,179 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
 }
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """Attention layout and positions of a packed batch. Rows with a single passage come first."""
+
+    n_rows: int
+    n_unmixed: int  #: rows 0..n_unmixed are one passage each, from end to end
+    mask: Tensor | None = None  #: mask of the other rows, broadcastable to (B - n_unmixed, H, T, T)
+    positions: Tensor | None = None
+    """(B, T) int64, where each token occurs in its passage; None where all count from the row's beginning."""
+    bounds: Tensor | None = None
+    """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if unknown."""
+
+    @staticmethod
+    def unpacked(n_rows: int) -> PackedLayout:
+        """Return the layout of rows without padding that are one passage each."""
+        return PackedLayout(n_rows, n_rows)
+
+    @staticmethod
+    def padded(real: Tensor) -> PackedLayout:
+        """Return the layout of rows that are one passage each, real (B, T) being True but at padding, which follows."""
+        if bool(real.all()):  # waits for the device, and saves every mask
+            return PackedLayout.unpacked(len(real))
+        return PackedLayout(len(real), 0, real[:, None, None, :])
+
+    @staticmethod
+    def packed(n_whole: int, passages: Tensor, bounds: Tensor | None = None) -> PackedLayout:
+        """Return the layout of rows of several passages.
+
+        Args:
+            n_whole: rows at the beginning that are one passage each.
+            passages: (B, T) int, the number of each token's passage; neighbours of one number are one passage, and
+                padding is a passage too.
+            bounds: as ``PackedLayout`` has it, if it is known: to find it on an accelerator means to wait for it.
+        """
+        n_rows, length = passages.shape  # (B, T)
+        if n_whole == n_rows:
+            return PackedLayout.unpacked(n_rows)
+        mixed = passages[n_whole:]
+        mask = (mixed[:, :, None] == mixed[:, None, :])[:, None]  # (rows, 1, T, T): block diagonal
+        at = torch.arange(length, device=passages.device)
+        # True at the first token of each passage.
+        begins = F.pad(passages[:, 1:] != passages[:, :-1], (1, 0), value=True)
+        first = torch.where(begins, at, 0).cummax(dim=1).values  # (rows, T): where each token's passage starts
+        return PackedLayout(n_rows, n_whole, mask, at - first, bounds)
+
+    def to(self, device: torch.device | str) -> PackedLayout:
+        """Return the layout on another device."""
+        parts = (self.mask, self.positions, self.bounds)
+        moved = [None if part is None else part.to(device, non_blocking=True) for part in parts]
+        return PackedLayout(self.n_rows, self.n_unmixed, *moved)
+
+
+class SelfAttentionContext(nn.Module):
+    """Self-attention settings shared by all layers: bias, rotation, causality, sparse pattern."""
+
+    __call__: Callable[..., Mix]
+
+    def __init__(self, config: LayerConfig, causal: bool, pattern: Pattern | None = None) -> None:
+        super().__init__()
+        self.causal, self.dropout, self.pattern = causal, config.attention_dropout, pattern
+        self.rotary, self.d_head = config.positions == "rotary", config.d_head
+        self.plain = config.plain_attention
+        # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
+        self.bias: AlibiBias | RelativeBias | None = None
+        if config.positions == "alibi":
+            self.bias = AlibiBias(config.n_heads)
+        elif config.positions == "relative":
+            self.bias = RelativeBias(config.n_heads, both_ways=not causal)
+
+    def forward(
+        self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, kept: KeysAndValues | None = None
+    ) -> Mix:
+        """Return the self-attention function of one pass over x (B, T, D), shared by all layers.
+
+        Each layer's weights (B, H, T, T) are added to seen, its keys, turned where positions turn them, and values
+        (B, H, T, d) to kept.
+        """
+        length = x.shape[1]
+        mix = self._mix(x, layout, seen)
+        # Positions restart with every passage, so packed and unpacked rows give equal scores.
+        turn = self._rotation(0, length, x, layout.positions)
+
+        def turned(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            # Rotation acts on queries and keys, never on values (Su et al. 2021).
+            query, keys = (query, keys) if turn is None else (turn(query), turn(keys))
+            if kept is not None:
+                kept.append((keys, values))
+            return mix(heads, query, keys, values)
+
+        return turned
+
+    def step(self, x: Tensor, state: DecodingState | GenericDecodingState) -> list[Mix]:
+        """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
+        distance = state.begin_step(x.shape[1])  # (1, C): key step minus query step, for C cache slots
+        if self.bias is not None:
+            state.add_bias(self.bias(distance))
+        if self.pattern is not None:
+            # Distances are 0 or negative: a key's position is the query's plus its distance.
+            visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
+            state.add_bias(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
+        # One position serves all beams: they are at the same step.
+        turn = self._rotation(state.n_steps, state.n_steps + 1, x)
+
+        def turned(layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            query, keys = (query, keys) if turn is None else (turn(query), turn(keys))
+            return state.self_attend(layer, heads, query, keys, values)
+
+        return [partial(turned, layer) for layer in range(state.n_layers)]
+
+    def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Mix:
+        """Return the mix of queries and keys that are turned already, by the way that is fastest."""
+        pattern, own_bias, mask, n_whole = self.pattern, self.bias, layout.mask, layout.n_unmixed
+        if pattern is not None and seen is None:
+            # Tile by tile: scores (T, T) are never built.
+            return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
+        if pattern is not None:
+            at = torch.arange(x.shape[1], device=x.device)
+            # Recorded weights need the dense form: the pattern becomes a mask (T, T).
+            visible = pattern.sees(at[:, None], at[None, :])
+            mask, n_whole = visible if mask is None else visible & mask, 0
+        bias = None
+        if own_bias is not None:
+            at = torch.arange(x.shape[1], device=x.device)
+            bias = own_bias(at[None, :] - at[:, None])  # (H, T, T)
+        dropout = self.dropout if self.training else 0.0
+        ragged = layout.bounds is not None and self.plain and bias is None and seen is None
+        # A bias would make a row NaN where a token sees nothing, as it may in rows with padding.
+        visible_to_self = pattern is None and (mask is None or mask.shape[-2] > 1)
+        if ragged and supports_varlen(x, self.d_head, dropout):
+            together, n_whole = AttentionScope(None, self.causal, None, layout.bounds), 0
+        elif self.plain and visible_to_self and prefers_matmul(x, x.shape[1] ** 2):
+            # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
+            together, n_whole = AttentionScope(None, False, self._as_bias(x, layout, bias)), 0
+        else:
+            together = AttentionScope(mask, self.causal, bias)
+        alone = AttentionScope(None, self.causal, bias)
+        if n_whole == layout.n_rows or not n_whole:
+            return attend_within(together if not n_whole else alone, dropout, seen)
+
+        def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            # Split, not sliced: the gradient of two slices is two full tensors and their sum.
+            sizes = [n_whole, layout.n_rows - n_whole]
+            sides = zip(*(torch.split(part, sizes) for part in (query, keys, values)), strict=True)
+            weights: list[Tensor] | None = None if seen is None else []
+            parts = [
+                attend_within(scope, dropout, weights)(heads, *side)
+                for scope, side in zip((alone, together), sides, strict=True)
+            ]
+            if seen is not None and weights:
+                seen.append(torch.cat(weights))
+            return torch.cat(parts)
+
+        return mix
+
+    def _as_bias(self, x: Tensor, layout: PackedLayout, bias: Tensor | None) -> Tensor | None:
+        """Return causality, mask and bias as one bias, -inf where nothing is seen; None where all of it is nothing."""
+        if layout.mask is not None:
+            shut = x.new_zeros(layout.n_rows, 1, *layout.mask.shape[2:])  # (B, 1, T, T); unmixed rows stay 0
+            shut[layout.n_unmixed :].masked_fill_(~layout.mask, -math.inf)
+        elif self.causal:
+            shut = x.new_zeros(x.shape[1], x.shape[1])
+        else:
+            return bias
+        if self.causal:
+            # triu(1): keys after the query.
+            shut.masked_fill_(torch.ones(shut.shape[-2:], dtype=torch.bool, device=x.device).triu(1), -math.inf)
+        return shut if bias is None else shut + bias
+
+    def _rotation(self, start: int, stop: int, x: Tensor, positions: Tensor | None = None) -> Rotation | None:
+        """Return the rotation of start..stop, or of positions (B, T), for heads of x (..., D); None without."""
+        return Rotation(start, stop, x[..., : self.d_head], positions) if self.rotary else None
 
 
 class Residual(nn.Module):
@@ -123,3 +313,10 @@ def transformer_layers(model: nn.Module) -> list[nn.Module]:
     """Return the layers of a model, each of which computes by itself; none for models without such layers."""
     # For compilation and FSDP, which work layer by layer.
     return [part for part in model.modules() if isinstance(part, (EncoderLayer, DecoderLayer))]
+
+
+def word_vectors(model: nn.Module) -> list[Tensor]:
+    """Return the embeddings of words, (V, D) each: those of the source first, those of the target last."""
+    # Vectors of segments are embeddings too, but of no words.
+    parts = [part for name, part in model.named_modules() if not name.endswith("segments")]
+    return [part.weight for part in parts if isinstance(part, nn.Embedding)]

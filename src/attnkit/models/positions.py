@@ -59,9 +59,9 @@ class PositionEmbedding(nn.Module):
         self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5)) if learned else None
 
     def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
-        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T) below stop.
+        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T).
 
-        ValueError past the end of a trained table.
+        Positions are counted from start and below stop - start. ValueError past the end of a trained table.
         """
         if self.table is not None:
             if stop > len(self.table):

@@ -14,15 +14,7 @@ from attnkit.models.attention.config import (
     n_parameters,
     saved_activations,
 )
-from attnkit.models.config import (
-    LOCATION_LIMIT,
-    MOST_LAYERS,
-    MOST_WIDTH,
-    Scaled,
-    Sizes,
-    VectorsName,
-    check_attention_pair,
-)
+from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -65,11 +57,6 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def max_positions(self) -> int | None:
         """Return the most words of a sentence, and sentences of a document; None without a limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
-
-    @property
-    def length_limit_reason(self) -> str:
-        """Return what limits them, and the key that sets it."""
-        return LOCATION_LIMIT
 
     @property
     def plain_attention(self) -> bool:

@@ -168,15 +168,14 @@ class RnnTranslator(TranslationModel):
 
     def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
-        if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
+        joint = config.tie_embeddings == "all"
+        if joint and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
         self.start_from, self.decoder_layers = config.decoder_init, config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
-        self.tgt_embedding = (
-            self.src_embedding if config.tie_embeddings == "all" else nn.Embedding(tgt_vocab_size, config.d_model)
-        )
+        self.tgt_embedding = self.src_embedding if joint else nn.Embedding(tgt_vocab_size, config.d_model)
         sizes = config.cell, config.d_model, config.d_hidden, config.encoder_layers
         self.encoder = RecurrentEncoder(*sizes, bidirectional=config.bidirectional, dropout=config.dropout)
         self.bridge = Bridge(config) if config.decoder_init == "bridge" else None
@@ -190,11 +189,6 @@ class RnnTranslator(TranslationModel):
         nn.init.zeros_(self.output.bias)
         if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
-        src, tgt = self.src_embedding.weight, self.tgt_embedding.weight
-        return [src] if src is tgt else [src, tgt]
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) of the training pass, for src (B, S) and tgt_in (B, T)."""

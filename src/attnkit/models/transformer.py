@@ -16,9 +16,8 @@ from attnkit.models.attention.multihead import HeadGroups, attend_within, initia
 from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.config import TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
-from attnkit.models.layers import DecoderLayer, EncoderLayer, top_norm
+from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
-from attnkit.models.packing import PackedLayout, SelfAttentionContext
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 
@@ -142,12 +141,6 @@ class Transformer(TranslationModel):
             self.output.weight = self.decoder.embedding.words.weight
         if config.tie_embeddings == "all":
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
-
-    def word_vectors(self) -> list[Tensor]:
-        """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
-        # Tied sides are one tensor, listed once.
-        src, tgt = self.encoder.embedding.words.weight, self.decoder.embedding.words.weight
-        return [src] if src is tgt else [src, tgt]
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return features (B, T, D) of the training pass; src_mask (B, S) is True at real tokens, None if all are."""

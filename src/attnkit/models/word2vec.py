@@ -9,7 +9,6 @@ W, H width of h: D, or C x D where context is concatenated.
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -60,28 +59,9 @@ class Word2VecModel(nn.Module):
             shares = shared.unsqueeze(1).expand(-1, mask.shape[1], -1)
         return shares.masked_fill(~mask.unsqueeze(-1), 0.0)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits (B, V) over the vocabulary; their softmax is P(o|c)."""
-        return hidden @ self.outputs.T  # (B, V)
-
     def predictors(self, rows: Tensor) -> Tensor:
         """Return the rows u (..., K, H) of W' that are named by (..., K)."""
         return F.embedding(rows, self.outputs)
-
-    def tree_log_probs(self, hidden: Tensor, paths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Return log P (B, V) of every word by hierarchical softmax (Morin and Bengio 2005; Mikolov et al. 2013).
-
-        Args:
-            hidden: (B, H).
-            paths: starts (V + 1,) of each word's path, and for each step its inner node and its code, 1 to the right.
-        """
-        starts, nodes, codes = paths
-        scores = hidden @ self.outputs[nodes.long()].T  # (B, steps)
-        # log σ(x) to the left, log σ(-x) = log(1 - σ(x)) to the right.
-        steps = F.logsigmoid(torch.where(codes == 0, scores, -scores))
-        words = torch.repeat_interleave(torch.arange(len(starts) - 1, device=hidden.device), starts.diff())
-        # The log-probability of a word is the sum over the steps of its path.
-        return steps.new_zeros(len(hidden), len(starts) - 1).index_add(1, words, steps)
 
 
 def scores(hidden: Tensor, predictors: Tensor) -> Tensor:

@@ -95,9 +95,8 @@ class FlatParameterStore:
             # Padding between parameters stays zero, which keeps norms over the whole buffer right.
             slot.view(self.master).copy_(slot.parameter.detach())
         # Frozen parameters lie behind the trainable ones: gradient and moments end before them.
-        self.gradient, self.exp_avg, self.exp_avg_sq = (
-            torch.zeros(n_trainable, dtype=dtype, device=device) for _ in range(3)
-        )
+        self.gradient = torch.zeros(n_trainable, dtype=dtype, device=device)
+        self.exp_avg, self.exp_avg_sq = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient)
         if precision == "bfloat16":
             self.working, self._local = self.master.to(torch.bfloat16), self.gradient.to(torch.bfloat16)
         else:
@@ -177,10 +176,7 @@ class FlatParameterStore:
         self._n_accumulated = 0
 
     def inference(self) -> AbstractContextManager[nn.Module]:
-        """Let the model compute with the weights that are saved: full precision, the moving average if there is one.
-
-        On rank 0; what the others get need not be able to compute.
-        """
+        """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""
         return self.use_buffer(self._saved())
 
     @contextmanager
@@ -210,7 +206,7 @@ class FlatParameterStore:
         return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
 
     def tensors(self) -> Tensors:
-        """Return all that is saved, on rank 0, as views that hold until the next step."""
+        """Return all that is saved, as views that hold until the next step."""
         model = self.views(self._saved()) | buffers_of(self.model)
         buffers = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         if self.average is not None:

@@ -23,9 +23,10 @@ ENTRY = "hidden"  #: method, beside ``forward``, by which a step enters a model;
 
 
 class FsdpParameterStore:
-    """A ``FlatParameterStore`` with a shard per rank; building it, inside a process group, shards the model.
+    """The methods of ``FlatParameterStore`` over a shard per rank.
 
-    Every rank must compute equally often, since all ranks take part in gathering a block.
+    Building it, inside a process group, shards the model. Every rank must compute equally often, since all ranks take
+    part in gathering a block.
 
     Args:
         model: On its device, the same on every rank.

@@ -1,7 +1,7 @@
 """Kernel attention in linear time: φ(q)·Σ φ(k) v over φ(q)·Σ φ(k), and its feature maps φ.
 
 A feature map takes vectors (..., d) to positive features (..., m). ``scaled`` returns φ(x) · e^(-c), of moderate size,
-and c (..., 1), which gradients do not pass; ``forward`` returns φ(x), which may underflow to zeros for long vectors.
+and c (..., 1), which gradients do not pass: φ(x) itself may underflow to zeros for long vectors.
 
 Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m features, d_v width of values.
 """
@@ -30,14 +30,9 @@ class FavorFeatures(nn.Module):
         # d^(1/4) on both sides is √d in the product.
         self.scale = width**-0.25
         self.register_buffer("directions", torch.empty(n_features, width))
-        self.redraw(seed)
-
-    def redraw(self, seed: int) -> None:
-        """Take other directions, which follow from the seed alone; no other random numbers are touched."""
         if not self.directions.is_meta:
-            with torch.no_grad():
-                n, width = self.directions.shape
-                self.directions.copy_(orthogonal_directions(n, width, seed))
+            # They follow from the seed alone; no other random numbers are touched.
+            self.directions.copy_(orthogonal_directions(n_features, width, seed))
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features over their largest, and the logarithm of the largest; half precision becomes float32."""
@@ -51,28 +46,18 @@ class FavorFeatures(nn.Module):
         features = (inner - (largest + half_square - unscaled)).exp() + torch.finfo(x.dtype).tiny ** 0.45
         return features, largest - unscaled - math.log(len(self.directions)) / 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return φ(x) (..., m)."""
-        features, scale = self.scaled(x)
-        return (features * scale.exp()).to(x.dtype)
-
 
 class EluFeatures(nn.Module):
     """φ(x) = elu(x) + 1, number by number (Katharopoulos 2020, eq. 7): m = d. n_features and seed are not used."""
 
     def __init__(self, width: int, n_features: int = 0, seed: int = 0) -> None:
         super().__init__()
-        self.width = width
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return φ(x) and zeros: these features need no scale."""
         x = x.float() if x.dtype in HALF else x
-        return self.forward(x), x.new_zeros((*x.shape[:-1], 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return φ(x) (..., d)."""
         # For x << 0 elu(x) + 1 would round e^x away.
-        return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+        return torch.where(x > 0, x + 1, x.clamp(max=0).exp()), x.new_zeros((*x.shape[:-1], 1))
 
 
 def orthogonal_directions(n: int, width: int, seed: int) -> Tensor:
@@ -95,6 +80,12 @@ FeatureMap = FavorFeatures | EluFeatures
 FEATURE_MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {"favor": FavorFeatures, "elu": EluFeatures}
 """Name -> feature map, made from the width of queries and keys, the number of random features, and a seed."""
 
+Sums = tuple[Tensor, Tensor]
+"""Σ φ(k) v and Σ φ(k) over past keys, (B, H, m, d_v + 1), from which the causal form computes chunk by chunk.
+
+They are kept over e^top, the scale (B, H, 1, 1) of the largest key so far: what a key adds never depends on later keys,
+on batch mates or on masked keys.
+"""
 CHUNK = 128  #: positions whose scores the causal form builds at once; it takes T / CHUNK steps
 
 
@@ -119,9 +110,8 @@ def linear_attention(
         raise ValueError("linear attention needs one mask for all queries: it never builds scores of its own")
     if causal and n_queries != n_keys:
         raise ValueError(f"causal linear attention needs as many keys as queries, not {n_keys} and {n_queries}")
-    state = LinearAttentionState(feature_map)
     if not causal:
-        sums, _ = state.add(*state.features(keys, mask), _with_ones(values))
+        sums, _ = _add(None, *_key_features(feature_map, keys, mask), _with_ones(values))
         features, _ = feature_map.scaled(query)  # (B, H, T, m); a query's scale cancels
         return _divide(features @ sums).to(query.dtype)
     # Split, not sliced: the gradient of each slice would be as long as the whole.
@@ -129,62 +119,43 @@ def linear_attention(
     masks: Sequence[Tensor | None] = [None] * len(queries)
     if mask is not None:
         masks = torch.split(mask.expand(*mask.shape[:-1], n_keys), CHUNK, dim=-1)
-    chunks = zip(queries, keyed, valued, masks, strict=True)
-    return torch.cat([state.step(q, k, v, allowed) for q, k, v, allowed in chunks], dim=-2)
-
-
-class LinearAttentionState:
-    """Running sums over past keys, Σ φ(k) v and Σ φ(k): the decoder's state.
-
-    The sums are kept over e^top, the scale of the largest key so far: what a key adds never depends on later keys, on
-    batch mates or on masked keys.
-    """
-
-    def __init__(self, feature_map: FeatureMap) -> None:
-        self.feature_map = feature_map
-        self.kept: tuple[Tensor, Tensor] | None = None
-        """The sums (B, H, m, d_v + 1), the last column being Σ φ(k), and top (B, H, 1, 1)."""
-
-    def step(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Take in as many keys as queries and return the context (B, H, T, d_v): query i sees them up to its own.
-
-        One position is a step of a decoder; more make a chunk, whose scores (T, T) are built.
-        """
-        features, _ = self.feature_map.scaled(query)  # (B, H, T, m)
-        key_features, scale = self.features(keys, mask)
-        ones = _with_ones(values).to(features.dtype)
+    past: Sums | None = None
+    contexts = []
+    for q, k, v, allowed in zip(queries, keyed, valued, masks, strict=True):
+        features, _ = feature_map.scaled(q)  # (B, H, T, m)
+        key_features, scale = _key_features(feature_map, k, allowed)
+        ones = _with_ones(v).to(features.dtype)
         tops = scale.cummax(-2).values  # (B, H, T, 1), -inf where all keys so far are masked
-        if self.kept is not None:
-            tops = torch.maximum(tops, self.kept[1])
+        if past is not None:
+            tops = torch.maximum(tops, past[1])
         finite = _finite(tops)
         future = torch.ones(scale.shape[-2], scale.shape[-2], dtype=torch.bool, device=scale.device).triu(1)
         shrunk = (scale.transpose(-1, -2) - finite).masked_fill_(future, -math.inf).exp_()  # (B, H, T, T)
         totals = (features @ key_features.transpose(-1, -2) * shrunk) @ ones  # (B, H, T, d_v + 1)
-        if self.kept is not None:
+        if past is not None:
             # Earlier chunks come in through their sums alone, brought to the new scale.
-            sums, top = self.kept
-            totals = totals + features @ sums * (top - finite).exp()
-        self.add(key_features, scale, ones)
-        return _divide(totals).to(query.dtype)
+            totals = totals + features @ past[0] * (past[1] - finite).exp()
+        past = _add(past, key_features, scale, ones)
+        contexts.append(_divide(totals).to(query.dtype))
+    return torch.cat(contexts, dim=-2)
 
-    def features(self, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the features (B, H, S, m) and scales (B, H, S, 1) of keys, -inf where the mask hides a key."""
-        features, scale = self.feature_map.scaled(keys)
-        if mask is not None:
-            scale = scale.masked_fill(~mask.transpose(-1, -2) if mask.dim() > 1 else ~mask[:, None], -math.inf)
-        return features, scale
 
-    def add(self, features: Tensor, scale: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in keys by their features and scales, with values (B, H, S, d_v + 1); return what is kept."""
-        top = scale.amax(-2, keepdim=True) if scale.shape[-2] else scale.new_full((1, 1), -math.inf)
-        if self.kept is not None:
-            top = torch.maximum(top, self.kept[1])
-        finite = _finite(top)
-        sums = (features * (scale - finite).exp()).transpose(-1, -2) @ ones.to(features.dtype)  # (B, H, m, d_v + 1)
-        if self.kept is not None:
-            sums = sums + self.kept[0] * (self.kept[1] - finite).exp()  # brought to the new scale
-        self.kept = sums, top
-        return self.kept
+def _key_features(feature_map: FeatureMap, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the features (B, H, S, m) and scales (B, H, S, 1) of keys, -inf where the mask hides a key."""
+    features, scale = feature_map.scaled(keys)
+    if mask is not None:
+        scale = scale.masked_fill(~mask.transpose(-1, -2) if mask.dim() > 1 else ~mask[:, None], -math.inf)
+    return features, scale
+
+
+def _add(past: Sums | None, features: Tensor, scale: Tensor, ones: Tensor) -> Sums:
+    """Return the sums with further keys, of these features and scales, and values (B, H, S, d_v + 1)."""
+    top = scale.amax(-2, keepdim=True) if scale.shape[-2] else scale.new_full((1, 1), -math.inf)
+    if past is not None:
+        top = torch.maximum(top, past[1])
+    finite = _finite(top)
+    sums = (features * (scale - finite).exp()).transpose(-1, -2) @ ones.to(features.dtype)  # (B, H, m, d_v + 1)
+    return (sums if past is None else sums + past[0] * (past[1] - finite).exp()), top  # brought to the new scale
 
 
 def _with_ones(values: Tensor) -> Tensor:

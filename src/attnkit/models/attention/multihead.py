@@ -96,7 +96,10 @@ class HeadGroups(nn.Module):
         return self._join(parts)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> PreparedKeys:
-        """Precompute the part of the scores that depends only on the keys (B, H, S, d)."""
+        """Precompute the part of the scores that depends only on the keys (B, H, S, d).
+
+        They stand at position at, or at 0, 1, 2, ... if at is None.
+        """
         return [group.align.prepare(group.pick(keys), at) for group in self.head_groups]
 
     def weights(self, query: Tensor, prepared: PreparedKeys, scope: AttentionScope) -> Tensor:
@@ -111,7 +114,10 @@ class HeadGroups(nn.Module):
 
 
 def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None) -> Mix:
-    """Return the attention function for a scope; weights before dropout are appended to ``seen``."""
+    """Return the attention function for a scope.
+
+    With ``seen``, weights are computed in full and appended, and nothing is dropped.
+    """
 
     def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if seen is None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.config import QuestionsConfig, TaggedConfig, TextsConfig, WindowSizes
 from attnkit.engine.run_config import RunConfig
+from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.language_modeling.config import SCALES
 
@@ -57,9 +58,8 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     def _check_row_length(self) -> FinetuneConfig:
         questions = isinstance(self.data, QuestionsConfig)
         key, rows = ("data.windows.max_length", self.data.windows) if questions else ("data.max_length", self.data)
-        length, limit = rows.max_length, self.model.max_positions
-        if length is not None and limit is not None and length > limit:
-            raise ValueError(f"{self.model.length_limit_reason} of {length} for {key}={length}; lower it")
+        if rows.max_length is not None:
+            check_length(self.model, {f"{key}={rows.max_length}": rows.max_length}, "lower it")
         return self
 
     @property

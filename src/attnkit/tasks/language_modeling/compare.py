@@ -19,7 +19,7 @@ from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.plotting.lm_comparison import Candidate, TokenComparison
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.language_modeling.config import MASK

@@ -1,16 +1,23 @@
-"""Configurations and presets of language models. Torch-free."""
+"""Configurations and presets of language models, and which runs hold one. Torch-free."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import model_validator
 
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.data.config import MaskingConfig, TextConfig
+from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
+from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
+LANGUAGE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering")
+"""Tasks whose runs may hold BERT or GPT."""
 MASK = "[MASK]"  #: the mask token; a symbol of the vocabulary
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -67,14 +74,8 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """Masking of tokens."""
 
     @model_validator(mode="after")
-    def _check_rows(self) -> MlmConfig:
-        _check_positions(self.model, self.data)
-        if not self.model.next_sentence:
-            _check_isolated_positions(self.model, self.data)
-        return self
-
-    @model_validator(mode="after")
-    def _check_mask_symbol(self) -> MlmConfig:
+    def _check(self) -> MlmConfig:
+        _check_rows(self.model, self.data, self.data.isolate_documents and not self.model.next_sentence)
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
             raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
         return self
@@ -102,9 +103,8 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """The architecture."""
 
     @model_validator(mode="after")
-    def _check_rows(self) -> ClmConfig:
-        _check_positions(self.model, self.data)
-        _check_isolated_positions(self.model, self.data)
+    def _check(self) -> ClmConfig:
+        _check_rows(self.model, self.data, self.data.isolate_documents)
         return self
 
     @property
@@ -140,23 +140,27 @@ def _metrics(data: TextConfig) -> tuple[str, ...]:
     return ("loss", "perplexity", "accuracy", "top_5", *each)
 
 
-def _check_positions(model: LanguageConfig, data: TextConfig) -> None:
-    if model.max_positions is not None and model.max_positions < data.sequence_length:
-        raise ValueError(
-            f"{model.length_limit_reason} of {model.max_positions} for rows of "
-            f"data.sequence_length={data.sequence_length} tokens; raise the limit or lower the length"
-        )
+def holds_language(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint has BERT or GPT inside. Raises ``RunError`` for a damaged one."""
+    model = read_tree(checkpoint).get("model")
+    return isinstance(model, dict) and model.get("kind") in ("bert", "gpt")
 
 
-def _check_isolated_positions(model: LanguageConfig, data: TextConfig) -> None:
-    """Refuse alignments that score positions of a row if the documents of a row are isolated.
+def is_language(path: Path) -> bool:
+    """Return whether a run of a language model lies at a path, which may hold anything or nothing."""
+    return is_run(path) and holds_language(RunFolder(path).checkpoint()[0])
+
+
+def _check_rows(model: LanguageConfig, data: TextConfig, isolated: bool) -> None:
+    """Refuse rows that are too long, and alignments that score positions of a row if its documents are isolated.
 
     Such a model would be trained on other positions than it is used with.
     """
+    check_length(model, {f"rows of data.sequence_length={data.sequence_length} tokens": data.sequence_length})
     options = model.attention_options
     placed = {"location"} | ({"feature"} if "position" in (options.first_feature, options.second_feature) else set())
     for name, _ in model.heads:
-        if data.isolate_documents and name in placed:
+        if isolated and name in placed:
             raise ValueError(
                 f"alignment {name} scores positions of a row, which packing documents shifts; set "
                 "data.isolate_documents=false or choose another alignment"

@@ -154,7 +154,8 @@ class CorpusEncoder:
         with store_writer(folder, self.tokenizer.vocab_size) as writer:
             for path, documents in corpora:
                 n = n_useful = 0
-                for chunk in line_batches(documents, _CHUNK, None):
+                # A quarter of the characters of other batches: their ids take much memory.
+                for chunk in line_batches(documents, _CHUNK, None, lambda text: 4 * len(text)):
                     rows = self.encode(chunk)
                     writer.add(rows)
                     n += len(rows)
@@ -172,17 +173,15 @@ def prepare_text(
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the text")
         documents = DocumentCorpus(config.data)
+        numbers = range(len(documents.paths))
         if given is None:
             yield StatusEvent("building the vocabulary")
-            given = train_vocabulary(
-                chain.from_iterable(map(documents.read, range(len(documents.paths)))), config.vocabulary
-            )
+            given = train_vocabulary(chain.from_iterable(map(documents.read, numbers)), config.vocabulary)
         check_mask_token(config, given)
         atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
         yield StatusEvent("encoding the text")
         encoder = CorpusEncoder(given, config)
-        read = map(documents.read, range(len(documents.paths)))
-        train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
+        train = encoder.write(temporary / "train", zip(documents.paths, map(documents.read, numbers), strict=True))
         n_tokens, n_masks, n_unknown = encoder.n_tokens, encoder.n_masks, encoder.n_unknown
         held_out = documents.valid_paths or documents.paths
         read = map(documents.read_valid, range(len(held_out)))
@@ -197,7 +196,7 @@ def prepare_text(
             lengths = np.split(Store.open(temporary / "train").lengths, np.cumsum(train)[:-1])
             tokens = [int(part.sum(dtype=np.int64)) for part in lengths]
             shares = sampling_probabilities(tokens, config.data.language_sampling_alpha)
-            for path, n, size, share in zip(documents.paths, train, tokens, shares, strict=True):
+            for path, n, size, share in zip(config.data.files, train, tokens, shares, strict=True):
                 part = f"{size / sum(tokens):.1%} of all, {share:.1%} of an epoch"
                 yield StatusEvent(f"{path}: {n:,} documents, {size:,} tokens, {part}")
 
@@ -213,18 +212,16 @@ def load_text(config: Config, folder: Path) -> PreparedText:
     """Open what ``prepare_text`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         try:
-            sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MAX_BYTES))
+            counted = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MAX_BYTES))
         except ValidationError as error:
             raise ValueError("invalid corpora.json") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
         train, valid = (
-            PackedCorpora(
-                Store.open(folder / name), data.sequence_length, tuple(n_documents), alpha, data.isolate_documents
-            )
-            for name, n_documents, alpha in (
-                ("train", sizes.train, data.language_sampling_alpha),
-                ("valid", sizes.valid, 1.0),
+            PackedCorpora(Store.open(folder / name), data.sequence_length, tuple(sizes), alpha, data.isolate_documents)
+            for name, sizes, alpha in (
+                ("train", counted.train, data.language_sampling_alpha),
+                ("valid", counted.valid, 1.0),
             )
         )
         if isinstance(config, ClmConfig):
@@ -232,7 +229,7 @@ def load_text(config: Config, folder: Path) -> PreparedText:
         check_mask_token(config, tokenizer)
         mask = tokenizer.token_id(MASK)
         assert mask is not None
-        words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if sizes.unknown else None)
+        words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if counted.unknown else None)
         masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
         build: Callable[[PackedCorpora], Rows] = partial(MlmDataset, masking=masking)
         if config.model.next_sentence:

@@ -20,8 +20,8 @@ from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
+from attnkit.models.layers import PackedLayout
 from attnkit.models.linear import without_dropout
-from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
 from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.training.losses import LossTerm, linear_cross_entropy
@@ -47,9 +47,9 @@ def features(model: Bert | Gpt, batch: LanguageModelBatch) -> tuple[Tensor, Tens
     if isinstance(model, Gpt):
         return _pick(model.hidden(batch.ids, layout), batch), None
     if batch.follows is None:
-        return model.predict(model.hidden(batch.ids, layout, batch.segments, batch.chosen)), None
+        return model.predictor(model.hidden(batch.ids, layout, batch.segments, batch.chosen)), None
     hidden = model.hidden(batch.ids, layout, batch.segments)
-    return model.predict(_pick(hidden, batch)), hidden
+    return model.predictor(_pick(hidden, batch)), hidden
 
 
 def _pick(hidden: Tensor, batch: LanguageModelBatch) -> Tensor:
@@ -96,15 +96,15 @@ class LanguageEvaluation:
     def __call__(self, model: Bert | Gpt) -> dict[str, float]:
         """Return the metrics of the configuration; the loss is NaN if no token can be masked."""
         with without_dropout(model), torch.inference_mode():
-            scores = self._score(model)
-            while math.isnan(scores["loss"]) and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
+            n_targets, scores = self._score(model)
+            while not n_targets and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
                 self.epoch -= 1
-                scores = self._score(model)
+                n_targets, scores = self._score(model)
             self.samples = self._make_samples(model)
         return scores
 
-    def _score(self, model: Bert | Gpt) -> dict[str, float]:
-        """Return the metrics with the masked tokens of ``self.epoch``; the loss is NaN if there are none."""
+    def _score(self, model: Bert | Gpt) -> tuple[float, dict[str, float]]:
+        """Return the number of targets of ``self.epoch``, and the metrics; the loss is NaN without any."""
         n_corpora = len(self.config.data.valid_files or self.config.data.files)
         counts = np.zeros((3, n_corpora))  # per corpus: targets, those ranked first, those among the first five
         nll, n_pairs, n_right_pairs = 0.0, 0, 0
@@ -139,7 +139,7 @@ class LanguageEvaluation:
             scores |= {f"accuracy_{number}": float(value) for number, value in enumerate(accuracies, 1)}
         if n_pairs:
             scores["next_accuracy"] = 100 * n_right_pairs / n_pairs
-        return scores
+        return n_tokens, scores
 
     def batches(self) -> Iterator[LanguageModelBatch]:
         """Yield the batches that are scored, with their masked tokens."""

@@ -15,7 +15,7 @@ from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
 from attnkit.metrics.labels import rounded
-from attnkit.models.packing import PackedLayout
+from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.lines import STDIN, read_line_batches
@@ -45,9 +45,7 @@ class FilledText:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
-        masks = [
-            [{**asdict(guess), "probability": rounded(guess.probability)} for guess in mask] for mask in self.masks
-        ]
+        masks = [[{**asdict(each), "probability": rounded(each.probability)} for each in mask] for mask in self.masks]
         return {"text": self.text, "filled": self.filled, "masks": masks}
 
 

@@ -39,18 +39,9 @@ class GeneratedText:
     log_prob: float  #: natural log-probability of the generated tokens, the end symbol included
     end: Literal["end", "length"]  #: reason of the end: the end symbol or the maximum length
 
-
-@dataclass(frozen=True)
-class PromptResult:
-    """The generated texts of one prompt."""
-
-    prompt: str
-    texts: list[GeneratedText]
-
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
-        texts = [{**asdict(text), "log_prob": round(text.log_prob, _DIGITS)} for text in self.texts]
-        return {"prompt": self.prompt, "texts": texts}
+        return {**asdict(self), "log_prob": round(self.log_prob, _DIGITS)}
 
 
 def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
@@ -103,8 +94,8 @@ class Generator:
         self.n_truncated = 0
         """Truncated prompts so far."""
 
-    def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[PromptResult]:
-        """Continue prompts, which are lines ``first``, ``first`` + 1, …"""
+    def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[list[GeneratedText]]:
+        """Return ``n`` continuations of each prompt, which are lines ``first``, ``first`` + 1, …"""
         rows = [self.encode(prompt) for prompt in prompts]
         self.n_truncated += sum(len(row) > self.window for row in rows)
         jobs = sorted(product(range(len(rows)), range(n)), key=lambda job: len(rows[job[0]]))  # (line, sample)
@@ -117,7 +108,7 @@ class Generator:
                 hypotheses = self._search([rows[line] for line, _ in batch], keys)
                 for (line, _), hypothesis in zip(batch, hypotheses, strict=True):
                     texts[line].append(self._generated_text(rows[line], hypothesis))
-        return [PromptResult(prompt, made) for prompt, made in zip(prompts, texts, strict=True)]
+        return texts
 
     def stream(self, prompt: str, show: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
         """Return the ``number``-th text of a line's prompt and pass its characters to ``show`` as they are generated.

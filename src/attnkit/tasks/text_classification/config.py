@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from attnkit.data.config import DocumentsConfig
 from attnkit.engine.run_config import SCALES, RunConfig
+from attnkit.models.config import check_length
 from attnkit.models.recurrent_config import HAN_SIZES, HanConfig
 
 EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
@@ -29,11 +30,7 @@ class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=Tru
             f"sentences of data.max_length={self.data.max_length} tokens": self.data.max_length,
             f"documents of data.max_sentences={self.data.max_sentences} sentences": self.data.max_sentences,
         }
-        what = max(needs, key=needs.__getitem__)
-        if self.model.max_positions is not None and self.model.max_positions < needs[what]:
-            raise ValueError(
-                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the limit or lower the length"
-            )
+        check_length(self.model, needs)
         return self
 
     @property

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
-from attnkit.models.config import ModelConfig
+from attnkit.models.config import ModelConfig, check_length
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -40,14 +40,10 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
         return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
 
     @model_validator(mode="after")
-    def _vocabularies_fit_their_number(self) -> TranslationConfig:
+    def _parts_fit(self) -> TranslationConfig:
         joint = self.vocabulary_files is None or len(self.vocabulary_files) == 1
         if self.vocabulary_files is not None and joint != self.joint_vocabulary:
             raise ValueError("vocabulary_files names one file for a joint vocabulary, two for separate ones")
-        return self
-
-    @model_validator(mode="after")
-    def _lengths_fit_the_positions(self) -> TranslationConfig:
         lines = f"lines of data.max_length={self.data.max_length} tokens"
         search, n_source = self.decoding, self.data.max_length + 1
         target = f"decoding.max_length={search.max_length}" if search.max_length else f"translations of {lines}"
@@ -56,15 +52,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
             target: search.limit(n_source),
             f"decoding.min_length={search.min_length}": search.min_length + 1,
         }
-        what = max(needs, key=needs.__getitem__)
-        if self.model.max_positions is not None and self.model.max_positions < needs[what]:
-            raise ValueError(
-                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the limit or lower the length"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _vocabularies_fit_the_tying(self) -> TranslationConfig:
+        check_length(self.model, needs)
         if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
             raise ValueError(
                 "model.tie_embeddings=all needs joint_vocabulary=true; "

@@ -77,7 +77,7 @@ class ParallelData:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of training pairs read, kept and filtered; ``read`` is the sum of the others.
+        """Counts of training pairs read and left out; ``read`` includes those that are kept.
 
         ``repeats_of_held_out`` have the source of a held-out pair, and are left out so that the score means something.
         """

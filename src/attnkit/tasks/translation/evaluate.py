@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import torch
@@ -37,10 +36,9 @@ class TranslationEvaluation:
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
         """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``."""
-        module = cast(torch.nn.Module, model)
-        with without_dropout(module), torch.inference_mode():
+        with without_dropout(model), torch.inference_mode():
             # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
-            packed = cast(TranslationModel, pack(module))
+            packed = pack(model)
             loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
             hypotheses = self.translate(packed)
         references = self.prepared.valid_tgt

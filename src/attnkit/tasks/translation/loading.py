@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_file_holds_weights, load_weights
-from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
+from attnkit.engine.checkpoint_metadata import read_tree
+from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
-from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
-from attnkit.models.translation import TranslationModel, build_model
-from attnkit.runtime.devices import DTYPES, choose_device
+from attnkit.models.translation import TranslationModel
+from attnkit.runtime.devices import DTYPES
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
@@ -47,16 +44,12 @@ def load_run(
     Raises:
         RunError: no run, no such checkpoint, damaged, or of another kind.
     """
-    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-    config: TranslationConfig = read_run_config(chosen, "translation")
-    where = choose_device(device)
-    vocabularies = read_vocabularies(chosen)
-    model = build_for_checkpoint(chosen, config.model, vocabularies)
-    load_weights(model, chosen)
-    model.eval()
-    module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
-    packed = cast(TranslationModel, pack(module))
-    return LoadedRun(path, chosen.name, config, packed, *vocabularies, where, tuple(warnings))
+    warnings: list[str] = []
+    opened = load_model(path, "translation", device=device, checkpoint=checkpoint, warn=warnings.append)
+    packed = pack(opened.model.to(dtype=DTYPES[precision]))
+    vocabularies = read_vocabularies(opened.checkpoint)
+    name = opened.checkpoint.name
+    return LoadedRun(path, name, opened.config, packed, *vocabularies, opened.device, tuple(warnings))
 
 
 def load_model_on_cpu(path: Path, *, precision: str, checkpoint: str | None) -> TranslationModel:
@@ -87,10 +80,3 @@ def provided_vocabularies(
         return None, None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
     return Vocabularies(loaded[0], loaded[-1]), None
-
-
-def build_for_checkpoint(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:
-    """Build a model for a checkpoint's weights. Raises ``RunError`` before, where they are too few for it."""
-    sizes = vocabularies.src.vocab_size, vocabularies.tgt.vocab_size
-    check_file_holds_weights(checkpoint, config, sizes)
-    return build_model(config, *sizes)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -21,7 +20,7 @@ from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation
-from attnkit.tasks.translation.loading import build_for_checkpoint, is_bert, provided_vocabularies
+from attnkit.tasks.translation.loading import is_bert, provided_vocabularies
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 
@@ -46,17 +45,15 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def evaluation(
         self, config: TranslationConfig, data: TranslationData, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        return TranslationEvaluation(
-            data, config.decoding, device, config.evaluation.n_samples, config.max_source, stop
-        )
+        n_samples = config.evaluation.n_samples
+        return TranslationEvaluation(data, config.decoding, device, n_samples, config.max_source, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:
-        return build_for_checkpoint(checkpoint, config.model, read_vocabularies(checkpoint))
+        return build_model(config.model, *_vocabulary_sizes(checkpoint, config))
 
     def check_compatible(self, checkpoint: Checkpoint, config: TranslationConfig) -> None:
         if not is_bert(checkpoint):
-            sizes = [vocabulary.vocab_size for vocabulary in read_vocabularies(checkpoint)]
-            check_file_holds_weights(checkpoint, config.model, (sizes[0], sizes[1]))
+            _vocabulary_sizes(checkpoint, config)
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 
@@ -68,7 +65,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
             return
         from attnkit.tasks.translation.bert_encoder import init_encoder
 
-        init_encoder(cast(torch.nn.Module, model), source)
+        init_encoder(model, source)
 
     def model_card(self, config: TranslationConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
@@ -116,6 +113,13 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         self, config: TranslationConfig, model: TranslationModel, data: TranslationData, device: torch.device
     ) -> LossFunction:
         return seq2seq_loss(model, device, config.optimization.label_smoothing)
+
+
+def _vocabulary_sizes(checkpoint: Checkpoint, config: TranslationConfig) -> tuple[int, int]:
+    """Return the sizes of both vocabularies. Raises ``RunError`` if the weights are too few for such a model."""
+    src, tgt = (vocabulary.vocab_size for vocabulary in read_vocabularies(checkpoint))
+    check_file_holds_weights(checkpoint, config.model, (src, tgt))
+    return src, tgt
 
 
 TASK = TranslationTask()
