@@ -71,7 +71,7 @@ def test_words_are_those_of_a_counter(
     again = open_words(tmp_path / "e")
     assert again.words == found.words and again.n_raw == found.n_raw
     assert again.store.fingerprint == found.store.fingerprint
-    found.store.release()
+    found.store.release(0, len(found.store.ids))
     assert found.store[0].tolist() == rows[0]
 
 

@@ -80,14 +80,14 @@ class Store:
         row: npt.NDArray[Any] = self.ids[self.offsets[i] : self.offsets[i + 1]]
         return row
 
-    def release(self) -> None:
-        """Drop the pages that were read from this process's memory; they can be read again."""
-        for array in (self.ids, self.offsets):
-            base: Any = array.base
-            while isinstance(base, np.ndarray):
-                base = base.base
-            if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-                base.madvise(mmap.MADV_DONTNEED)
+    def release(self, begin: int, end: int) -> None:
+        """Drop the pages of the ids [begin, end) from this process's memory; they can be read again."""
+        base: Any = self.ids.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            first = begin * self.ids.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            base.madvise(mmap.MADV_DONTNEED, first, end * self.ids.itemsize - first)
 
     @property
     def lengths(self) -> Sizes:

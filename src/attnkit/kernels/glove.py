@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compiled, read_only
 
 Floats = NDArray[np.float32]
+Span = tuple[int, int]  #: begin and end
 _TOGETHER = 1 << 14  # pairs that numpy puts into an order
 
 
@@ -50,9 +51,7 @@ class GloveSettings(NamedTuple):
     exponent: float
 
 
-def train_pairs(
-    parameters: Parameters, pairs: Cooccurrences, span: tuple[int, int], settings: GloveSettings
-) -> tuple[float, int]:
+def train_pairs(parameters: Parameters, pairs: Cooccurrences, span: Span, settings: GloveSettings) -> tuple[float, int]:
     """Take the pairs [span[0], span[1]) one after another, each both ways round, in place.
 
     Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
@@ -115,9 +114,7 @@ def compiled_loop() -> Any:
     return compiled(_descend_loop, arguments, ("glove", "compiled_loop"))
 
 
-def in_numpy(
-    parameters: Parameters, pairs: Cooccurrences, span: tuple[int, int], settings: GloveSettings
-) -> tuple[float, int]:
+def in_numpy(parameters: Parameters, pairs: Cooccurrences, span: Span, settings: GloveSettings) -> tuple[float, int]:
     """Do what the loop does: pairs that share no row are taken together, others in their order."""
     loss, terms, p = 0.0, 0, parameters
     for begin in range(span[0], span[1], _TOGETHER):

@@ -25,6 +25,7 @@ CELLS = 1 << 18  #: cells that are worked on together: some 150 bytes each in nu
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Span = tuple[int, int]  #: begin and end
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class AlignmentCorpus:
         return np.asarray((n_src + 1) * np.diff(self.tgt_starts[begin : end + 1]) * (n_src > 0))
 
 
-def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
+def spans(corpus: AlignmentCorpus) -> Iterator[Span]:
     """Cut a corpus into runs of pairs (begin, end) of at most ``CELLS`` cells each, or of one pair."""
     ends = np.cumsum(corpus.n_cells(0, corpus.n_pairs))
     begin, done = 0, 0
@@ -187,9 +188,9 @@ class AlignmentLoops(NamedTuple):
 
     name: str
     # Adds the expected counts of pairs to the last argument and returns the log-likelihood.
-    expect: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], Floats], float]
+    expect: Callable[[AlignmentCorpus, TranslationTable, Span, Floats], float]
     # Writes the best source place of each target word of the lines to the last argument, which holds -1 before.
-    choose: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], NDArray[np.int32]], None]
+    choose: Callable[[AlignmentCorpus, TranslationTable, Span, NDArray[np.int32]], None]
 
 
 @cache
@@ -201,7 +202,7 @@ def fastest() -> AlignmentLoops:
 # --- numpy
 
 
-def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
+def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: Span) -> tuple[Any, Ints, Floats]:
     """Return a run's cells, their places in the table, -1 for none, and weight times t(y|x)."""
     found = cells_of(corpus, *span)
     # searchsorted may point behind the end, or at another key: both mean that the pair is unknown.
@@ -215,7 +216,7 @@ def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, in
     return found, slots, np.where(slots >= 0, table.probs[slots] * weights, 0.0)
 
 
-def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], counts: Floats) -> float:
+def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: Span, counts: Floats) -> float:
     found, slots, terms = _terms(corpus, table, span)
     if not len(terms):
         return 0.0
@@ -228,7 +229,7 @@ def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     return float(np.log(totals).sum())
 
 
-def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], links: NDArray[np.int32]) -> None:
+def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: Span, links: NDArray[np.int32]) -> None:
     found, _, terms = _terms(corpus, table, span)
     if not len(terms):
         return
@@ -349,7 +350,7 @@ def compiled_loops() -> AlignmentLoops | None:
 
 
 def _run(
-    look_up: Any, loop: Any, corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], out: NDArray[Any]
+    look_up: Any, loop: Any, corpus: AlignmentCorpus, table: TranslationTable, span: Span, out: NDArray[Any]
 ) -> Any:
     """Look up the places of a run's cells in the table, and let a loop go over them."""
     lines = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)

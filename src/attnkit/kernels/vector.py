@@ -1,6 +1,6 @@
 """Operations on rows of floats in LLVM vectors of 16 lanes, twice as wide as LLVM chooses itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -128,14 +128,13 @@ def lane_sums(b: Any, vectors: list[Any]) -> Any:
 # --- rows
 
 
-def for_each_vector(b: Any, width: int, body: Callable[[Any], None]) -> None:
-    """Do something for each vector of a row."""
+def vectors_of_row(b: Any, width: int) -> Iterator[Any]:
+    """Yield the number of each vector of a row: one by one where they are unrolled, else the index of a loop, once."""
     if width <= UNROLLED:
-        for j in range(width):
-            body(j)
-        return
-    with cgutils.for_range(b, i64(width)) as loop:
-        body(loop.index)
+        yield from range(width)
+    else:
+        with cgutils.for_range(b, i64(width)) as loop:
+            yield loop.index
 
 
 class Row:
@@ -148,7 +147,8 @@ class Row:
         for j, slot in enumerate(self._slots):
             b.store(zeros() if cleared else load(b, address, j), slot)
         if cleared and not self._slots:
-            for_each_vector(b, width, lambda j: store(b, zeros(), address, j))
+            for j in vectors_of_row(b, width):
+                store(b, zeros(), address, j)
 
     def __getitem__(self, j: Any) -> Any:
         return self._b.load(self._slots[j]) if self._slots else load(self._b, self._address, j)
@@ -180,14 +180,11 @@ def _dot_products(b: Any, width: int, x: Row, addresses: list[Any]) -> Any:
     totals = [cgutils.alloca_once_value(b, zeros()) for _ in addresses]
     for total in totals:
         b.store(zeros(), total)
-
-    def add(j: Any) -> None:
+    for j in vectors_of_row(b, width):
         part = x[j]
         # One load of x serves all rows.
         for total, address in zip(totals, addresses, strict=True):
             b.store(fma(b, part, load(b, address, j), b.load(total)), total)
-
-    for_each_vector(b, width, add)
     return lane_sums(b, [b.load(total) for total in totals])
 
 
@@ -233,14 +230,11 @@ def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any,
     with cgutils.for_range(b, n) as loop:
         step = splat(b, b.load(b.gep(steps, [loop.index])))
         row = _row_address(b, matrix, rows, loop.index, width)
-
-        def move(j: Any) -> None:
+        for j in vectors_of_row(b, width):
             # The old value serves both: the error takes the row before the row takes its step.
             old = load(b, row, j)
             total[j] = fma(b, step, old, total[j])
             store(b, fma(b, step, operand[j], old), row, j)
-
-        for_each_vector(b, width, move)
     total.save()
 
 
@@ -256,11 +250,8 @@ def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None
         place = b.add(first, b.mul(loop.index, stride))
         step = splat(b, b.load(b.inttoptr(place, ir.PointerType(ir.FloatType()))))
         row = b.add(matrix, b.mul(loop.index, i64(64 * width)))
-
-        def add(j: Any) -> None:
+        for j in vectors_of_row(b, width):
             total[j] = fma(b, step, load(b, row, j), total[j])
-
-        for_each_vector(b, width, add)
     total.save()
 
 
@@ -270,13 +261,11 @@ def sum_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, out
     total = Row(b, width, out, cleared=True)
     with cgutils.for_range(b, n) as loop:
         row = _row_address(b, matrix, rows, loop.index, width)
-
-        def add(j: Any) -> None:
+        for j in vectors_of_row(b, width):
             total[j] = b.fadd(total[j], load(b, row, j))
-
-        for_each_vector(b, width, add)
     factor = splat(b, scale)
-    for_each_vector(b, width, lambda j: store(b, b.fmul(factor, total[j]), out, j))
+    for j in vectors_of_row(b, width):
+        store(b, b.fmul(factor, total[j]), out, j)
 
 
 @intrinsic("lanes", "int64", "array", "int64", "float32", "int64")
@@ -285,26 +274,30 @@ def add_to_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, 
     factor = splat(b, scale)
     with cgutils.for_range(b, n) as loop:
         row = _row_address(b, matrix, rows, loop.index, width)
-        for_each_vector(b, width, lambda j: store(b, fma(b, factor, load(b, x, j), load(b, row, j)), row, j))
+        for j in vectors_of_row(b, width):
+            store(b, fma(b, factor, load(b, x, j), load(b, row, j)), row, j)
 
 
 @intrinsic("lanes", "int64", "float32", "int64")
 def add_to_row(b: Any, width: int, out: Any, scale: Any, x: Any) -> None:
     """Add ``scale`` times the row at ``x`` to the row at ``out``."""
     factor = splat(b, scale)
-    for_each_vector(b, width, lambda j: store(b, fma(b, factor, load(b, x, j), load(b, out, j)), out, j))
+    for j in vectors_of_row(b, width):
+        store(b, fma(b, factor, load(b, x, j), load(b, out, j)), out, j)
 
 
 @intrinsic("lanes", "int64", "int64")
 def copy_row(b: Any, width: int, out: Any, x: Any) -> None:
     """Set the row at ``out`` to that at ``x``."""
-    for_each_vector(b, width, lambda j: store(b, load(b, x, j), out, j))
+    for j in vectors_of_row(b, width):
+        store(b, load(b, x, j), out, j)
 
 
 @intrinsic("lanes", "int64")
 def clear(b: Any, width: int, x: Any) -> None:
     """Fill the row at ``x`` with zeros."""
-    for_each_vector(b, width, lambda j: store(b, zeros(), x, j))
+    for j in vectors_of_row(b, width):
+        store(b, zeros(), x, j)
 
 
 @intrinsic("lanes", "int64")

@@ -19,6 +19,7 @@ from attnkit.kernels.jit import compiled, read_only
 LANES = 16  #: floats per vector register; rows are padded to a multiple
 
 Floats = NDArray[np.float32]
+Span = tuple[int, int]  #: begin and end
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,7 @@ class CompiledBackend:
         self._lanes = (np.float32(0.0),) * (spec.width // LANES)
         self._loop = compiled_loop(json.dumps(asdict(spec.kind)), np.dtype(ids).name)
 
-    def piece(
-        self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> PieceStats:
+    def piece(self, weights: Weights, text: Text, span: Span, key: int, alphas: tuple[float, float]) -> PieceStats:
         """Train on the centre words at the positions [span[0], span[1]) of the text, in place.
 
         ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
@@ -145,7 +144,7 @@ class CompiledBackend:
         return PieceStats(float(loss), int(terms), int(words))
 
 
-def _piece(span: tuple[int, int], key: int, alphas: tuple[float, float]) -> tuple[Any, ...]:
+def _piece(span: Span, key: int, alphas: tuple[float, float]) -> tuple[Any, ...]:
     # Tuples of plain arrays and numbers: what numba takes without boxing.
     return np.int64(span[0]), np.int64(span[1]), np.uint64(key), np.float32(alphas[0]), np.float32(alphas[1])
 

@@ -287,9 +287,8 @@ class CompiledNumberer:
         # The rest of the last block lies in front.
         end = self._n_rest + len(block)
         if len(self._data) < end:
-            self._data = np.concatenate(
-                [self._data[: self._n_rest], np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)]
-            )
+            room = np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)
+            self._data = np.concatenate([self._data[: self._n_rest], room])
         self._data[self._n_rest : end] = np.frombuffer(block, np.uint8)
         # At most one span per byte.
         spans = np.empty((end + 1, 2), np.int32)
@@ -303,27 +302,24 @@ class CompiledNumberer:
             done += self._number(self._data, spans[done:n], self._lower, table, numbers[done:])
             if done == n:
                 break
-            self._grow()
+            n_words, used = len(self), int(self._starts[len(self)])
+            if n_words < len(self._counts):
+                # Not the words are too many, but their bytes. What is not written yet takes no memory.
+                arena = np.empty(2 * len(self._arena), np.uint8)
+                arena[:used] = self._arena[:used]
+                self._arena = arena
+                continue
+            # Doubled: amortized constant time per word.
+            slots = np.zeros(2 * len(self._slots), np.uint64)
+            self._move(self._slots, slots)
+            starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)
+            starts[: n_words + 1], starts[-1], counts[:n_words] = self._starts[: n_words + 1], n_words, self._counts
+            self._slots, self._starts, self._counts = slots, starts, counts
         rest = int(self._at[0])
         # The cut-off word at the end of the block comes first in the next one; copy() since the two may overlap.
         self._data[: end - rest] = self._data[rest:end].copy()
         self._n_rest = end - rest
         return numbers
-
-    def _grow(self) -> None:
-        """Make room for more words, and for their bytes."""
-        n, used = len(self), int(self._starts[len(self)])
-        if n == len(self._counts):
-            # Doubled: amortized constant time per word.
-            slots = np.zeros(2 * len(self._slots), np.uint64)
-            self._move(self._slots, slots)
-            starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)
-            starts[: n + 1], starts[-1], counts[:n] = self._starts[: n + 1], n, self._counts
-            self._slots, self._starts, self._counts = slots, starts, counts
-        else:
-            arena = np.empty(2 * len(self._arena), np.uint8)
-            arena[:used] = self._arena[:used]
-            self._arena = arena
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return the words of the given ids."""

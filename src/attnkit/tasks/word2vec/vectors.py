@@ -91,6 +91,8 @@ def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
 
 Key: TypeAlias = "str | int | Floats"  #: a word, the number of one, or a vector itself
 Weighted: TypeAlias = "Key | tuple[Key, float]"
+Question: TypeAlias = "Weighted | Iterable[Weighted] | None"
+Keys: TypeAlias = "Key | Iterable[Key] | None"
 Neighbours: TypeAlias = list[tuple[str, float]]
 _MANY = 1_000_000  #: words of which a dictionary takes longer than looking for a few of them
 _LOOKS = 8
@@ -249,11 +251,7 @@ class Vectors:
         return float(means[0] @ means[1])
 
     def most_similar(
-        self,
-        positive: Weighted | Iterable[Weighted] | None = None,
-        negative: Weighted | Iterable[Weighted] | None = None,
-        topn: int = 10,
-        restrict_vocab: int | None = None,
+        self, positive: Question = None, negative: Question = None, topn: int = 10, restrict_vocab: int | None = None
     ) -> Neighbours:
         """Return the nearest words to the sum of some less others, each of length 1, with their cosines (3CosAdd).
 
@@ -273,11 +271,7 @@ class Vectors:
         return self._named(scores, topn, [key for key, _, _ in terms])
 
     def most_similar_cosmul(
-        self,
-        positive: Key | Iterable[Key] | None = None,
-        negative: Key | Iterable[Key] | None = None,
-        topn: int = 10,
-        restrict_vocab: int | None = None,
+        self, positive: Keys = None, negative: Keys = None, topn: int = 10, restrict_vocab: int | None = None
     ) -> Neighbours:
         """Return the words with the largest product of cosines, shifted to 0..1, over those of ``negative``.
 

@@ -5,10 +5,9 @@ A piece is a pure function of the matrices it starts with, its epoch and its num
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class TextWorkload:
         self._n_words = int(self._borders[-1])
         self.n_pieces = len(self._borders) - 1  #: pieces per epoch
         self._config = config
-        self._text = Text(store.ids, store.offsets)
+        self._store, self._text = store, Text(store.ids, store.offsets)
         self._loops: CompiledBackend | TorchLoops
         self.where: str  #: device and loops, for messages
         if config.needs_torch or not has_numba():
@@ -95,13 +94,6 @@ class TextWorkload:
             spec = LoopSpec(**config.model_dump(include=chosen), output=config.loss, exact=exact, subwords=subwords)
             self._loops = CompiledBackend(spec, lookup_tables(config, encoded), store.ids.dtype)
             self.where = f"compiled loops, {_threads(config)}"
-        # The file that the ids are mapped from, if any: its pages count as this process's memory until it gives
-        # them back.
-        mapped: Any = store.ids
-        while mapped is not None and not isinstance(mapped, mmap.mmap):
-            mapped = getattr(mapped, "base", None)
-        whole = mapped is not None and len(mapped) == store.ids.nbytes and hasattr(mmap, "MADV_DONTNEED")
-        self._mapped: mmap.mmap | None = mapped if whole else None
 
     def begin(self, matrices: Matrices) -> None:
         """Draw the inputs; the outputs stay 0."""
@@ -115,10 +107,8 @@ class TextWorkload:
         weights, key = Weights(matrices[INPUTS], matrices[OUTPUTS]), key_of(self._config.seed, epoch)
         alphas = self._alpha(done + first), self._alpha(done + last)
         stats = self._loops.piece(weights, self._text, (first, last), key, alphas)
-        if self._mapped is not None:  # another thread that still wants a page reads it again
-            itemsize = self._text.ids.itemsize
-            begin = first * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-            self._mapped.madvise(mmap.MADV_DONTNEED, begin, last * itemsize - begin)
+        # Pages count as this process's memory until they are given back; another thread that wants one reads it again.
+        self._store.release(first, last)
         return stats
 
     def rate(self, step: int) -> float:

@@ -181,8 +181,6 @@ class Aligner:
                 elif max(len(left), len(right)) > self.request.max_length:
                     report.long += 1
                 else:
-                    report.src_words += len(left)
-                    report.tgt_words += len(right)
                     src.extend(left)
                     tgt.extend(right)
                 src_starts.append(len(src))
@@ -191,11 +189,10 @@ class Aligner:
         if not src:
             why = f"all {report.pairs:,} are blank on a side or too long" if report.pairs else "no lines"
             raise DataError(f"no pair of lines to align: {why}", where=str(self.request.src))
-        sides = [
-            (np.frombuffer(words, np.int32), np.frombuffer(starts, np.int64))
-            for words, starts in ((src, src_starts), (tgt, tgt_starts))
-        ]
-        return AlignmentCorpus(*sides[0], *sides[1], *map(len, self.units))
+        report.src_words, report.tgt_words = len(src), len(tgt)
+        words = [np.frombuffer(side, np.int32) for side in (src, tgt)]
+        starts = [np.frombuffer(side, np.int64) for side in (src_starts, tgt_starts)]
+        return AlignmentCorpus(words[0], starts[0], words[1], starts[1], *map(len, self.units))
 
     def _learn(self, name: str, corpus: AlignmentCorpus) -> TranslationTable:
         self._progress(f"{name}: collecting pairs of words")
@@ -205,10 +202,10 @@ class Aligner:
         found: list[float] = []
         self.report.perplexity[name] = found
         for number in range(1, self.request.iterations + 1):
-            prefix = f"{name}: iteration {number} of {self.request.iterations}"
-            last = f", perplexity {found[-1]:,.2f}" if found else ""
+            said = f"{name}: iteration {number} of {self.request.iterations}"
+            said += f", perplexity {found[-1]:,.2f}" if found else ""
 
-            def seen(n_lines: int, said: str = prefix + last) -> None:
+            def seen(n_lines: int, said: str = said) -> None:
                 self._progress(f"{said}, {100 * n_lines // corpus.n_pairs} %")
 
             likelihood = em_step(table, corpus, self._loops, seen)
