@@ -85,25 +85,20 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """D of local: it looks at most so many positions to each side of its centre."""
 
 
-# normalize divides by the sum of scores, which may vanish or change sign.
-_SIGNED = "its scores may be negative, and normalize divides scores by their sum"
-INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
-    (name, "normalize"): _SIGNED
-    for name in ALIGNMENT_NAMES
-    if name not in ("similarity", "activated_general", "kernel")
-}
-"""Pairs without a meaning under any options, and why; ``incompatibility`` adds those that depend on options."""
-
-
 def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
     """Return why two functions cannot be combined, None where they can."""
-    # Every other distribution takes scores of any sign.
-    if distribution == "normalize" and alignment == "similarity" and options.similarity != "gaussian":
-        return f"{_SIGNED}; attention_options.similarity gaussian is never negative"
-    if distribution == "normalize" and alignment == "activated_general" and options.activation not in NOT_NEGATIVE:
+    # normalize divides by the sum of scores, which may vanish or change sign; all others take scores of any sign.
+    if distribution != "normalize" or alignment == "kernel":
+        return None
+    signed = "its scores may be negative, and normalize divides scores by their sum"
+    if alignment == "similarity":
+        remedy = f"{signed}; attention_options.similarity gaussian is never negative"
+        return None if options.similarity == "gaussian" else remedy
+    if alignment == "activated_general":
         choices = ", ".join(sorted(NOT_NEGATIVE))
-        return f"{_SIGNED}; attention_options.activation {choices} are never negative"
-    return INCOMPATIBLE.get((alignment, distribution))
+        remedy = f"{signed}; attention_options.activation {choices} are never negative"
+        return None if options.activation in NOT_NEGATIVE else remedy
+    return signed
 
 
 def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:

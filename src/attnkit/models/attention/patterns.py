@@ -29,6 +29,7 @@ class Pattern:
 
     size: int  #: reach in positions; its meaning depends on the kind
     causal: bool = False  #: no query attends to a later key
+    n_global: int = 1  #: first positions that see all and that all see; for ``GlobalWindow`` alone
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -108,8 +109,6 @@ class GlobalWindow(Pattern):
     Longformer's global attention (Beltagy 2020, 3.1); BigBird (Zaheer 2020) has random keys besides.
     """
 
-    n_global: int = 1
-
     def sees(self, i: Any, j: Any) -> Any:
         near = (j >= i - self.size) & (j <= i + self.size)
         return (near | (i < self.n_global) | (j < self.n_global)) & ((j <= i) | (not self.causal))
@@ -126,7 +125,7 @@ class GlobalWindow(Pattern):
         yield from _cover(queries[self.n_global :], keys[self.n_global :], self.sees, self.size, after)
 
 
-PATTERNS: dict[PatternName, Callable[[int, bool], Pattern]] = {
+PATTERNS: dict[PatternName, type[Pattern]] = {
     "window": Window,
     "strided": Strided,
     "block": BlockDiagonal,
@@ -136,7 +135,7 @@ PATTERNS: dict[PatternName, Callable[[int, bool], Pattern]] = {
 
 def make_pattern(name: PatternName, size: int, causal: bool = False, n_global: int = 1) -> Pattern:
     """Return a pattern by name; n_global is used by ``global`` alone."""
-    return GlobalWindow(size, causal, n_global) if name == "global" else PATTERNS[name](size, causal)
+    return PATTERNS[name](size, causal, n_global)
 
 
 def _cut(positions: range, size: int) -> Iterator[range]:

@@ -17,7 +17,6 @@ from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig
 from attnkit.models.transformer import Encoder, Transformer
-from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.translation.config import TranslationConfig
 
 _OTHER = "initialize from another BERT"
@@ -74,7 +73,7 @@ def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
         UsageError: The model asked for has another architecture.
         RunError: The checkpoint has fewer weights than its configuration says.
     """
-    bert, model, name = _mlm_config(source).model, config.model, source.path.parent.parent
+    bert, model, name = read_run_config(source, "mlm").model, config.model, source.path.parent.parent
     check_bert_supported(bert)
     if not isinstance(model, TransformerConfig):
         raise _no_encoder(model.kind)
@@ -101,15 +100,9 @@ def _no_encoder(kind: str) -> UsageError:
 def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:
     """Copy the encoder of a BERT checkpoint into a new Transformer."""
     assert isinstance(model, Transformer)
-    bert = Bert(_mlm_config(source).model, read_tokenizer(source).vocab_size)
+    bert = Bert(read_run_config(source, "mlm").model, read_tokenizer(source).vocab_size)
     load_weights(bert, source)
     copy_bert_encoder(model.encoder, bert)
-
-
-def _mlm_config(source: Checkpoint) -> MlmConfig:
-    config = read_run_config(source)
-    assert isinstance(config, MlmConfig)
-    return config
 
 
 @torch.no_grad()

@@ -101,7 +101,7 @@ class Translator:
         limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
         """Most tokens of a text that the models have positions for; None: any number."""
-        self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
+        self.max_source = min(run.config.max_source for run in runs)
         self.shortlist: LexiconShortlist | None = None
         """Restricts the target tokens of a sentence, if given."""
         self.replacer: UnknownReplacer | None = None
