@@ -16,18 +16,7 @@ from pydantic import BaseModel, ValidationError
 from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
 
-__all__ = [
-    "Layer",
-    "Tree",
-    "dump_yaml",
-    "flatten",
-    "load_yaml",
-    "merge",
-    "nest",
-    "parse_assignment",
-    "parse_yaml",
-    "validate",
-]
+__all__ = ["dump_yaml", "load_yaml", "parse_yaml"]  # beside what is defined here
 
 Tree = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)

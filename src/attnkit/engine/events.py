@@ -1,6 +1,6 @@
 """The request for a training run and the events that it yields. Torch-free."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.run_config import RunSettings
 
 PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
+PrepareEvents = Iterator[PrepareEvent]
 Sample = tuple[str, str, str]  #: input, reference and prediction
 
 

@@ -19,31 +19,19 @@ AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "bas
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
 """Thresholds of language models and of fine-tuning."""
 
-_COSINE = {"schedule": "cosine", "warmup_fraction": 0.2}
+_DECAY = {"schedule": "cosine", "warmup_fraction": 0.2}
 _INVERSE_SQRT = {"schedule": "inverse_sqrt", "learning_rate": 7e-4, "warmup_steps": 4000}
 # Settings by corpus size; sizes of models are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},
-        "optimization": {
-            **_COSINE,
-            "learning_rate": 2e-3,
-            "warmup_steps": 200,
-            "batch_tokens": 3000,
-            "ema_decay": 0.995,
-        },
+        "optimization": _DECAY | {"learning_rate": 2e-3, "warmup_steps": 200, "batch_tokens": 3000, "ema_decay": 0.995},
         "limits": {"max_epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },
     "small": {
         "vocabulary": {"size": 8000},
-        "optimization": {
-            **_COSINE,
-            "learning_rate": 1e-3,
-            "warmup_steps": 500,
-            "batch_tokens": 4096,
-            "ema_decay": 0.999,
-        },
+        "optimization": _DECAY | {"learning_rate": 1e-3, "warmup_steps": 500, "batch_tokens": 4096, "ema_decay": 0.999},
         "limits": {"max_epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },

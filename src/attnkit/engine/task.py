@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.engine.checkpoint_metadata import read_averaged, read_state
-from attnkit.engine.events import PrepareEvent, Sample, TrainRequest
+from attnkit.engine.events import PrepareEvents, Sample, TrainRequest
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import load_symbol, task_spec
 from attnkit.engine.run_config import RunConfig, RunSettings
@@ -143,9 +143,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return a session of the task's own, if any. Raises ``UsageError`` for what cannot be trained."""
         return None
 
-    def prepare(
-        self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None
-    ) -> Iterator[PrepareEvent]:
+    def prepare(self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None) -> PrepareEvents:
         """Encode the text into RUN/data (``folder``), unless that is done.
 
         The checkpoint ``source`` provides vocabularies and labels; None if they are still to be made. ``origin`` is the

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.data.labels import Labels
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.windows import StridedContextDataset, WindowBatch
 from attnkit.engine.events import Sample
@@ -180,10 +179,7 @@ class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredicto
 
     description, example = "A reader that answers questions on paragraphs", "questions.json"
     scored = "exact answers and F1 of their words, as SQuAD's script counts them, in percent"
-    has_labels = False
-
-    def corpus(self, config: QuestionAnsweringConfig, known: Labels | None, n_sampled: int) -> QuestionCorpus:
-        return QuestionCorpus(config)
+    has_labels, corpus = False, QuestionCorpus
 
     def load(self, config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
         return open_data(config, folder)

@@ -66,7 +66,8 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
     unit, valid_option = "question", "--dev"
     chunk = 256
 
-    def __init__(self, config: QuestionAnsweringConfig) -> None:
+    def __init__(self, config: QuestionAnsweringConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
+        """Read all files; there are no labels to be ``known``, and a sample has ``_SAMPLE`` paragraphs."""
         super().__init__(config.data)
         self._windows = config.windows
         self.counts = {"held_out": 0, "unlabeled": 0}

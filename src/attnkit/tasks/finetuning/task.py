@@ -6,7 +6,7 @@ kept for the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -23,7 +23,7 @@ from attnkit.data.labels import Labels
 from attnkit.data.windows import UNKNOWN
 from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.dry_run import SAMPLE, SkipWeightInit
-from attnkit.engine.events import PrepareEvent
+from attnkit.engine.events import PrepareEvents
 from attnkit.engine.examples import estimate_examples, prepare_examples, to_float32
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import EXCLUDED_INIT_KEYS
@@ -53,10 +53,8 @@ class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     example: ClassVar[str]
     has_labels: ClassVar[bool] = True  #: whether checkpoints have labels, which a run initialized from one keeps
     has_pooler: ClassVar[bool] = False
-
-    @abstractmethod
-    def corpus(self, config: ConfigT, known: Labels | None, n_sampled: int) -> ExampleCorpus[Any]:
-        """Read the corpus, with the labels of the initial weights if they are of the same task."""
+    #: The corpus of (configuration, labels of the initial weights if they are of the same task, examples sampled).
+    corpus: Callable[[ConfigT, Labels | None, int], ExampleCorpus[Any]]
 
     @abstractmethod
     def load(self, config: ConfigT, folder: Path) -> DataT:
@@ -93,9 +91,7 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         inherits = source is not None and self.labels.has_labels and continues_own_task(config, source)
         return self.labels.corpus(config, read_labels(source) if inherits and source else None, n_sampled)
 
-    def prepare(
-        self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None
-    ) -> Iterator[PrepareEvent]:
+    def prepare(self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None) -> PrepareEvents:
         return prepare_examples(config, folder, source, origin, partial(self._corpus, config))
 
     def load_data(self, config: ConfigT, folder: Path) -> DataT:

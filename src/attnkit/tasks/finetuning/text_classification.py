@@ -138,10 +138,7 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
     """Texts and pairs of texts with a label each."""
 
     description, scored, example = "A classifier of texts", "accuracy and macro-averaged F1 in percent", "texts.txt"
-    has_pooler = True
-
-    def corpus(self, config: TextClassificationConfig, known: Labels | None, n_sampled: int) -> TextCorpus:
-        return TextCorpus(config, known, n_sampled)
+    has_pooler, corpus = True, TextCorpus
 
     def load(self, config: TextClassificationConfig, folder: Path) -> PreparedTexts:
         return load_examples(folder, lambda path, _: text_rows(path, config.model.separators), list)

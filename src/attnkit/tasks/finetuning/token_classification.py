@@ -238,9 +238,7 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifie
 
     description, example = "A tagger of words", "words.txt"
     scored = "accuracy of words, and precision, recall and F1 of entities, in percent"
-
-    def corpus(self, config: TokenClassificationConfig, known: Labels | None, n_sampled: int) -> TagCorpus:
-        return TagCorpus(config, known, n_sampled)
+    corpus = TagCorpus
 
     def load(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:
         def open_rows(path: Path, n_tags: int) -> TokenClassificationDataset:

@@ -1,6 +1,5 @@
 """Classification of documents by a hierarchical attention network as a task."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from attnkit.data.corpus import load_examples
 from attnkit.data.text_classification import DocumentBatch, document_rows
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE
-from attnkit.engine.events import PrepareEvent
+from attnkit.engine.events import PrepareEvents
 from attnkit.engine.examples import ClassificationEvaluation, estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
@@ -42,9 +41,7 @@ def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
 class HanTask(Task[Config, PreparedDocuments, Model]):
     """Document classification by a hierarchical attention network."""
 
-    def prepare(
-        self, config: Config, folder: Path, source: Checkpoint | None, origin: str | None
-    ) -> Iterator[PrepareEvent]:
+    def prepare(self, config: Config, folder: Path, source: Checkpoint | None, origin: str | None) -> PrepareEvents:
         return prepare_examples(config, folder, source, origin, partial(_corpus, config))
 
     def load_data(self, config: Config, folder: Path) -> PreparedDocuments:
