@@ -204,6 +204,6 @@ def test_tags_that_name_no_entities_stay_and_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("space", [" ", "\u00a0", "\u3000", "\u2028"])
 def test_white_space_in_tags_is_refused(tmp_path: Path, space: str) -> None:
     path = write(tmp_path, f"a\tO\n\nYork\tB-big{space}city\n")
-    with pytest.raises(DataError, match="holds white space") as caught:
+    with pytest.raises(DataError, match="contains white space") as caught:
         summarize_tags([path])
     assert caught.value.where == f"{path}:3"

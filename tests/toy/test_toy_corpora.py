@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.text.toy.corpus import Kind, make_expressions, make_files, make_reversal, make_reviews, make_summaries
+from attnkit.text.toy.corpus import Kind, make_distinct, make_files, make_reversal, make_reviews
 
 
 def test_reversal_reverses_and_holds_out() -> None:
@@ -48,7 +48,7 @@ def understand(words: list[str]) -> float:
 
 
 def test_expressions_mean_what_is_said() -> None:
-    parts = make_expressions(1, 2000, 50, 50)
+    parts = make_distinct("code", 1, 2000, 50, 50)
     sources = [src for pairs in parts.values() for src, _ in pairs]
     assert len(set(sources)) == len(sources) == 2100
     n_computed = 0
@@ -74,13 +74,13 @@ def test_expressions_mean_what_is_said() -> None:
      ("that is above", " if n > "), ("otherwise to", " else ")],
 )  # fmt: skip
 def test_instructions_of_other_shapes(words: str, code: str) -> None:
-    found = [tgt for src, tgt in make_expressions(2, 3000, 1, 1)["train"] if words in src]
+    found = [tgt for src, tgt in make_distinct("code", 2, 3000, 1, 1)["train"] if words in src]
     assert found
     assert all(code in tgt for tgt in found)
 
 
 def test_headlines_say_what_the_report_says() -> None:
-    parts = make_summaries(1, 1000, 50, 50)
+    parts = make_distinct("summary", 1, 1000, 50, 50)
     for report, headline in parts["train"]:
         names = [word for word in headline.split() if word[0].isupper() and word not in ("New",)]
         assert all(word.lower() in report.lower() for word in names)

@@ -55,9 +55,8 @@ def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
     del parameters["training"]
     hints = get_type_hints(TrainingOptions, include_extras=True)
     for field in fields(TrainingOptions):
-        parameters[field.name] = Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
+        name, hint = field.name, hints[field.name]
+        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
 
     @wraps(command)
     def call(**values: Any) -> None:
@@ -93,11 +92,8 @@ def run_training(
         fixed=None if init_from is None else inherited(init_from, None if training.overwrite else output),
     )
     if resolved.config.checkpoints.average == 1:
-        raise UsageError(
-            "averaging needs at least two checkpoints",
-            where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
-            help="set checkpoints.average=0 to disable averaging",
-        )
+        what, help = "averaging needs at least two checkpoints", "set checkpoints.average=0 to disable averaging"
+        raise UsageError(what, where=f"checkpoints.average ({resolved.origin('checkpoints.average')})", help=help)
     if training.dry_run:
         show_plan(resolved, training, output, init_from)
         return
@@ -220,13 +216,9 @@ def follow(
             star = "  *" if event.record.improved else ""  # the best so far
             line.say(f"step {event.record.step:>6,}  dev  {scores(event.record.metrics)}{star}")
             for number, sample in enumerate(event.samples):
-                line.say(
-                    "\n" * bool(number)
-                    + "\n".join(
-                        f"  {name:>9}  {text if len(text) <= 67 else text[:66] + '…'}"
-                        for name, text in zip(("source", "reference", "model"), sample, strict=True)
-                    )
-                )
+                named = zip(("source", "reference", "model"), sample, strict=True)
+                rows = [f"  {name:>9}  {text if len(text) <= 67 else text[:66] + '…'}" for name, text in named]
+                line.say("\n" * bool(number) + "\n".join(rows))
             clock.skip()
         elif isinstance(event, TrainingProgress):
             rates = f"lr {event.learning_rate:.2e}  {count(event.speed)} {event.unit}/s"

@@ -63,13 +63,11 @@ def command(
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load
 
+    counts_tokens = max_length is not None and not vocab
     for is_wrong, what in (
         (train_tgt and not train_src, "--train-tgt requires --train-src"),
         (tgt_vocab and not vocab, "--tgt-vocab requires --vocab"),
-        (
-            max_length is not None and not vocab,
-            "--max-length counts tokens and requires --vocab; without a vocabulary use --max-characters",
-        ),
+        (counts_tokens, "--max-length counts tokens and requires --vocab; without a vocabulary use --max-characters"),
         (max_characters is not None and vocab, "--max-characters cannot be combined with --vocab; use --max-length"),
         ((settings or sets) and not export_to, "--config and --set require --export-to"),
     ):

@@ -52,9 +52,8 @@ def command(
     if summary and not reconstruct:
         raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
     if static and inputs:
-        raise UsageError(
-            "static vectors are of the vocabulary, not of lines", where="--what static", help="leave FILE out"
-        )
+        fault = "static vectors are of the vocabulary, not of lines"
+        raise UsageError(fault, where="--what static", help="leave FILE out")
     check_not_overwriting(output, sources)  # before torch is loaded
     from attnkit.analysis.embed import BINARY, EmbedTotals, Request, embed_stream, render, write_binary, write_table
 

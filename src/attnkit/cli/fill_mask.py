@@ -36,11 +36,8 @@ def command(
     from attnkit.io import atomic
 
     if fill and json:
-        raise UsageError(
-            "--fill and --json cannot be combined: the JSON output contains the filled text",
-            where="--fill",
-            help="leave out --fill or --json",
-        )
+        what = "--fill and --json cannot be combined: the JSON output contains the filled text"
+        raise UsageError(what, where="--fill", help="leave out --fill or --json")
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline

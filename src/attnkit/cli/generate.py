@@ -51,24 +51,15 @@ def command(
     from attnkit.io import atomic
 
     if stream and json:
-        raise UsageError(
-            "--stream and --json exclude each other: JSON is printed when complete",
-            where="--stream",
-            help="leave out --json or --stream",
-        )
+        what = "--stream and --json exclude each other: JSON is printed when complete"
+        raise UsageError(what, where="--stream", help="leave out --json or --stream")
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.generate import Generator, one_line, search_config
     from attnkit.text.lines import STDIN, read_line_batches
 
-    search = {
-        "max_length": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-    }
+    search: dict[str, float | None] = {"max_length": max_new_tokens, "temperature": temperature}
+    search |= {"top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty, "seed": seed}
     config = search_config(search, n)  # checked before the model is loaded
     set_threads(threads)
     opened = load_model(run, "clm", device=device, checkpoint=checkpoint, warn=console.warn)

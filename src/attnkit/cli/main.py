@@ -27,6 +27,7 @@ _NO_MEMORY = re.compile(r"(can't|[Cc]annot) allocate memory|out of memory|failed
 READER = "attnkit reader"  #: the name of the thread that reads standard input ahead
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
@@ -96,7 +97,7 @@ class LazyGroup(typer.core.TyperGroup):
             return None
         function = import_command(self.table[cmd_name][0])
         function.__annotations__ = command_hints(function)
-        made = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        made = typer.Typer(add_completion=False, **PLAIN)
         if cmd_name in GROUPS:
             made.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)(function)
         else:
@@ -118,13 +119,7 @@ class LazyGroup(typer.core.TyperGroup):
             formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    invoke_without_command=True,
-    context_settings=HELP,
-)
+app = typer.Typer(cls=LazyGroup, invoke_without_command=True, context_settings=HELP, **PLAIN)
 
 
 def _print_version(value: bool) -> None:
@@ -201,24 +196,17 @@ def finish_stdout(code: int) -> int:
 
     A reader that went away (as in ``| head``) is not a failure. Nor is a lost message.
     """
-    failed = _flush(sys.stdout)
-    if failed is not None and not (code or isinstance(failed, BrokenPipeError)):
-        code = report(system_failure("write", "standard output", failed))
-    _flush(sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            if stream is sys.stdout and not (code or isinstance(error, BrokenPipeError)):
+                code = report(system_failure("write", "standard output", error))
     return code
-
-
-def _flush(stream: Any) -> OSError | None:
-    """Write out what a stream holds. Where that fails return why, after turning the stream to where it cannot."""
-    try:
-        if stream is not None and not stream.closed:
-            stream.flush()
-    except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        return error
-    return None
 
 
 def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:

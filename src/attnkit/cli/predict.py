@@ -81,14 +81,10 @@ def command(
     predicting = open_predictor(request, console.warn)
     if confusion is not None and predicting.task == "question-answering":
         raise UsageError("question-answering has no confusion matrix", where="--confusion", help="leave it out")
-    if no_answer_threshold is not None and (
-        predicting.task != "question-answering" or no_answer_threshold != no_answer_threshold
-    ):
-        raise UsageError(
-            "--no-answer-threshold must be a finite number and requires a question-answering run",
-            where="--no-answer-threshold",
-            help="leave it out",
-        )
+    is_wrong = predicting.task != "question-answering" or no_answer_threshold != no_answer_threshold
+    if no_answer_threshold is not None and is_wrong:
+        what = "--no-answer-threshold must be a finite number and requires a question-answering run"
+        raise UsageError(what, where="--no-answer-threshold", help="leave it out")
     with atomic.open_output(output) as stream:
         for lines in predicting:
             stream.writelines(line + "\n" for line in (() if summary else lines))

@@ -5,30 +5,20 @@ from typing import Annotated
 
 from typer import Option
 
-from attnkit.cli.options import (
-    CheckpointName,
-    Device,
-    JsonPairs,
-    OutputFile,
-    Precision,
-    RunPath,
-    Source,
-    Summary,
-    Target,
-)
+from attnkit.cli import options
 
 
 def command(
-    run: RunPath,
-    src: Source,
-    tgt: Target,
-    output: OutputFile = None,
-    summary: Summary = False,
+    run: options.RunPath,
+    src: options.Source,
+    tgt: options.Target,
+    output: options.OutputFile = None,
+    summary: options.Summary = False,
     batch_size: Annotated[int, Option(min=1, help="Pairs per batch.")] = 64,
-    checkpoint: CheckpointName = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    json: JsonPairs = False,
+    checkpoint: options.CheckpointName = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    json: options.JsonPairs = False,
 ) -> None:
     """Print the natural log-probability of each pair, one per line; the totals go to stderr.
 

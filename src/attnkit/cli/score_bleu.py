@@ -10,16 +10,10 @@ from typer import Argument, Option
 
 from attnkit.cli import console
 from attnkit.cli.options import Json
-from attnkit.errors import UsageError
-from attnkit.metrics.bleu import (
-    BleuTokenizer,
-    MetricName,
-    build_metric,
-    notes_bleu,
-    paired_bootstrap,
-    score_corpus,
-    score_sentences,
-)
+from attnkit.errors import DataError, UsageError
+from attnkit.metrics import bleu
+from attnkit.metrics.bleu import BleuTokenizer, MetricName
+from attnkit.text.lines import STDIN, read_lines
 
 # typer takes a repeatable choice as an enumeration only.
 Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # type: ignore[misc]
@@ -58,8 +52,6 @@ def command(
       attnkit score-bleu new.de test.de --against old.de
       attnkit score-bleu out.de test.de --formula notes --max-order 2
     """
-    from attnkit.text.parallel import read_together
-
     names: list[MetricName] = [one.value for one in metric or ()] or ["bleu"]
     others = len(refs) > 1 or against or metric or lowercase or tokenize
     for refused, what in (
@@ -72,13 +64,22 @@ def command(
     ):
         if refused:
             raise UsageError(what, help="leave one of them out")
-    hyps, *versions = read_together([hyp, *refs, *([against] if against else [])])
+    paths = [hyp, *refs, *([against] if against else [])]
+    if paths.count(STDIN) > 1:
+        raise UsageError("standard input can be only one of the files")
+    hyps, *versions = texts = [list(read_lines(path)) for path in paths]
+    if not hyps:
+        raise DataError("no lines: the file is empty", where=str(hyp))
+    for path, text in zip(paths, texts, strict=True):
+        if len(text) != len(hyps):
+            help = "line n of one must be the translation of line n of the other"
+            raise DataError(f"{hyp} has {len(hyps):,} lines and {path} has {len(text):,}", help=help)
     lines: list[str]
     data: object
     if formula == "notes":
         # The notes score a line, split at spaces, from 0 to 1, and a corpus by the mean over its lines.
         n, order = len(hyps), max_order or 4
-        scores = [notes_bleu(one.split(), ref.split(), order) for one, ref in zip(hyps, versions[0], strict=True)]
+        scores = [bleu.notes_bleu(one.split(), ref.split(), order) for one, ref in zip(hyps, versions[0], strict=True)]
         if sentence:
             lines, data = [f"{score:.4f}" for score in scores], [{"notes_bleu": score} for score in scores]
         else:
@@ -87,10 +88,11 @@ def command(
             data = [{"name": "notes BLEU", "score": mean, "max_order": order, "n_lines": n}]
         console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))
         return
-    chosen = [build_metric(one, tokenize=tokenize or "13a", lowercase=lowercase, by_sentence=sentence) for one in names]
+    splits: BleuTokenizer = tokenize or "13a"
+    chosen = [bleu.build_metric(one, tokenize=splits, lowercase=lowercase, by_sentence=sentence) for one in names]
     if against:
         baseline, n_samples, seed = versions.pop(), samples or 1000, 12345 if seed is None else seed
-        found = [paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
+        found = [bleu.paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
         lines, data = [], [asdict(one) for one in found]
         for one in found:
             # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
@@ -98,10 +100,10 @@ def command(
             ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
             lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]
     elif sentence:
-        rows = list(zip(*(score_sentences(one, hyps, versions) for one in chosen), strict=True))
+        rows = list(zip(*(bleu.score_sentences(one, hyps, versions) for one in chosen), strict=True))
         lines = ["\t".join(f"{score:.2f}" for score in row) for row in rows]
         data = [dict(zip((type(one).__name__.lower() for one in chosen), row, strict=True)) for row in rows]
     else:
-        corpus = [score_corpus(one, hyps, versions) for one in chosen]
+        corpus = [bleu.score_corpus(one, hyps, versions) for one in chosen]
         lines, data = [score.text for score in corpus], [asdict(score) for score in corpus]
     console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))

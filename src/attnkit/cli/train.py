@@ -52,17 +52,8 @@ def command(
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels
     """
-    flags = {
-        "task": task,
-        "data.files": data,
-        "data.valid_files": valid_data,
-        "data.src": src,
-        "data.tgt": tgt,
-        "data.weights": weight,
-        "data.valid_src": valid_src,
-        "data.valid_tgt": valid_tgt,
-        "vocabulary_files": vocab,
-        "model.kind": model,
-        "checkpoints.average": average,
-    }
+    flags: dict[str, object] = {"task": task, "data.files": data, "data.valid_files": valid_data}
+    flags |= {"data.src": src, "data.tgt": tgt, "data.weights": weight}
+    flags |= {"data.valid_src": valid_src, "data.valid_tgt": valid_tgt, "vocabulary_files": vocab}
+    flags |= {"model.kind": model, "checkpoints.average": average}
     run_training(flags, training, output, preset=preset, init_from=init_from)

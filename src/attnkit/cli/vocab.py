@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -59,18 +59,11 @@ def command(
     console.info(f"wrote {output}; counting")
     found = statistics(tokenizer, paths)
     if json:
-        report = {
-            "path": str(output),
-            "vocab_size": tokenizer.vocab_size,
-            "n_unused": tokenizer.n_unused,
-            "fingerprint": tokenizer.fingerprint,
-            "config": tokenizer.config.model_dump(mode="json"),
-            "coverage": found.coverage,
-            "tokens_per_word": found.tokens_per_word,
-            "unknown_rate": found.unknown_rate,
-            **asdict(found),
-        }
-        console.result(dumps(report, indent=1, ensure_ascii=False))
+        report: dict[str, Any] = {"path": str(output)}
+        report |= {name: getattr(tokenizer, name) for name in ("vocab_size", "n_unused", "fingerprint")}
+        report |= {"config": tokenizer.config.model_dump(mode="json")}
+        report |= {name: getattr(found, name) for name in ("coverage", "tokens_per_word", "unknown_rate")}
+        console.result(dumps({**report, **asdict(found)}, indent=1, ensure_ascii=False))
         return
     size_text = f"{tokenizer.vocab_size:,} entries"
     if tokenizer.n_unused:

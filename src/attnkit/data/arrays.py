@@ -59,11 +59,6 @@ def write_npy(stream: BinaryIO, blocks: Iterable[npt.NDArray[Any]]) -> None:
     np.lib.format.write_array_header_1_0(stream, header)
 
 
-def count_rows(path: Path) -> int:
-    """Return how many rows a ``.npy`` file has. Errors as ``read_vectors``."""
-    return len(map_npy(path))
-
-
 def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
     """Yield the rows of a file in blocks (n, width) of float32.
 
@@ -87,9 +82,8 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
             vectors = block.astype(np.float32)
         odd = np.flatnonzero(~np.isfinite(vectors).all(1))
         if len(odd):
-            raise DataError(
-                "this row holds a number that is not finite, or too large for 32 bits", where=f"{path}:{lines[odd[0]]}"
-            )
+            what = "this row holds a number that is not finite, or too large for 32 bits"
+            raise DataError(what, where=f"{path}:{lines[odd[0]]}")
         yield vectors
         empty = False
     if empty:

@@ -246,10 +246,8 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     @model_validator(mode="after")
     def _shares_fit(self) -> MaskingConfig:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-12:
-            raise ValueError(
-                f"mask_replace_prob ({self.mask_replace_prob:g}) and random_replace_prob "
-                f"({self.random_replace_prob:g}) must sum to at most 1"
-            )
+            shares = f"mask_replace_prob ({self.mask_replace_prob:g}) and random_replace_prob"
+            raise ValueError(f"{shares} ({self.random_replace_prob:g}) must sum to at most 1")
         return self
 
     @property

@@ -6,22 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from attnkit.data import prepared_dir
 from attnkit.data.config import ExamplesConfig
 from attnkit.data.labels import Labels
-from attnkit.data.prepared_dir import (
-    StatusEvent,
-    WarningEvent,
-    count_reason,
-    open_prepared_dir,
-    read_lines,
-    sample_validation_indices,
-    warn_of_unknown,
-    write_index,
-    write_lines,
-)
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.data.store import store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
@@ -125,8 +117,8 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         Raises ``DataError`` if all of them were blank in the first pass.
         """
         if not self.valid_paths:
-            data = self.data
-            self.held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, data.files[0])
+            n, seed, where = self.data.held_out, self.data.held_out_seed, self.data.files[0]
+            self.held_out = prepared_dir.sample_validation_indices(total, n, seed, where)
             if self.held_out <= self._blank:
                 raise self.none_left()
 
@@ -154,12 +146,13 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else set(map(self.content, self.valid))
         for number, example in enumerate(self.read(self.paths)):
-            left_out = {
-                "held_out": number in self.held_out,
-                "blank": self.is_blank(example),
-                "repeats_of_held_out": self.content(example) in known,
-            }
-            if not count_reason(left_out, self.counts):
+            if number in self.held_out:
+                self.counts["held_out"] += 1
+            elif self.is_blank(example):
+                self.counts["blank"] += 1
+            elif self.content(example) in known:
+                self.counts["repeats_of_held_out"] += 1
+            else:
                 yield example
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[ExampleT]) -> int:
@@ -184,7 +177,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
     def write_valid(self, folder: Path, encoder: ExampleEncoder[ExampleT]) -> int:
         """Write the examples for validation and return their number."""
         self.write(folder / "valid", encoder, self.valid)
-        write_lines(folder / "valid.txt", (line for example in self.valid for line in self.display(example)))
+        prepared_dir.write_lines(folder / "valid.txt", chain.from_iterable(map(self.display, self.valid)))
         return len(self.valid)
 
 
@@ -207,9 +200,9 @@ def write_examples(
         shortened = [name for name in ("cut_short", "too_long") if name in counts]
         counts |= {f"{name}_in_validation": valid_encoder.counts[name] for name in shortened}
         counts |= {"train": n_train, "valid": n_valid}
-        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
+        prepared_dir.write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
         yield from corpus.warnings(counts)
-        yield from warn_of_unknown(encoder.n_unknown, encoder.n_tokens)
+        yield from prepared_dir.warn_of_unknown(encoder.n_unknown, encoder.n_tokens)
 
 
 class Rows(Protocol):
@@ -264,9 +257,9 @@ def load_examples(
     ``open_rows`` takes a folder and the number of labels, ``parse`` the lines of ``valid.txt``; ``check`` returns
     whether rows and examples of the development set agree.
     """
-    with open_prepared_dir(folder) as index:
+    with prepared_dir.open_prepared_dir(folder) as index:
         labels = Labels.load(folder) if (folder / "labels.json").exists() else None
-        examples = parse(read_lines(folder / "valid.txt"))
+        examples = parse(prepared_dir.read_lines(folder / "valid.txt"))
         train, valid = (open_rows(folder / name, len(labels.labels) if labels else 0) for name in ("train", "valid"))
         if not len(examples) == index["counts"].get("valid") or not check(valid, examples) or not len(train):
             raise ValueError("rows and examples do not agree")

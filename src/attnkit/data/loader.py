@@ -104,13 +104,10 @@ class BatchLoader:
         if self._planned is None or self._planned[0] != epoch:
             self._planned = None  # free the old plan before the new one is made
             examples = None if self.sampler is None else self.sampler(self.seed, epoch)
-            n_inputs, n_targets = self.dataset.lengths
-            plan = plan_epoch(
-                n_inputs, n_targets, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples
-            )
+            lengths = self.dataset.lengths
+            plan = plan_epoch(*lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples)
             if not plan.n_batches:
-                what = "an epoch has no examples"
-                raise DataError(what, where="data", help="add training data, or raise --weight")
+                raise DataError("an epoch has no examples", where="data", help="add training data, or raise --weight")
             self._planned = (epoch, plan)
         return self._planned[1]
 

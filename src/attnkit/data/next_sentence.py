@@ -115,9 +115,8 @@ class NspDataset:
         length = int(sizes.max())
         # Whole rows first, so that they can be computed without a mask.
         order = np.argsort(sizes < length, kind="stable")
-        pieces, cuts, others, skips, lengths, sizes = (
-            part[order] for part in (pieces, cuts, others, skips, lengths, sizes)
-        )
+        parts = pieces, cuts, others, skips, lengths, sizes
+        pieces, cuts, others, skips, lengths, sizes = (part[order] for part in parts)
         at = np.arange(len(order)) * length
         ids = np.full(len(order) * length, PAD_ID, np.int64)
         free, segments = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)

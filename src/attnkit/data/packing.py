@@ -123,10 +123,9 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     kept = short[np.concatenate([order[alone], order[~alone]])]
     del order, short
     n_alone = len(full) + int(alone.sum())
+    row_starts = np.concatenate([np.arange(n_alone + 1), n_alone + np.cumsum(n_pieces[n_pieces > 1])], dtype=np.int64)
     return Packing(
-        row_starts=np.concatenate(
-            [np.arange(n_alone + 1), n_alone + np.cumsum(n_pieces[n_pieces > 1])], dtype=np.int64
-        ),
+        row_starts=row_starts,
         documents=np.concatenate([full, kept]),
         offsets=np.concatenate([within * most, n_full[kept] * np.int64(most)]),
         lengths=np.concatenate([np.full(len(full), most, np.int32), rest[kept]]),

@@ -97,9 +97,8 @@ class Pairs:
     @property
     def fingerprint(self) -> str:
         """Hash that changes with any id, any border between lines and any border between corpora."""
-        return hashlib.sha256(
-            json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora]).encode()
-        ).hexdigest()
+        parts = [self.src.fingerprint, self.tgt.fingerprint, self.corpora]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PairBatch:
         """Return the padded batch of the pairs at ``indices``, the same in every epoch; ``ValueError`` for none."""

@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.io import atomic
-from attnkit.io.safe_read import (
-    Contents,
-    check_system,
-    describe_folder,
-    digest,
-    find_mismatches,
-    parse_json,
-    read_regular_file,
-    with_checksum,
-)
+from attnkit.io import atomic, safe_read
 
 if TYPE_CHECKING:
     from attnkit.text.check import CheckReport
@@ -63,7 +53,7 @@ class _PreparedIndex(BaseModel, extra="forbid", strict=True):
     files: dict[str, str]
     init_from: str | None = None
     counts: dict[str, int]
-    contents: Contents
+    contents: safe_read.Contents
     """Size and hash of every other file in the folder."""
     sha256: str = ""
 
@@ -88,11 +78,8 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
             # A missing input is fine: the prepared data replaces it.
             known = index["files"].get(str(path))
             if known is not None and path.exists() and fingerprint(path) != known:
-                raise UsageError(
-                    "the file has changed since the run started",
-                    where=str(path),
-                    help="restore the old file, or start over with --overwrite or another -o",
-                )
+                help = "restore the old file, or start over with --overwrite or another -o"
+                raise UsageError("the file has changed since the run started", where=str(path), help=help)
         return True
     atomic.remove_tree(folder)
     return False
@@ -101,20 +88,21 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
 def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts: Mapping[str, int]) -> None:
     """Write ``prepared.json``, the last file of a new folder."""
     known = {str(path): fingerprint(path) for path in inputs}
-    index = _PreparedIndex(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
-    atomic.write_new_file(folder / "prepared.json", with_checksum(index.model_dump()))
+    contents = safe_read.describe_folder(folder)
+    index = _PreparedIndex(files=known, init_from=origin, counts=dict(counts), contents=contents)
+    atomic.write_new_file(folder / "prepared.json", safe_read.with_checksum(index.model_dump()))
 
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
     with _rebuildable(folder):
-        raw = read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
-        parse_json(raw)  # stricter than pydantic: duplicate keys are errors
+        raw = safe_read.read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
+        safe_read.parse_json(raw)  # stricter than pydantic: duplicate keys are errors
         try:
             index = _PreparedIndex.model_validate_json(raw)
         except ValidationError as error:
             raise ValueError("prepared.json is invalid") from error
-        if with_checksum(index.model_dump()) != raw:
+        if safe_read.with_checksum(index.model_dump()) != raw:
             raise ValueError("prepared.json is damaged: its checksum does not match")
         return dict(index)
 
@@ -129,7 +117,7 @@ def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
     index = read_index(folder)
     with _rebuildable(folder):
         yield index
-        for fault in find_mismatches(folder, index["contents"]):
+        for fault in safe_read.find_mismatches(folder, index["contents"]):
             raise ValueError(fault)
 
 
@@ -140,7 +128,7 @@ def _rebuildable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        check_system(folder, error)
+        safe_read.check_system(folder, error)
         raise RunError(f"the prepared text is damaged: {error}", where=str(folder), help=help) from error
     except RunError as error:
         raise RunError(error.what, where=error.where or str(folder), help=help) from error
@@ -150,7 +138,7 @@ def fingerprint(path: Path) -> str:
     """Return the SHA-256 of a file."""
     try:
         with path.open("rb") as stream:
-            return digest(stream)
+            return safe_read.digest(stream)
     except OSError as error:
         raise DataError(f"cannot read this file: {error.strerror}", where=str(path)) from error
 
@@ -161,14 +149,6 @@ def sample_validation_indices(total: int, held_out: int, seed: int, where: str) 
         what = f"{total} row{'s'[: total != 1]}: too few to train on and to hold one out"
         raise DataError(what, where=where, help="add rows, or give a validation file")
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
-
-
-def count_reason(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
-    """Return whether a row is dropped for any reason, and count the first reason that applies."""
-    reason = next((name for name, applies in reasons.items() if applies), None)
-    if reason is not None:
-        counts[reason] += 1
-    return reason is not None
 
 
 def warn_of_unknown(n_unknown: int, n_tokens: int, side: str = "") -> Iterator[WarningEvent]:
@@ -188,4 +168,4 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 def read_lines(path: Path) -> list[str]:
     """Return what ``write_lines`` wrote."""
-    return read_regular_file(path, MAX_TEXT_BYTES).decode().split("\n")[:-1]
+    return safe_read.read_regular_file(path, MAX_TEXT_BYTES).decode().split("\n")[:-1]

@@ -24,18 +24,13 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]
+Collate = Callable[[Integers, Integers, Integers], TensorBatch]  #: batch of the ids, lengths and labels of rows
 
 
 class LabeledRows:
     """Two stores of equal length, rows of ids and one label id per row; satisfies ``loader.Dataset``."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        collate: Callable[[Integers, Integers, Integers], TensorBatch],
-        n_targets: int = 0,
-    ) -> None:
+    def __init__(self, folder: Path, name: str, collate: Collate, n_targets: int = 0) -> None:
         """Open the stores ``name`` and ``labels``. Raises ``RunError`` if one is damaged or they differ in length."""
         self.rows, self.labels = Store.open(folder / name), Store.open(folder / "labels")
         self._collate, self._n_targets = collate, n_targets
@@ -65,8 +60,7 @@ class LabeledRows:
 
     def label_counts(self, n_labels: int) -> list[int]:
         """Return the number of rows with each label."""
-        counts: list[int] = np.bincount(self.labels.ids, minlength=n_labels).tolist()
-        return counts
+        return list(map(int, np.bincount(self.labels.ids, minlength=n_labels)))
 
 
 class LabeledBatch:

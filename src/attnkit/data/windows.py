@@ -230,16 +230,14 @@ class TokenClassificationDataset:
         found = np.zeros(len(self._texts.lengths), np.int64)
         for rows, marks, owners in self._marked():
             np.add.at(found, self.sentences[rows][owners[marks >= _FIRST]], 1)
-        counts: list[int] = found.tolist()
-        return counts
+        return list(map(int, found))
 
     def label_counts(self, n_tags: int) -> list[int]:
         """Return the number of words per tag."""
         totals = np.zeros(n_marks(n_tags), np.int64)
         for _, marks, _ in self._marked():
             totals += np.bincount(marks, minlength=len(totals))
-        counts: list[int] = totals[_FIRST + 1 :].tolist()
-        return counts
+        return list(map(int, totals[_FIRST + 1 :]))
 
     def _marked(self) -> Iterator[tuple[Longs, Longs, Longs]]:
         """Yield rows, the marks of the tokens that they are the best for, and which of these rows each token is in."""

@@ -190,9 +190,7 @@ def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]
 _INDEX = "words.json"
 _MAX_BYTES = 1 << 36
 _LONG_WORDS = 24  #: bytes of a word, on average, from which on a text seems to be one that puts no spaces between words
-_TOKENS = (
-    "attnkit vocab FILE -o vocab.json makes a vocabulary for text without spaces; give it as --tokenizer vocab.json"
-)
+_HELP = "attnkit vocab FILE -o vocab.json makes a vocabulary for text without spaces; give it as --tokenizer vocab.json"
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ def encode_words(
     folder: Path,
     sources: Sequence[Path],
     settings: WordsConfig,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = lambda text: None,
     tokenizer: Tokenizer | None = None,
 ) -> Encoded:
     """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
@@ -256,7 +254,7 @@ def encode_words(
             warnings.append(f"{n_lost:,} occurrences of rare pairs were pruned: {more}")
         if _is_dense(text):
             mean = text.n_bytes // text.n_words
-            warnings.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
+            warnings.append(f"a word takes {mean} bytes on average: is there white space between all words? {_HELP}")
         elif text.n_long:
             why = f"they have more than {MAX_WORD_BYTES:,} bytes or are unknown"
             warnings.append(f"{text.n_long:,} words are left out: {why}")
@@ -292,20 +290,18 @@ def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]
         raise DataError("no text", where=where, help="name a file that is not empty")
     if text.n_long == text.n_words:
         what = f"every word is longer than the {MAX_WORD_BYTES:,} bytes that a word may have"
-        raise DataError(what, where=where, help=_TOKENS)
+        raise DataError(what, where=where, help=_HELP)
     kept = np.flatnonzero(text.counts >= settings.min_count)
     if not len(kept):
         most = int(np.argmax(text.counts))
         name, n = text.names(np.array([most]))[0][:40], int(text.counts[most])
         often = "once" if n == 1 else f"{n:,} times"
         what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, occurs {often}"
-        raise DataError(what, where=where, help=_TOKENS if _is_dense(text) else "lower --min-count")
+        raise DataError(what, where=where, help=_HELP if _is_dense(text) else "lower --min-count")
     return kept[np.lexsort((text.first[kept], -text.counts[kept]))][: settings.max_vocab]
 
 
-def _encode(
-    text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: Callable[[str], None], where: str
-) -> None:
+def _encode(text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: Tell, where: str) -> None:
     """Write the rows of a text; lines without any kept word have none."""
     ids = np.full(len(text.counts) + 2, TOO_LONG, np.int32)
     ids[kept] = np.arange(len(kept))
@@ -326,7 +322,7 @@ def _encode(
         done += len(numbers)
         tell(f"encoded {100 * done // len(text.spool)} %")
     if longest < 2:
-        help = _TOKENS if _is_dense(text) else "put the words that belong together on one line, spaces between them"
+        help = _HELP if _is_dense(text) else "put the words that belong together on one line, spaces between them"
         raise DataError("no line contains two in-vocabulary words: no training pairs", where=where, help=help)
 
 

@@ -258,9 +258,9 @@ def _choose_preset(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[st
     n_rows = 0
     for path in _paths(given, kind.input_keys[0]):
         if path.suffix == ".npy":
-            from attnkit.data.arrays import count_rows
+            from attnkit.data.arrays import map_npy
 
-            n_rows += count_rows(path)
+            n_rows += len(map_npy(path))
         else:
             n_rows += count_lines(path)
     return choose(n_rows, kind.preset_thresholds), "number of lines"

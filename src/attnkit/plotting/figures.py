@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PictureFormat = Literal["svg", "png", "pdf"]
+Size = tuple[float, float]  #: width and height in layout units
 MAX_PIXELS = 100_000_000  #: pixels of a PNG; each takes four bytes of memory
 MAX_COLUMNS = 4  #: panels side by side
 _INCH, _DENSITY = 96.0, 192  #: layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch
@@ -59,7 +60,8 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
     for start in range(0, len(slices), MAX_COLUMNS):
         x, bottom = _PAD, y  # upper left corner of the panel
         for one in slices[start : start + MAX_COLUMNS]:
-            rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
+            sides = (one.queries, one.keys)
+            rows, columns = ([truncate(display_text(token), _LONGEST) for token in side] for side in sides)
             cell = float(np.clip(640 / max(len(rows), len(columns), 1), 11, 26))
             size = min(_FONT, cell)
             left = max((_length(text, size) for text in rows), default=0.0) + 8
@@ -69,10 +71,8 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
             bottom = max(bottom, y + (above + cell * len(rows)))
         y, width = bottom + 1.5 * _PAD, max(width, x - _PAD)
     height = y + 60
-    title, axes = (
-        truncate(display_text(heading) if heading else "", 120),
-        "; ".join(dict.fromkeys(s.axes for s in slices)),
-    )
+    title = truncate(display_text(heading), 120) if heading else ""
+    axes = "; ".join(dict.fromkeys(one.axes for one in slices))
     width = max(width, *(_PAD * 2 + _length(text, size) for text, size in ((title, 14.0), (axes, _SMALL))))
 
     def draw(figure: Figure) -> None:
@@ -154,9 +154,7 @@ def missing_glyphs(texts: Iterable[str]) -> list[str]:
     return _families(frozenset("".join(texts)))[1]
 
 
-def _cells(
-    axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[float, float], edge: float = 0.0
-) -> Any:
+def _cells(axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[float, float], edge: float = 0) -> Any:
     """Draw a matrix (rows, columns) as cells, row 0 on top; what is not finite is red."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -199,10 +197,6 @@ def _points(size: float) -> float:
     return size * 72 / _INCH
 
 
-def _token(token: str) -> str:
-    return truncate(display_text(token), _LONGEST)
-
-
 def _length(text: str, size: float) -> float:
     """Estimate the width of a text: fonts differ, and a little too much room does no harm."""
     return cell_len(text) * size * 0.64
@@ -213,10 +207,8 @@ def check_installed() -> None:
         raise UsageError("pictures need matplotlib", help='pip install "attnkit[plot]"')
 
 
-def _render(
-    draw: Callable[[Figure], None], size: tuple[float, float], format: PictureFormat, texts: Iterable[str]
-) -> bytes:
-    """Return the file of a picture of some size in layout units."""
+def _render(draw: Callable[[Figure], None], size: Size, format: PictureFormat, texts: Iterable[str]) -> bytes:
+    """Return the file of a picture."""
     check_installed()
     if format == "png" and size[0] * size[1] * (_DENSITY / _INCH) ** 2 > MAX_PIXELS:
         raise DataError("the figure would be too large", help="choose one --layer and one --head, or write --svg")

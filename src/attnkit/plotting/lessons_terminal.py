@@ -152,11 +152,7 @@ def positions_text(lesson: PositionsLesson, colour: bool) -> str:
     lines = [paint(title, _STRONG, colour), _POSITIONS.format(width=width)]
     lines.append("   pos" + "".join(f"{name:>8}" for name in ("sin", "cos") * (width // 2)))
     for pos, row in enumerate(lesson.table):
-        styles = [_WARM if value > 0 else _COLD for value in row]
-        cells = [
-            paint(f"{value:8.3f}", style, colour and abs(value) >= 0.0005)
-            for value, style in zip(row, styles, strict=True)
-        ]
+        cells = [paint(f"{x:8.3f}", _WARM if x > 0 else _COLD, colour and abs(x) >= 0.0005) for x in row]
         lines.append(f"  {pos:>4}" + "".join(cells))
     title = f"A shift is a linear map: PE(pos + {shift}) = M PE(pos), with the same M for every pos"
     lines += ["", paint(title, _STRONG, colour), ""]

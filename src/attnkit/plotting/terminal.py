@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from attnkit.plotting.attention_maps import AttentionExample, MapSlice, display_text
 
 _LONGEST_LABEL, _LONGEST_COLUMN, _NARROWEST_COLUMN = 16, 12, 3
+Cells = Sequence[tuple[str, str]]  #: text and ANSI style of each
 _PAINT = re.compile("\x1b\\[[0-9;]*m")
 # The weights from which 256-colour backgrounds apply, from strong to faint, each with a foreground readable on it.
 _SHADES = tuple(
@@ -64,9 +65,8 @@ def attention_map(
     """
     matrix = np.asarray(weights, dtype=np.float64)
     if matrix.shape != (len(tgt_tokens), len(src_tokens)):
-        raise ValueError(
-            f"weights of shape {matrix.shape} for {len(tgt_tokens)} target and {len(src_tokens)} source tokens"
-        )
+        n_src, n_tgt = len(src_tokens), len(tgt_tokens)
+        raise ValueError(f"weights of shape {matrix.shape} for {n_tgt} target and {n_src} source tokens")
     if not matrix.size:
         return ""
     rows = []
@@ -81,13 +81,7 @@ def attention_map(
 
 
 def draw_table(
-    heads: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[tuple[str, str]]]],
-    *,
-    narrowest: int,
-    gap: int,
-    colour: bool,
-    width: int,
+    heads: Sequence[str], rows: Sequence[tuple[str, Cells]], *, narrowest: int, gap: int, colour: bool, width: int
 ) -> str:
     """Draw labelled rows, aligned to the right; columns that do not fit into the width continue in blocks below.
 

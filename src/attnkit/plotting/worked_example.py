@@ -54,13 +54,9 @@ class WorkedExample:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return plain data."""
-        plain: dict[str, Any] = {
-            "example": "cat",
-            "alignment": self.pair[0],
-            "distribution": self.pair[1],
-            "seed": self.seed,
-        }
-        plain |= {"words": list(self.words), "query": self.query, "keys": self.keys, "values": self.keys}
+        plain: dict[str, Any] = {"example": "cat", "alignment": self.pair[0], "distribution": self.pair[1]}
+        plain |= {"seed": self.seed, "words": list(self.words)}
+        plain |= {"query": self.query, "keys": self.keys, "values": self.keys}
         plain |= {"parameters": self.parameters, "steps": [vars(step) for step in self.steps]}
         return {**plain, "scores": self.scores, "weights": self.weights, "context": self.context}
 

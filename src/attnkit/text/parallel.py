@@ -1,10 +1,10 @@
-"""Line-aligned files: read together, and the place where they part when their numbers of lines differ."""
+"""Line-aligned files: their pairs, and the place where they part when their numbers of lines differ."""
 
 import re
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -42,20 +42,6 @@ def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, st
         deque(rest, maxlen=0)
 
 
-def read_together(paths: Sequence[Path]) -> list[list[str]]:
-    """Return the lines of several files. Raises ``DataError`` unless they have the same number of lines, at least 1."""
-    if sum(path == STDIN for path in paths) > 1:
-        raise UsageError("standard input can be only one of the files")
-    texts = [list(read_lines(path)) for path in paths]
-    if not texts[0]:
-        raise DataError("no lines: the file is empty", where=str(paths[0]))
-    for path, text in zip(paths[1:], texts[1:], strict=True):
-        if len(text) != len(texts[0]):
-            help = "line n of one must be the translation of line n of the other"
-            raise DataError(f"{paths[0]} has {len(texts[0]):,} lines and {path} has {len(text):,}", help=help)
-    return texts
-
-
 def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataError:
     """Return the error for two files of different lengths: both counts and, by reading them again, where they part."""
     where = None
@@ -64,11 +50,8 @@ def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataErro
         where = f"near line {line:,} (estimated from lengths, digits and punctuation)"
         if line > min(n_src, n_tgt):
             where = f"line {line:,}, which has no partner (the lines before it look aligned)"
-    return DataError(
-        f"{src_path} has {n_src:,} lines and {tgt_path} has {n_tgt:,}",
-        where=where,
-        help=f"a line was split, merged, deleted or inserted there; attnkit check {src_path} {tgt_path}",
-    )
+    help = f"a line was split, merged, deleted or inserted there; attnkit check {src_path} {tgt_path}"
+    return DataError(f"{src_path} has {n_src:,} lines and {tgt_path} has {n_tgt:,}", where=where, help=help)
 
 
 def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +130,11 @@ class Tokenizer:
 
     def _printable(self, id: int) -> str:
         text = "" if id == UNK_ID else self._bytes[id].decode("utf-8", errors="surrogateescape").replace(" ", "▁")
-        parts = (
-            [character]
-            if character.isprintable()
-            else [f"<0x{byte:02X}>" for byte in character.encode("utf-8", errors="surrogateescape")]
-            for character in text
-        )
-        return "".join(chain.from_iterable(parts)) or self._names[id]
+        shown = ""
+        for character in text:
+            raw = character.encode("utf-8", errors="surrogateescape")
+            shown += character if character.isprintable() else "".join(f"<0x{byte:02X}>" for byte in raw)
+        return shown or self._names[id]
 
     def bytes_of(self, id: int) -> bytes:
         """Return the UTF-8 bytes of an id, none for padding and other special entries."""
@@ -158,12 +155,8 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """Return the text of a vocabulary file. Raises ``DataError`` if it would be too long to be read again."""
-        tree = {
-            "format": FORMAT,
-            "version": VERSION,
-            "config": self.config.model_dump(mode="json"),
-            "tokenizer": self._engine_json,
-        }
+        config = self.config.model_dump(mode="json")
+        tree = {"format": FORMAT, "version": VERSION, "config": config, "tokenizer": self._engine_json}
         text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
         if len(text.encode()) > schema.MAX_BYTES:
             what = f"the vocabulary would take more than {schema.MAX_BYTES:,} bytes"

@@ -167,11 +167,9 @@ def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> It
 
 
 def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError:
-    return UsageError(
-        f"a vocabulary of kind {config.kind} has at least {smallest} entries {when}, not {config.size}",
-        where="vocabulary.size",
-        help=f"ask for {smallest} or more" + (", or turn byte fallback off" if config.byte_fallback else ""),
-    )
+    what = f"a vocabulary of kind {config.kind} has at least {smallest} entries {when}, not {config.size}"
+    help = f"ask for {smallest} or more" + (", or turn byte fallback off" if config.byte_fallback else "")
+    return UsageError(what, where="vocabulary.size", help=help)
 
 
 def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -> tuple[list[str], list[list[str]]]:
@@ -187,19 +185,13 @@ def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -
             yield " " + line
 
     trainer: Any
+    settings: dict[str, Any] = {"min_frequency": config.min_frequency, "show_progress": False}
     if config.kind == "bpe":
         alphabet = CHARACTERS if config.byte_fallback else []
-        trainer = trainers.BpeTrainer(
-            vocab_size=most, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
-        )
+        trainer = trainers.BpeTrainer(vocab_size=most, initial_alphabet=alphabet, **settings)
     else:
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=most + len(base),
-            min_frequency=config.min_frequency,
-            special_tokens=base,
-            continuing_subword_prefix=CONTINUED,
-            show_progress=False,
-        )
+        settings |= {"special_tokens": base, "continuing_subword_prefix": CONTINUED}
+        trainer = trainers.WordPieceTrainer(vocab_size=most + len(base), **settings)
     trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
     trained.train_from_iterator(noted(), trainer)
     model = json.loads(trained.to_str())["model"]
@@ -298,11 +290,8 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
             with contextlib.suppress(OSError), process:  # closes the pipes and waits
                 process.kill()
     if code < 0:
-        name = signal.Signals(-code).name
-        raise SystemFailure(
-            f"the vocabulary training process was killed by {name}",
-            help="if it ran out of memory, build it from fewer lines (attnkit vocab) and train with --vocab",
-        )
+        help = "if it ran out of memory, build it from fewer lines (attnkit vocab) and train with --vocab"
+        raise SystemFailure(f"the vocabulary training process was killed by {signal.Signals(-code).name}", help=help)
     if code:
         raise RuntimeError("the process that makes the vocabulary has failed")
     result = json.loads(answer)

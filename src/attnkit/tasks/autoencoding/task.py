@@ -13,7 +13,7 @@ from torch import nn
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.arrays import count_rows, read_vectors
+from attnkit.data.arrays import map_npy, read_vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.corpus import load_examples
 from attnkit.data.denoising import LineDataset, VectorBatch
@@ -97,7 +97,8 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         paths, model = [Path(name) for name in config.data.files], config.model
         if model.kind == "mlp":
             width = next(read_vectors(paths[0])).shape[1]
-            n_rows = sum(count_rows(p) if p.suffix == ".npy" else sum(map(len, read_vectors(p, width))) for p in paths)
+            tables = ([map_npy(path)] if path.suffix == ".npy" else read_vectors(path, width) for path in paths)
+            n_rows = sum(len(part) for table in tables for part in table)
             return estimate(config, n_rows, 2.0 * n_rows, lambda: VectorAutoencoder(model, width), width, "vectors")
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         return estimate_examples(config, source, LineCorpus(config, SAMPLE), partial(SequenceAutoencoder, model))

@@ -8,20 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.data import prepared_dir
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Pairs, write_pairs
-from attnkit.data.prepared_dir import (
-    DataCheckEvent,
-    StatusEvent,
-    WarningEvent,
-    is_prepared,
-    open_prepared_dir,
-    read_lines,
-    sample_validation_indices,
-    warn_of_unknown,
-    write_index,
-    write_lines,
-)
+from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
@@ -66,7 +56,7 @@ class ParallelData:
         where = str(self.training[0][0])
         if total < 2:
             raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)
-        self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, where)
+        self._held_out = prepared_dir.sample_validation_indices(total, data.held_out, data.held_out_seed, where)
         self.valid = [
             pair  # unless training would leave it out: reading the training text counts those
             for files, first in zip(self.training, self._starts, strict=True)
@@ -152,7 +142,8 @@ def prepare(
         UsageError: the files changed since the folder was made.
     """
     data = config.data
-    if is_prepared(folder, [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], origin):
+    named = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
+    if prepared_dir.is_prepared(folder, named, origin):
         return
     yield StatusEvent("checking the text")
     yield from _check(data)
@@ -176,7 +167,7 @@ def prepare(
         if not len(pairs):
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in tokens:
-            yield from warn_of_unknown(unknown[side], tokens[side], side)
+            yield from prepared_dir.warn_of_unknown(unknown[side], tokens[side], side)
         # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
@@ -184,17 +175,17 @@ def prepare(
         encoded = [_encode(corpora.valid, given, Counter(), Counter())]
         valid = write_pairs(temporary / "valid", encoded, sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
-            write_lines(temporary / f"valid.{side}.txt", lines)
+            prepared_dir.write_lines(temporary / f"valid.{side}.txt", lines)
         counts = {**corpora.counts, **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
         counts |= {"blank_in_validation": corpora.n_blank_valid, "without_validation_loss": valid.dropped.too_long}
         inputs = dict.fromkeys(path for files in (*corpora.training, *corpora.validation) for path in files)
-        write_index(temporary, list(inputs), origin, counts)
+        prepared_dir.write_index(temporary, list(inputs), origin, counts)
 
 
 def open_prepared(folder: Path) -> TranslationData:
     """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
-    with open_prepared_dir(folder) as index:
-        valid_src, valid_tgt = (read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
+    with prepared_dir.open_prepared_dir(folder) as index:
+        valid_src, valid_tgt = (prepared_dir.read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
             raise ValueError("lines to validate on are missing")
         return TranslationData(

@@ -3,9 +3,8 @@
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -38,8 +37,9 @@ def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_tes
         return {f"{name}.tsv": [f"{text}\t{label}" for text, label in rows] for name, rows in parts.items()}
     if kind == "english-french":
         return as_files(make_corpus(seed, n_train, n_valid, n_test).parts, ("en", "fr"))
-    makers = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
-    return as_files(makers[kind](seed, n_train, n_valid, n_test), ("src", "tgt"))
+    if kind == "reverse":
+        return as_files(make_reversal(seed, n_train, n_valid, n_test), ("src", "tgt"))
+    return as_files(make_distinct(kind, seed, n_train, n_valid, n_test), ("src", "tgt"))
 
 
 def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
@@ -127,23 +127,19 @@ def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     return {name: [(" ".join(digits), " ".join(reversed(digits))) for digits in drawn[name]] for name in drawn}
 
 
-def _distinct_pairs(draw: Callable[[], Pair], n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Draw test, valid and train pairs; no source occurs twice."""
+def make_distinct(kind: Literal["code", "summary"], seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make instructions and statements, or reports and headlines; no source occurs twice."""
+    rng, draw = random.Random(f"{kind} {seed}"), {"code": _statement, "summary": _report}[kind]
     seen: set[str] = set()
     parts: Parts = {}
     for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
         parts[name] = []
         while len(parts[name]) < size:
-            pair = draw()
+            pair = draw(rng)
             if pair[0] not in seen:
                 seen.add(pair[0])
                 parts[name].append(pair)
     return parts
-
-
-def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
-    return _distinct_pairs(partial(_statement, random.Random(f"code {seed}")), n_train, n_valid, n_test)
 
 
 @dataclass(frozen=True)
@@ -172,7 +168,7 @@ def _value(rng: random.Random, depth: int) -> _Value:
 
 
 def _statement(rng: random.Random) -> Pair:
-    """Draw an instruction and its statement."""
+    """Draw an instruction and its statement, whose expressions nest up to two deep."""
     kind = rng.choice(("assignment", "assignment", "conditional", "print", "comprehension"))
     if kind == "assignment":
         target, value = rng.choice(_CODE["names"]), _value(rng, 2)
@@ -197,13 +193,8 @@ def _statement(rng: random.Random) -> Pair:
     return f"{words}.", f"{made}]"
 
 
-def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Generate distinct four-sentence reports with their headlines."""
-    return _distinct_pairs(partial(_report, random.Random(f"summary {seed}")), n_train, n_valid, n_test)
-
-
 def _report(rng: random.Random) -> Pair:
-    """Fill one of the templates: names of the words to draw, facts with their alternatives, and the headline."""
+    """Fill a template of four sentences: words to draw, facts with their alternatives, and the headline."""
 
     class Words(dict[str, str | list[str]]):
         def __missing__(self, name: str) -> str:  # a word that is drawn where the text needs it
