@@ -28,10 +28,8 @@ from attnkit.tasks.translation.translator import Translator
 def extract_attention(query: AttentionQuery) -> AttentionReport:
     """Load the run and return every weight of its sentences, or of its documents if it is a classifier.
 
-    Raises:
-        RunError: the run is missing, damaged or has no attention.
-        DataError: a line is blank, or longer than the model takes at once.
-        UsageError: there are not as many targets as sources, or a classifier is asked for a translation.
+    Raises ``RunError`` for a run that is missing, damaged or without attention, ``DataError`` for a line that is blank
+    or too long, ``UsageError`` for fewer or more targets than sources, or a classifier asked for a translation.
     """
     checkpoint, warnings = RunFolder(query.run).checkpoint(query.checkpoint)
     model = read_tree(checkpoint).get("model")

@@ -140,10 +140,7 @@ def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | 
     >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
     [4, 6, 8]
 
-    Args:
-        steps: Steps with a checkpoint.
-        scored: Evaluated steps; each evaluation is followed by a save.
-        every: ``checkpoints.save_every``.
+    ``scored`` are the evaluated ones; each evaluation is followed by a save. ``every`` is ``checkpoints.save_every``.
     """
     return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 

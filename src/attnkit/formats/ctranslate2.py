@@ -57,15 +57,10 @@ def make_spec(
     what they are: CTranslate2 itself forbids fewer of the special entries than attnkit's search, which matters only to
     a model that has not learnt to leave them out.
 
-    Args:
-        config: What the model was built from.
-        arrays: All parameters by their names in the model's state dict, tied ones under each of their names.
-        names: Unique names of the source and target entries, in the order of their ids.
-        quantization: How weights are stored, as CTranslate2 names it (``int8``, ``float16``, ...); None is float32.
-
-    Raises:
-        RunError: CTranslate2 has no such model.
-        UsageError: ctranslate2 is not installed.
+    ``arrays`` are all parameters by their names in the state dict, tied ones under each name. ``names`` are the unique
+    names of source and target entries by their ids. ``quantization`` is how weights are stored, as CTranslate2 names it
+    (``int8``, ``float16``, ...); None is float32. Raises ``RunError`` if CTranslate2 has no such model, ``UsageError``
+    if ctranslate2 is not installed.
     """
     config = check_ctranslate2(config)
     spec = _empty_spec(config)
