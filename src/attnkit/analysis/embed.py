@@ -89,8 +89,8 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     """Yield the rows in groups as they are ready; ``tell`` takes warnings, ``totals`` counts what came back.
 
     The first group has no rows: the columns are known where none follow. Raises ``RunError`` for a run of neither an
-    auto-encoder nor a language model, ``UsageError`` if the run cannot do what is asked of it, ``DataError`` for files
-    that are no vectors or of another width than the model's, and for vectors if the run reads lines.
+    auto-encoder nor a language model, ``UsageError`` if the run cannot do what is asked of it, ``DataError`` for
+    invalid vector files, vectors of another width than the model's, and vectors for a run that reads lines.
     """
     set_threads(request.threads)
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
