@@ -779,7 +779,7 @@ def language() -> Facts:
 
 @group("embed")
 def embed() -> Facts:
-    """Print vectors of lines by every kind of run."""
+    """Print line embeddings by every kind of run."""
     for run in ("mlm", "clm", "lines", "vectors"):
         trained(run)
     test = f"{text()}/test.en"

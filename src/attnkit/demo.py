@@ -79,7 +79,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
         raise UsageError(
             f"the folder contains a demo with seed {other}", where=str(folder), help="choose another -o, or that seed"
         )
-    yield StatusEvent(f"making {SIZES[0]:,} English sentences and their French translations")
+    yield StatusEvent(f"generating {SIZES[0]:,} English sentences with French translations")
     corpus = write_corpus(folder / "corpus", seed)
     data = {
         "src": [str(folder / "corpus" / "train.en")],
@@ -89,9 +89,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
     }
     config = validate(TranslationConfig, {**CONFIG, "data": data, "seed": seed})
     yield from train(TrainRequest(config, folder / "run", stop=stop))
-    yield StatusEvent(
-        f"translating {len(corpus.test):,} sentences that were never seen, and half of them new combinations"
-    )
+    yield StatusEvent(f"translating {len(corpus.test):,} unseen sentences, half of them with unseen word combinations")
     translator = load_translator([folder / "run"])
     sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]
     hypotheses = translator.translate(sources)

@@ -188,7 +188,7 @@ def test_keys_walk_zoom_and_let_go(browser: Browser, page: Path) -> None:
     browser.settle()
     assert "10,000 of 10,000" in browser.ask(sight)
     browser.key("Escape")
-    assert chosen(browser) == "No word is chosen" and neighbours(browser) == []
+    assert chosen(browser) == "No word selected" and neighbours(browser) == []
     reached = set()
     browser.ask("document.querySelector('#search').focus()")
     for _ in range(6):

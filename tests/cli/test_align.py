@@ -25,7 +25,7 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_line_of_links_for_each_pair(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
     code, out, err = call("align", *texts, "-o", tmp_path / "words.tsv", "--iterations", 15)
     assert (code, out) == (0, "0-0 1-1\n\n0-0 1-1\n0-0 1-1\n")
-    assert "4 pairs, 6 source and 6 target words" in err and "forward: perplexity" in err and "words.tsv" in err
+    assert "4 pairs, 6 source words, 6 target words" in err and "forward: perplexity" in err and "words.tsv" in err
     assert "1 pairs have a blank side" in err
     assert "das\tthe\t" in (tmp_path / "words.tsv").read_text(encoding="utf-8")
 
@@ -79,10 +79,10 @@ def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
         ([src, tmp_path / "missing"], 2, "no file"),
         ([src, tgt, "-o", tgt], 2, "is also an input file"),
         ([src, tgt, "--method", "both"], 2, "grow-diag"),
-        ([src, tgt, "--null-prob", 2], 2, "--null-prob must lie between 0 and 1"),
+        ([src, tgt, "--null-prob", 2], 2, "--null-prob must be above 0 and below 1"),
         ([src, tgt, "--iterations", 0], 2, "--iterations"),
         ([src, tgt, "--run", tmp_path / "none"], 4, "no run folder"),
-        ([src, tgt, "--vocab", tmp_path / "none"], 4, "no vocabulary file"),
+        ([src, tgt, "--vocab", tmp_path / "none"], 4, "no such vocabulary file"),
         ([src, tgt, "-o", tmp_path / "no" / "such" / "folder"], 5, "cannot write"),
     ):
         found, out, err = call("align", *arguments)

@@ -121,7 +121,7 @@ def test_the_map_in_the_terminal(call: Call, trained: Path) -> None:
     assert (code, err) == (0, "") and "\x1b" not in out
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "Cross-attention, layer 1, head 1" in out and "Cross-attention, layer 1, head 2" in out
-    assert "entropy" in out and "rows: the word being written, columns: source words; weights in percent" in out
+    assert "entropy" in out and "rows: target words, columns: source words; weights in percent" in out
     kinds = call("attend", trained, LINE, "--kind", "encoder", "--head", "2", "--device", "cpu")[1]
     assert "Encoder self-attention, layer 1, head 2" in kinds
 
@@ -171,7 +171,7 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--head", "3"], 2, ["no head 3", "--head"]),
         (["{run}", LINE, "--head", "0"], 2, ["'0' is not a layer or head", "--head"]),
         (["{run}", LINE, "--layer", "-1"], 2, ["'-1' is not a layer or head"]),
-        (["{run}", LINE, "--kind", "crosss"], 2, ["no 'crosss' attention", "cross, encoder, decoder"]),
+        (["{run}", LINE, "--kind", "crosss"], 2, ["unknown kind 'crosss'", "cross, encoder, decoder"]),
         (["{run}", LINE, "--target", "1", "--target", "2"], 2, ["2 targets for 1 source lines"]),
         (["{run}", LINE, "5", "--target", "1"], 2, ["1 targets for more source lines"]),
         (["{run}", LINE, "5", "--svg", "a.svg"], 2, ["one line, not 2"]),
@@ -185,10 +185,10 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--alignment", "dot"], 2, ["--example cat or to --compare"]),
         (["{run}", LINE, "--distribution", "softmax"], 2, ["has no --distribution"]),
         (["{run}", LINE, "--seed", "0"], 2, ["has no --seed", "--example cat or to --compare"]),
-        (["{run}", LINE, "--target", "1", "--beam-size", "9"], 2, ["not searched for", "--beam-size"]),
+        (["{run}", LINE, "--target", "1", "--beam-size", "9"], 2, ["--beam-size cannot be combined"]),
         (["{run}", LINE, "--html", "p.html", "--svg", "p.svg", "--layer", "9"], 2, ["no layer 9"]),
         (["{run}", LINE, "--html", "p.html", "--layer", "9"], 2, ["no layer 9"]),
-        (["{run}", LINE, "--html", "p.html", "--json", "--kind", "zzz"], 2, ["no 'zzz' attention"]),
+        (["{run}", LINE, "--html", "p.html", "--json", "--kind", "zzz"], 2, ["unknown kind 'zzz'"]),
         (["{run}", LINE, "--json", "--layer", "99"], 2, ["no layer 99"]),
         (["{run}", LINE, "--json", "--compare", "--head", "99"], 2, ["no head 99"]),
         (["{run}", LINE, "5", "--html", "p.html", "--svg", "a.svg"], 2, ["one line, not 2"]),
@@ -259,7 +259,7 @@ def test_the_example_as_json(call: Call) -> None:
     assert [round(weight, 3) for weight in found["weights"]] == [0.12, 0.12, 0.213, 0.12, 0.213, 0.213]
     assert [round(part, 3) for part in found["context"]] == [0.453, 0.453, 0.64]
     code, out, _ = call("attend", "--example", "cat", "--alignment", "additive", "--seed", "3")
-    assert code == 0 and "drawn with seed 3" in out and "keys.weight" in out and "context" in out
+    assert code == 0 and "Random parameters, seed 3" in out and "keys.weight" in out and "context" in out
 
 
 @pytest.mark.parametrize("kind", ["transformer", "rnn"])
@@ -279,7 +279,7 @@ def test_functions_are_compared_on_one_models_states(call: Call, trained: Path, 
         sharper = own ** np.sqrt(width)
         np.testing.assert_allclose(weights["dot"], sharper / sharper.sum(-1, keepdims=True), atol=1e-5)
     text = call("attend", path, LINE, "--target", "4 3", "--compare", "--alignment", "dot", "--alignment", "deep")[1]
-    assert "dot attention (no parameters)" in text and "deep attention (parameters drawn, seed 1)" in text
+    assert "dot attention (no parameters)" in text and "deep attention (random parameters, seed 1)" in text
     assert "additive attention" not in text
 
 
@@ -361,7 +361,7 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
 
 def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_path: Path) -> None:
     folder = tmp_path / "hub"
-    refused(call("export", documents, folder, "--to", "huggingface"), 4, "no classifier of the kind 'han'")
+    refused(call("export", documents, folder, "--to", "huggingface"), 4, "no classifiers of kind 'han'")
     assert not folder.exists()
 
 

@@ -58,7 +58,7 @@ def test_keys_and_values(call: Call, workshop: Any, tmp_path: Path) -> None:
 
 
 def test_commands_and_flags(call: Call, trained: Path) -> None:
-    refused(call("trian"), 2, "no command 'trian'", "did you mean 'train'?")
+    refused(call("trian"), 2, "unknown command 'trian'", "did you mean 'train'?")
     refused(call("xyzzy"), 2, "attnkit --help")
     refused(call("translate", trained, "--beem-size", 3), 2, "--beem-size", "help: attnkit translate --help")
     refused(call("translate", trained, "--beam-size", "many"), 2, "--beam-size", "valid int")
@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
     """Whoever runs this may write anywhere: the system's answer is turned round."""
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     vocab = ["vocab", workshop.file("train.src"), "-o", tmp_path / "v.json"]
-    refused(call(*vocab), 5, "v.json: Permission denied", "choose another place")
+    refused(call(*vocab), 5, "v.json: Permission denied", "choose another folder")
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ def test_the_table_is_a_file_of_word_vectors(call: Call, bert: Path, tmp_path: P
         (["BERT", "{text}", "--layer", "7"], 2, "this model has no layer 7"),
         (["BERT", "{text}", "--layer", "-1"], 2, "greater than or equal to 0"),
         (["BERT", "{text}", "--what", "all"], 2, "all"),
-        (["BERT", "{text}", "--what", "static"], 2, "of the vocabulary, not of lines"),
+        (["BERT", "{text}", "--what", "static"], 2, "--what static embeds the vocabulary, not lines"),
         (["BERT", "--what", "static", "--layer", "1"], 2, "--layer cannot be combined with --what static"),
         (["BERT", "--what", "static", "-o", "{out}.csv"], 2, "tokens may contain commas"),
         (["BERT", "{text}", "--reconstruct"], 2, "cannot reconstruct lines"),
         (["BERT", "{text}", "-o", "{out}.safetensors", "--json"], 2, "a .safetensors file cannot store JSON"),
         (["BERT", "{out}.npy"], 2, "no file"),
         (["TRANSLATOR", "{text}", "--what", "mean"], 4, "not an auto-encoder"),
-        (["LINES", "{text}", "--what", "mean"], 2, "an auto-encoder has codes only: no --what or --layer"),
+        (["LINES", "{text}", "--what", "mean"], 2, "auto-encoders do not support --what and --layer"),
     ],
 )
 def test_what_is_refused_and_how(

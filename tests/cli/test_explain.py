@@ -101,9 +101,9 @@ def test_any_word_is_harmless(call: Any, topic: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "help"),
     [
-        (["pooling", "--words", "a b"], "pooling takes no --words", "it belongs to mask and positions"),
-        (["mask", "--shift", "3"], "mask takes no --shift", "it belongs to positions"),
-        (["positions", "--causal"], "positions takes no --causal", "it belongs to mask"),
+        (["pooling", "--words", "a b"], "--words cannot be used with pooling", "use it with mask or positions"),
+        (["mask", "--shift", "3"], "--shift cannot be used with mask", "use it with positions"),
+        (["positions", "--causal"], "--causal cannot be used with positions", "use it with mask"),
         (["mask", "--size", "3"], "require --pattern", "choose one: --pattern window"),
         (["mask", "--pattern", "window", "--global", "2"], "--global requires --pattern global", "--pattern global"),
         (["mask", "--words", "alone"], "--words takes 2 to 20 words, not 1", 'give a sentence: --words "a dog runs"'),

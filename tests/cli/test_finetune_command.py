@@ -123,7 +123,7 @@ def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrain
     columns.write_text("the O\nfilm B-x\n\n" * 20)
     assert call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 1))[0] == 0
     code, out, err = call("finetune", pretrained, "--task", "token-classification", "--train", columns, "-o", run)
-    assert (code, out) == (4, "") and "of the kind 'text-classification'" in err
+    assert (code, out) == (4, "") and "of task 'text-classification'" in err
     assert f"at -o {run}" in err and "--overwrite" in err and "--init-from" not in err
 
 

@@ -175,7 +175,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
         (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "also an input file"),
         (["run", "test.tsv", "--format", "conll"], 2, "does not read conll"),
-        (["tagger", "test.conll", "--all"], 2, "add --json, which gives that of each tag found"),
+        (["tagger", "test.conll", "--all"], 2, "add --json; without --all it has the probability"),
         (
             ["reader", "test.json", "--gold", "--confusion", "page.html"],
             2,
@@ -204,7 +204,7 @@ def test_questions_that_are_cut_are_told(call: Call, bench: Path, tmp_path: Path
     )
     code, out, err = call("predict", bench / "reader", tmp_path / "asked.jsonl")
     assert code == 0 and len(out.splitlines()) == 2
-    assert re.search(r"1 question has more than \d+ tokens; the rest was not read", err), err
+    assert re.search(r"1 question has more than \d+ tokens; the rest was truncated", err), err
 
 
 def test_other_commands_send_such_runs_here(call: Call, bench: Path) -> None:

@@ -47,7 +47,7 @@ def test_one_command_from_text_to_a_model(call: Call, workshop: Any, tmp_path: P
     assert code == 2 and "seed: 1 -> 9" in err
     for other in (["translate", run, "-i", text], ["predict", run, text]):
         code, _, err = call(*other)
-        assert code == 4 and len(err.splitlines()) <= 3 and f"of the kind '{command[-3:]}'" in err, err
+        assert code == 4 and len(err.splitlines()) <= 3 and f"of task '{command[-3:]}'" in err, err
     card = (run / "README.md").read_text()
     assert f"attnkit {USES[command]} run" in card and "perplexity" in card
 
@@ -100,8 +100,8 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "empty.txt"], 3, "empty"),
         (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
         (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no validation document"),
-        (["pretrain-mlm", "blank.txt"], 3, "to hold one out"),
-        (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row: too few to train on and to hold one out"),
+        (["pretrain-mlm", "blank.txt"], 3, "too few for training and validation"),
+        (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row: too few for training and validation"),
         (["pretrain-mlm", "bytes.txt"], 3, "not UTF-8"),
         (["pretrain-clm", "text.txt", "--direction", "up"], 2, "up"),
         (["pretrain-clm", "-"], 2, "only once"),

@@ -26,7 +26,7 @@ def test_a_dry_run_refuses_what_the_run_would(call: Call, workshop: Any, tmp_pat
     for more in ([], ["--dry-run"]):
         code, out, err = call(*words, "--set", f"model.embeddings={vectors}", *more)
         assert (code, out) == (2, "") and not run.exists()
-        assert f"the vectors of {vectors} have 12 numbers, the model's embeddings 16\n  at model.embeddings\n" in err
+        assert f"the vectors of {vectors} have width 12, the embeddings 16\n  at model.embeddings\n" in err
         assert "help: add --set model.d_model=12, or give vectors of the model's width" in err
 
 

@@ -51,7 +51,7 @@ def test_words_that_are_not_there(call: Call, vectors: Path) -> None:
     code, out, err = call("word2vec", "one-hot", "motl", "hotel", vectors)
     assert (code, out) == (3, "") and "no vector for 'motl'" in err and "motel" in err
     code, _, err = call("word2vec", "one-hot", "motel", "hotel")
-    assert code == 2 and "no run or file hotel" in err and "the last argument is a run or vector file" in err
+    assert code == 2 and "no such run or file: hotel" in err and "the last argument is a run or vector file" in err
     code, _, err = call("word2vec", "one-hot", "hotel", "Hotel", vectors)
     assert code == 2 and "two different words are needed" in err
 

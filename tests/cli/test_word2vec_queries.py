@@ -143,7 +143,7 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
         (["distance", path, "king", "nobody"], 3, "no vector for 'nobody'"),
         (["evaluate", path, tmp_path / "pairs"], 3, "pairs:1|no pairs"),
         (["evaluate", path, tmp_path / "missing"], 2, "no file"),
-        (["cluster", path, "-k", 10], 2, "cannot form 10 classes from 9 words"),
+        (["cluster", path, "-k", 10], 2, "cannot form 10 clusters from 9 words"),
         (["cluster", path, "-k", 2, "-o", path], 2, "is also an input file"),
         (["convert", path, path], 2, "is also an input file"),
         (["convert", path, tmp_path / "a.xyz"], 2, "unknown suffix"),

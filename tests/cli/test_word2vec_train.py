@@ -90,7 +90,7 @@ def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: 
     code, out, _ = call("word2vec", "train", "-", "--dry-run")
     assert code == 0 and "no estimate: the input can be read only once" in out and sys.stdin.buffer.tell() == 0
     code, _, err = call("word2vec", "train", text, "--negative", 14, "--dry-run")
-    assert code == 2 and "cannot be drawn from the 13 others" in err
+    assert code == 2 and "exceeds the 13 other words" in err
 
 
 def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ WRONG: dict[str, tuple[list[Any], int, str]] = {
     "exact CBOW": (["text.txt", "--method", "cbow", "--exact"], 2, "leave exact out\n  at exact (flag)"),
     "rates that rise": (["text.txt", "--alpha", 0.01, "--min-alpha", 0.02], 2, "alpha=0.01\n  at min_alpha (flag)"),
     "n-grams that shrink": (["text.txt", "--min-n", 5, "--max-n", 4], 2, "min_n=5 is more than max_n=4"),
-    "many negatives": (["text.txt", "--negative", 14], 2, "negative=14 random words cannot be drawn from the 13"),
+    "many negatives": (["text.txt", "--negative", 14], 2, "negative=14 exceeds the 13 other words"),
     "only rare words": (["text.txt", "--min-count", 10_000], 3, "no word occurs 10,000 times"),
     "one word": (["text.txt", "--max-vocab", 1], 2, "from the 0 others"),
     "a key that is none": (["text.txt", "--set", "windw=3"], 2, "did you mean 'window'"),

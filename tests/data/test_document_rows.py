@@ -78,7 +78,7 @@ def test_a_label_too_few_is_damage(tmp_path: Path) -> None:
     (folder / "labels").rmdir()
     other = stored(tmp_path / "b", documents(2, 1), [0, 1])
     (other / "labels").rename(folder / "labels")
-    with pytest.raises(RunError, match="not one label for each"):
+    with pytest.raises(RunError, match="not exactly one label per text"):
         document_rows(folder)
 
 
@@ -112,7 +112,7 @@ def test_labeled_lines(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a\tx\nno label\n", "1 column, not two"),
-        ("a\tx\nb\ty\tz\n", "3 columns, not two"),
+        ("a\tx\nb\ty\tz\n", "3 columns, expected two"),
         ("a\tx\nb\t \n", "the label is missing"),
         ("a\tx\n\n", "1 column, not two"),
         ("a\tx\nb\ty\rz\n", "a carriage return"),

@@ -98,7 +98,7 @@ def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypa
         (b"a\nb\n" * 9, "no line contains two in-vocabulary words", "a.txt"),
         (b"a b\nc \xffd\n", r"byte 0xFF is not UTF-8 \(byte 3 of the line\)", "a.txt:2"),
         (b"a b\nc d\xe6\xbc", r"byte 0xE6 is not UTF-8 \(byte 4 of the line\)", "a.txt:2"),
-        (b"x" * 5000, "every word is longer than the 1,000 bytes", "a.txt"),
+        (b"x" * 5000, "every word exceeds the maximum of 1,000 bytes", "a.txt"),
         ("a b\n".encode("utf-16") * 9, "invalid UTF-8", "a.txt:1"),
         ("some words stand here\n".encode("utf-16-le") * 9, "invalid UTF-8", "a.txt:1"),
         (gzip.compress(b"a b\n" * 9), r"is not UTF-8", "a.txt:1"),

@@ -91,6 +91,6 @@ def test_the_first_row_is_as_full_as_can_be(sizes: list[int], room: int) -> None
 
 
 def test_no_room_for_a_token() -> None:
-    with pytest.raises(ValueError, match="no rows of 2 tokens"):
+    with pytest.raises(ValueError, match="into rows of 2 tokens"):
         pack(np.array([3]), 2)
     assert len(pack(np.empty(0, np.int64), 8)) == 0

@@ -77,5 +77,5 @@ def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
     write_texts(tmp_path / "less", [([1, 5, 2], 0)], 2)
     (tmp_path / "labels").rename(tmp_path / "old")
     (tmp_path / "less" / "labels").rename(tmp_path / "labels")
-    with pytest.raises(RunError, match="not one label for each"):
+    with pytest.raises(RunError, match="not exactly one label per text"):
         text_rows(tmp_path)

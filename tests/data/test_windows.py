@@ -160,7 +160,7 @@ def test_a_stride_that_is_asked_for_is_kept() -> None:
 
 
 def test_settings_that_leave_tokens_out_are_refused() -> None:
-    with pytest.raises(ValueError, match="leaves 61 tokens for the context beside a question of max_question=64"):
+    with pytest.raises(ValueError, match="leaves 61 tokens for the context, given max_question=64"):
         WindowsConfig(max_length=128, stride=100, max_question_length=64).within(512)
 
 

@@ -164,7 +164,7 @@ def test_wrong_shortlists_are_refused(make_model, pad):
     src, mask = pad([[5, 6], [7]])
     with pytest.raises(ValueError, match="1 shortlists for 2 sentences"):
         search([make_model()], Sources(src, mask, allowed=[np.array([5])]), SearchConfig())
-    with pytest.raises(ValueError, match="ids from 0 on"):
+    with pytest.raises(ValueError, match="ids must not be negative"):
         search([make_model()], Sources(src, mask, allowed=[np.array([5]), np.array([-1])]), SearchConfig())
     with pytest.raises(ValueError, match="without a shortlist"):
         allowed = [np.array([5]), np.array([6])]

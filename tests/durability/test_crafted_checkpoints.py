@@ -215,7 +215,7 @@ def test_a_configuration_that_no_checkpoint_could_hold_is_refused_at_the_start(
     config, run = workshop.configure(), tmp_path / "run"
     with pytest.raises(UsageError, match=r"takes 2,[0-9,]+ bytes, more than 1,048,576") as caught:
         list(train(TrainRequest(shards(config, 1300, "x" * 900, "y" * 900), run)))
-    assert "joining the text files" in str(caught.value.help)
+    assert "concatenate the text files" in str(caught.value.help)
     monkeypatch.setattr("attnkit.config.plain.MAX_NODES", 20)
     with pytest.raises(UsageError, match=r"could not be read back: .* more than 20 values"):
         list(train(TrainRequest(workshop.configure(seed=211), run)))  # whose text nobody has parsed before

@@ -150,8 +150,8 @@ PLACES: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "mark": ("Path('c').write_bytes(b'\\xef\\xbb\\xbfseed: x')", "c", 2, ("no training data given",)),
     "no data": ("Path('c').write_text('data:')", "c", 2, ("no training data given",)),
     "no file": ("Path('c').write_text('data: {src: no.en, tgt: no.de}')", "c", 2, ("no file no.en",)),
-    "NUL": ("Path('c').write_text('data: {src: \"a\\\\0\", tgt: b}')", "c", 2, ("is not a name of a file",)),
-    "surrogate": ("Path('c').write_text('data: {src: \"\\\\ud800\", tgt: b}')", "c", 2, ("is not a name of a file",)),
+    "NUL": ("Path('c').write_text('data: {src: \"a\\\\0\", tgt: b}')", "c", 2, ("is not a valid file name",)),
+    "surrogate": ("Path('c').write_text('data: {src: \"\\\\ud800\", tgt: b}')", "c", 2, ("is not a valid file name",)),
 }
 
 
@@ -214,7 +214,7 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "seed of 10^18": (["train", "--seed", str(10**18)], ("seed: invalid value 1000000000000000000",)),
     "average of 10^18": (["train", "--average", str(10**18)], ("checkpoints.average",)),
     "sizes": (["vocab", "{src}", "-o", "v", "--size", str(HUGE)], ("size: invalid value 1000", "at size (--size)")),
-    "size of 8": (["vocab", "{src}", "-o", "v", "--size", "8"], ("at least 260 entries", "ask for 260 or more")),
+    "size of 8": (["vocab", "{src}", "-o", "v", "--size", "8"], ("at least 260 entries", "use at least 260")),
     "symbol of spaces": (["vocab", "{src}", "-o", "v", "--symbol", "a b"], ("contains white space", "(--symbol)")),
     "symbol that is special": (["vocab", "{src}", "-o", "v", "--symbol", "</s>"], ("special entry", "(--symbol)")),
     "symbol of bytes": (["vocab", "{src}", "-o", "v", "--symbol", "\udcff"], ("invalid UTF-8", "(--symbol)")),
@@ -266,8 +266,8 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "pairs from standard input": (["score", "{run}", "-", "-"], ("standard input",)),
     "a flag of bytes": (["check", "\udcff", "--\udcff"], ("No such option",)),
     "a command of bytes": (["\udcff"], ("no command",)),
-    "a command of escapes": (["\x1b[31m"], ("no command '<U+001B>[31m'",)),
-    "an endless command": (["x" * 100_000], ("no command 'xxx",)),
+    "a command of escapes": (["\x1b[31m"], ("unknown command '<U+001B>[31m'",)),
+    "an endless command": (["x" * 100_000], ("unknown command 'xxx",)),
 }
 
 

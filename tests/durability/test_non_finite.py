@@ -240,6 +240,6 @@ def test_moments_that_are_not_finite_are_refused(
 ) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
     spoil(run, "optimizer.safetensors", f"{kind}.output.bias", value)
-    with pytest.raises(RunError, match=rf"optimizer holds numbers that are not finite, in '{kind}\.output\.bias'"):
+    with pytest.raises(RunError, match=rf"optimizer contains non-finite values in '{kind}\.output\.bias'"):
         go_on(workshop, run)
     load_run(run, device="cpu", checkpoint="last")

@@ -244,7 +244,7 @@ def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(vocabulary, "AT_ONCE", 10)
     with pytest.raises(UsageError, match="kind bpe has at least 260 entries") as small:
         train_vocabulary(["some words"] * 100_000, VocabularyConfig(size=64))
-    assert small.value.lines()[1:] == ["  at vocabulary.size", "help: ask for 260 or more, or turn byte fallback off"]
+    assert small.value.lines()[1:] == ["  at vocabulary.size", "help: use at least 260, or disable byte fallback"]
     bad = tmp_path / "bad"
     bad.write_bytes(b"some words\n" * 9 + b"\xff\n")
     with pytest.raises(DataError, match="0xFF is not UTF-8"):

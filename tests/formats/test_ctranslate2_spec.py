@@ -66,11 +66,11 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (RnnConfig(), "no models of attnkit's kind 'rnn'"),
+        (RnnConfig(), "does not support models of kind 'rnn'"),
         (TransformerConfig(positions="alibi"), "alibi positions"),
-        (TransformerConfig(alignment="dot"), "no attention but scaled dot products"),
-        (TransformerConfig(pattern="window"), "no sparse patterns"),
-        (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "no attention but scaled dot products"),
+        (TransformerConfig(alignment="dot"), "attention other than scaled_dot with softmax"),
+        (TransformerConfig(pattern="window"), "sparse patterns"),
+        (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "attention other than scaled_dot with softmax"),
     ],
 )
 def test_what_does_not_exist_there_is_refused(config: RnnConfig | TransformerConfig, message: str) -> None:

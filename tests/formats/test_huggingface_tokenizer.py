@@ -121,7 +121,7 @@ def test_a_symbol_that_is_an_entry_too_is_refused() -> None:
     tree = json.loads(mine.to_json())["tokenizer"]
     vocab = tree["model"]["vocab"]
     vocab["the"] = vocab.pop(mine.tokens([300])[0].replace("▁", "Ġ"), 300)
-    with pytest.raises(RunError, match="'the' is an entry of the vocabulary by two names"):
+    with pytest.raises(RunError, match="duplicate vocabulary entry 'the'"):
         files(mine.config, tree, BERT, "[MASK]", None)
 
 

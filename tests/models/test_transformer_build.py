@@ -48,7 +48,7 @@ def test_kind_chooses_the_configuration() -> None:
             {"input_feeding": True, "attention_query": "current", "alignment": "none"},
             "input_feeding needs an alignment",
         ),
-        ({"decoder_init": "layers", "encoder_layers": 2}, "decoder_init: bridge fits any number"),
+        ({"decoder_init": "layers", "encoder_layers": 2}, "decoder_init=bridge allows any number"),
         (
             {"alignment": "none", "decoder_init": "zeros", "feed_context": False},
             "leave the decoder without source information",
@@ -65,19 +65,19 @@ def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], m
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"alignment": ["dot", "dot"]}, "alignment names 2 functions and n_heads is 4: name one for all heads"),
-        ({"distribution": ["softmax"] * 5}, "distribution names 5 functions and n_heads is 4"),
+        ({"alignment": ["dot", "dot"]}, "alignment names 2 functions, but n_heads is 4: name one for all heads"),
+        ({"distribution": ["softmax"] * 5}, "distribution names 5 functions, but n_heads is 4"),
         (
             {"alignment": ["kernel", "kernel", "kernel", "deep"], "distribution": "normalize"},
             "alignment deep cannot be combined with distribution normalize",
         ),
         (
             {"alignment": "kernel", "distribution": "normalize", "positions": "alibi"},
-            "positions alibi add numbers below zero",
+            "positions alibi add negative numbers",
         ),
         (
             {"alignment": "kernel", "distribution": ["softmax"] * 3 + ["normalize"], "positions": "relative"},
-            "positions relative add numbers below zero",
+            "positions relative add negative numbers",
         ),
     ],
 )

@@ -19,7 +19,7 @@ LABELS = ["neg", "positive", "none"]
 
 def test_a_table_by_hand() -> None:
     assert confusion_table(LABELS, COUNTS, colour=False).splitlines() == [
-        "rows: expected, columns: found",
+        "rows: gold, columns: predicted",
         "",
         "             neg  positive   none  recall",
         "neg          420       113      .    78.8",  # 420 of 533

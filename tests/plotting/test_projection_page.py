@@ -96,7 +96,7 @@ def test_vectors_come_back_up_to_a_factor() -> None:
     cosines = [unit(each) @ unit(each).T for each in (rows, projection.vectors)]
     worst = float(np.abs(cosines[0] - cosines[1]).max())
     assert largest_error(projection.vectors, quantised(projection.vectors)) == pytest.approx(worst, rel=1e-9)
-    assert f"was found is {worst:.4f}." in json.loads(found.text("data"))["exactness"]
+    assert f"exact cosines is {worst:.4f}." in json.loads(found.text("data"))["exactness"]
 
 
 def test_zeros_stay_zeros() -> None:

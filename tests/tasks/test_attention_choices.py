@@ -41,7 +41,7 @@ def test_a_wrong_name_is_told_with_the_nearest_right_one() -> None:
 def test_a_list_of_another_length_is_told() -> None:
     lines = refuse("transformer", "model.alignment=[scaled_dot, additive]")
     assert lines[0] == (
-        "error: model: alignment names 2 functions and n_heads is 4: name one for all heads or one for each"
+        "error: model: alignment names 2 functions, but n_heads is 4: name one for all heads or one for each"
     )
     assert "model.alignment (--set model.alignment)" in lines[1]
 

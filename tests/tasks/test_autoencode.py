@@ -153,7 +153,7 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
         workshop.train(other, run)
     with pytest.raises(UsageError, match=f"task: {config.task} -> translation"):
         workshop.train(workshop.configure(), run)
-    with pytest.raises(RunError, match=f"of the kind '{config.task}', not a translation model"):
+    with pytest.raises(RunError, match=f"of task '{config.task}', not a translation model"):
         from attnkit.tasks.translation.loading import load_run
 
         load_run(run)
@@ -240,7 +240,7 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
     ("text", "error", "said"),
     [
         ("", DataError, "empty"),
-        ("one line\n", DataError, "too few to train on"),
+        ("one line\n", DataError, "too few for training"),
         ("\n \n\t\n\n", AttnkitError, "no line left for validation"),
     ],
 )

@@ -121,7 +121,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
         ("model.activation=relu", "model.activation is relu, .* trained with gelu"),
         ("model.alignment=dot", "model.alignment is dot, .* trained with scaled_dot"),
         ("model.pattern=window", "model.pattern is window"),
-        ("model.max_length=25", "model.max_length is 25, and the encoder of .* has 24 positions"),
+        ("model.max_length=25", "model.max_length is 25, but the encoder of .* has 24 positions"),
     ):
         config = configure(workshop, bert, change)
         key = change.partition("=")[0]
@@ -136,7 +136,8 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"glu": True}, "no gated units"), ({"activation": "gelu_tanh"}, "no gelu_tanh")]
+    ("change", "said"),
+    [({"glu": True}, "not support gated units"), ({"activation": "gelu_tanh"}, "not support gelu_tanh")],
 )
 def test_a_bert_that_no_translator_can_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):

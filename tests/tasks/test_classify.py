@@ -216,7 +216,7 @@ HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "no documents"),
     "one label": ("a b\tx\nc d\tx\n", DataError, "every document has the label 'x'"),
     "one column": ("a b\tx\nc d\n", DataError, "1 column, not two"),
-    "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, not two"),
+    "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, expected two"),
     "no label": ("a b\tx\nc d\t\n", DataError, "the label is missing"),
     "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document left for validation"),
     "not UTF-8": ("a b\tx\nc \udcff\ty\n", DataError, "not UTF-8"),

@@ -88,7 +88,7 @@ def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: 
         (("gpt", "back"), TEXT, RunError, "'clm', not a masked language model"),
         (("bert", "gpt"), " ", DataError, "no text"),
         (("bert", "gpt"), "the [MASK]", DataError, r"contains \[MASK\]"),
-        (("bert", "gpt"), "the " * 39 + "the", DataError, "42 tokens with special tokens"),
+        (("bert", "gpt"), "the " * 39 + "the", DataError, "42 tokens including special tokens"),
     ],
 )
 def test_what_cannot_be_compared(

@@ -173,7 +173,7 @@ def test_a_run_that_goes_on_reads_no_vectors(workshop: Any, tmp_path: Path) -> N
 def test_another_width_is_refused_before_anything_is_made(workshop: Any, tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / "vectors.txt", vectors_of(DIGITS, width=12))
     config = configured(workshop, kind, model__embeddings=str(path))
-    with pytest.raises(UsageError, match=r"have 12 numbers, the model's embeddings 16") as caught:
+    with pytest.raises(UsageError, match=r"have width 12, the embeddings 16") as caught:
         list(train(TrainRequest(config, tmp_path / "run")))
     assert (caught.value.where, caught.value.exit_code) == ("model.embeddings", 2)
     assert caught.value.help == "add --set model.d_model=12, or give vectors of the model's width"

@@ -177,7 +177,7 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
     done = workshop.train(config, tmp_path / "run", init_from=taught)
     assert done.metrics["accuracy"] > 90
     others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
-    with pytest.raises(DataError, match="unknown label 'x' and 1 more: not in the run of --init-from") as caught:
+    with pytest.raises(DataError, match="unknown label 'x' and 1 more: not in the --init-from run") as caught:
         list(train(TrainRequest(finetuned(taught, others), tmp_path / "other", init_from=taught)))
     assert "known labels: " in str(caught.value.help)
 
@@ -216,7 +216,7 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
     assert labels == Labels(labels=["a", "b"], columns=["gold", "Premise", "hypothesis"]) and labels.pairs is True
     singles = table(tmp_path / "singles.tsv", [row.rpartition("\t")[0] for row in ["idx\tgold\ttext\t", *rows]])
     with pytest.raises(
-        DataError, match="has single texts, and the initial run was trained on pairs of texts"
+        DataError, match="has single texts, but the initial run was trained on pairs of texts"
     ) as caught:
         list(train(TrainRequest(finetuned(tmp_path / "run", singles), tmp_path / "other", init_from=tmp_path / "run")))
     assert caught.value.where == f"{singles}:1"
@@ -268,7 +268,7 @@ def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> N
     config = finetuned(pretrained, files[0], "limits.max_steps=1", dev=files[1])
     events = list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     told = next(event.text for event in events if isinstance(event, WarningEvent))
-    assert told.startswith("2 of 42 texts, and 1 of 5 for validation, are longer than 24 tokens")
+    assert told.startswith("2 of 42 training and 1 of 5 validation texts are longer than 24 tokens")
     counts = next(event.counts for event in events if isinstance(event, TrainingStarted))
     assert {"blank": 1, "cut_short": 2, "cut_short_in_validation": 1, "train": 42, "valid": 5}.items() <= counts.items()
 

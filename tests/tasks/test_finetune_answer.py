@@ -262,11 +262,11 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "elsewhere": (
         json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 12}])),
         DataError,
-        "at character 12 of the context stands ' Rom', not 'Rome'",
+        "the context at character 12 is ' Rom', not 'Rome'",
     ),
     "behind the end": (json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 99}])), DataError, "stands ''"),
     "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but there are 1"),
-    "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few to train on and to hold one out"),
+    "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few for training and validation"),
 }
 
 
@@ -284,7 +284,7 @@ def test_files_with_the_same_question_are_refused(tmp_path: Path) -> None:
         write_asked(tmp_path / name, tree_of())
     flags = {"task": "question-answering", "data.files": [str(tmp_path / "a"), str(tmp_path / "b")]}
     config = resolve(flags, preset_name="tiny").config
-    with pytest.raises(DataError, match="two files have a question of the id '1'"):
+    with pytest.raises(DataError, match="two files have the same question id '1'"):
         list(train(TrainRequest(config, tmp_path / "run")))
 
 
@@ -301,11 +301,11 @@ def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Pa
     write_asked(dev, tree_of("Ada lives", id="9", answers=[], is_impossible=True))
     config = configure("question-answering", train_file, dev, "limits.max_steps=1", "model.max_length=24")
     said = [event.text for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, WarningEvent)]
-    assert any(text.startswith("1 validation questions have no answer, but all training questions do") for text in said)
+    assert any(text.startswith("1 validation questions are unanswerable, but no training question is") for text in said)
 
 
 def test_windows_that_do_not_fit_are_refused_before_training() -> None:
     with pytest.raises(UsageError, match=r"need model\.max_length of 50"):
         configure("question-answering", Path("a"), None, "data.windows.max_length=50")
-    with pytest.raises(UsageError, match="leaves 7 tokens for the context beside a question of max_question=30"):
+    with pytest.raises(UsageError, match="leaves 7 tokens for the context, given max_question=30"):
         configure("question-answering", Path("a"), None, "data.windows.max_question_length=30", "data.windows.stride=8")

@@ -260,11 +260,11 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "no sentences"),
     "blank": ("\n\n \n", DataError, "no sentences"),
     "no tags": ("one\ntwo\n", DataError, "this word has no tag"),
-    "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first one 3"),
+    "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first line 3"),
     "no entity": ("one O\ntwo O\n\nthree O\n", DataError, "every word has the tag 'O'"),
     "an odd tag": ("one B-a\ntwo I-a\n\nthree O\nfour 0\n", DataError, "the tag '0' is not a BIO entity tag"),
     "white space": ("one\tO\ntwo\tB-big city\n", DataError, "contains white space"),
-    "one sentence": ("one B-a\ntwo O\n", DataError, "1 row: too few to train on and to hold one out"),
+    "one sentence": ("one B-a\ntwo O\n", DataError, "1 row: too few for training and validation"),
 }
 
 
@@ -292,11 +292,7 @@ def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_it_is_told_where_f1_is_accuracy(tmp_path: Path) -> None:
     for name, text, expected in (
-        (
-            "speech",
-            "a DT\nb NN\nc O\n\n" * 10,
-            ["tags such as 'DT', 'NN' are not in BIO format (as 'B-PER' is); F1 is"],
-        ),
+        ("speech", "a DT\nb NN\nc O\n\n" * 10, ["tags such as 'DT', 'NN' are not in BIO format (e.g. 'B-PER'); F1 is"]),
         ("entities", "a B-x\nb O\n\n" * 10, []),
         ("bilou", "a U-x\nb O\n\nc B-y\nd L-y\n\n" * 10, []),
     ):

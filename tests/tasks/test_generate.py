@@ -180,7 +180,7 @@ def test_what_asks_for_chance() -> None:
     assert settings({}, n=2).sampling
     cold = settings({"temperature": 0.0, "top_k": 3})
     assert (cold.sampling, cold.beam_size) == (False, 1)
-    with pytest.raises(UsageError, match="all 2 texts are equal"):
+    with pytest.raises(UsageError, match="all 2 texts are identical"):
         settings({"temperature": 0}, n=2)
     with pytest.raises(UsageError, match="top_p") as error:
         settings({"top_p": 3.0})

@@ -35,10 +35,10 @@ def answers(*rows: list[int]) -> Change:
 
 WORDS: dict[str, tuple[Change, str]] = {
     "nothing changed": (lambda folder: None, ""),
-    "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "do not agree"),
+    "fewer sentences": (lambda folder: (folder / "valid.txt").write_text("a\tO\n\n"), "differ in number"),
     "fewer words": (
         lambda folder: (folder / "valid.txt").write_text("\n".join((folder / "valid.txt").read_text().split("\n")[1:])),
-        "do not agree",
+        "differ in number",
     ),
     "no tags": (lambda folder: (folder / "valid.txt").write_text("a\nb\n\n"), "not enough values"),
     "other marks": (lambda folder: put(folder / "train" / "marks", [1, 2], size=7), "the number of tags differs"),
@@ -51,10 +51,10 @@ QUESTIONS: dict[str, tuple[Change, str]] = {
     "nothing changed": (answers([0, 1, 2], [0, 0, 0]), ""),
     "fewer answers": (answers([0, 1, 2]), "the number of answers differs"),
     "half an answer": (answers([0, 1, 2], [0, 1]), "the number of answers differs"),
-    "another context": (answers([0, 1, 2], [1, 1, 2]), "does not lie in its context"),
-    "behind the end": (answers([0, 1, 2], [0, 1, 6]), "does not lie in its context"),
-    "backwards": (answers([0, 1, 2], [0, 2, 1]), "does not lie in its context"),
-    "without a beginning": (answers([0, 1, 2], [0, 0, 1]), "does not lie in its context"),
+    "another context": (answers([0, 1, 2], [1, 1, 2]), "is outside its context"),
+    "behind the end": (answers([0, 1, 2], [0, 1, 6]), "is outside its context"),
+    "backwards": (answers([0, 1, 2], [0, 2, 1]), "is outside its context"),
+    "without a beginning": (answers([0, 1, 2], [0, 0, 1]), "is outside its context"),
     "no questions": (lambda folder: (folder / "valid.json").write_text("{}"), "invalid valid.json"),
     "other outcomes": (
         lambda folder: (folder / "labels.json").write_bytes(Labels(labels=["a", "b"]).to_bytes()),

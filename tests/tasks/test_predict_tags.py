@@ -151,9 +151,9 @@ def test_other_files_are_lines_of_words(name: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["ada lives", "in\tlondon", "a\tb"], "words.txt:2 holds a tab and is read as a sentence; --format conll"),
-        (["ada B-PER", "lives O", "", "fox"], "words.txt end in a tag, as 'ada B-PER', and are read as sentences; --f"),
-        (["ada NNP x B-PER", "lives VBZ x O"], "words.txt end in a tag, as 'ada NNP x B-PER'"),
+        (["ada lives", "in\tlondon", "a\tb"], "words.txt:2 contains a tab but is read as a sentence; for columns use"),
+        (["ada B-PER", "lives O", "", "fox"], "words.txt end in a tag, e.g. 'ada B-PER', but are read as sentences"),
+        (["ada NNP x B-PER", "lives VBZ x O"], "words.txt end in a tag, e.g. 'ada NNP x B-PER'"),
         (["ada B-PER", "lives here", "", "fox", "group O"], None),  # not most
         (["blood group O", "group O"], None),  # not of so many columns each
         (["blood group O"], None),
@@ -189,7 +189,7 @@ def test_entities_are_told_with_their_words(run: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "ada B-PER x", "lives O")
-    with pytest.raises(DataError, match="2 columns, the first one 3"):
+    with pytest.raises(DataError, match="2 columns, the first line 3"):
         predicted(run, path, gold=True)
-    with pytest.raises(UsageError, match="as JSON only"):
+    with pytest.raises(UsageError, match="--all requires --json"):
         predicting(run, path, all_labels=True)

@@ -77,7 +77,7 @@ def test_pairs_have_segments(run: Path, tmp_path: Path) -> None:
     for path, format in ((lines, "pairs"), (header, "table")):
         found = [json.loads(line)["all"] for line in predicted(run, path, format=format, as_json=True, all_labels=True)]
         assert found == [pytest.approx(row, abs=1.5e-6) for row in expected], format
-    with pytest.raises(DataError, match="3 columns, not two") as caught:
+    with pytest.raises(DataError, match="3 columns, expected two") as caught:
         predicted(run, write(tmp_path / "odd.txt", "a\tb", "a\tb\tc"), format="pairs")
     assert caught.value.where == f"{tmp_path / 'odd.txt'}:2"
 
@@ -123,7 +123,7 @@ def test_scores_are_counted(run: Path, texts: list[str], tmp_path: Path) -> None
         assert totals.plain["classes"][label]["f1"] == pytest.approx(f1[-1])
     assert totals.plain["macro_f1"] == pytest.approx(sum(f1) / 3)
     assert totals.headline.startswith(f"{len(given)} examples, accuracy {100 * right / len(given):.2f} %")
-    assert asked.warnings() == ["1 text has more than 24 tokens; the rest was not read"]
+    assert asked.warnings() == ["1 text has more than 24 tokens; the rest was truncated"]
 
 
 def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
     assert found == [pytest.approx(alone(run, text), abs=1.5e-6) for text in texts]
     n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classification")[1].encode(texts))
     assert n_cut < len(texts)
-    assert asked.warnings() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
+    assert asked.warnings() == [f"{n_cut} texts have more than 24 tokens; the rest was truncated"]
 
 
 def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch:
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"format": "squad"}, "does not read squad", "choose lines, table, pairs"),
-    ({"format": "lines", "gold": True}, "lines have no gold labels", "--format table"),
-    ({"format": "pairs", "gold": True}, "pairs have no gold labels", "--format table"),
+    ({"format": "lines", "gold": True}, "--format lines has no gold labels", "--format table"),
+    ({"format": "pairs", "gold": True}, "--format pairs has no gold labels", "--format table"),
 ]
 
 

@@ -182,7 +182,7 @@ def test_preparing_again_opens_what_is_there(tmp_path: Path) -> None:
     [
         (SRC, TGT[:-1], "has 200 lines and .* has 199"),
         ([""] * 50, [""] * 50, "50 pairs, none usable for training"),
-        (["a"] * 50, ["", *["b"] * 49], "no text to make a vocabulary from"),
+        (["a"] * 50, ["", *["b"] * 49], "no text to build a vocabulary from"),
         (["a"], ["b"], "too few"),
     ],
 )

@@ -122,8 +122,8 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     [
         (["vocabulary.symbols=[]"], 50, UsageError, "needs \\[MASK\\]"),
         (["data.sequence_length=32", "model.positions=learned"], 50, UsageError, "max_length"),
-        (["data.document_format=blocks"], 50, DataError, "too few to train on and to hold one out"),
-        ([], 1, DataError, "too few to train on and to hold one out"),
+        (["data.document_format=blocks"], 50, DataError, "too few for training and validation"),
+        ([], 1, DataError, "too few for training and validation"),
         (["model.kind=gpt"], 50, UsageError, "model.kind"),
         (["model.next_sentence=true", "model.n_segments=1"], 50, UsageError, "n_segments"),
     ],
@@ -165,7 +165,7 @@ def test_a_few_held_out_words_are_scored_nevertheless(tmp_path: Path) -> None:
 def test_alignments_that_score_places_of_a_row_want_rows_of_their_own(tmp_path: Path, task: str) -> None:
     path = write(tmp_path / "text", *(f"line {n}" for n in range(50)))
     for name in ("location", "feature"):
-        with pytest.raises(UsageError, match=f"alignment {name} scores positions of a row"):
+        with pytest.raises(UsageError, match=f"alignment {name} depends on row positions"):
             configure(task, [path], f"model.alignment={name}")
         configure(task, [path], f"model.alignment={name}", "data.isolate_documents=false")
     configure(task, [path], "model.alignment=feature", "model.attention_options.second_feature=square")

@@ -178,7 +178,7 @@ def test_a_run_of_another_kind_is_refused(workshop: Any, trained: Path, tmp_path
     contents = {name: checkpoint.read(name) for name in checkpoint.manifest.files}
     contents["config.yaml"] = contents["config.yaml"].replace(b"task: translation", b"task: word2vec")
     RunFolder(run).save(checkpoint.step, contents)
-    with pytest.raises(RunError, match="another version of attnkit"):
+    with pytest.raises(RunError, match="another attnkit version"):
         list(train(TrainRequest(workshop.configure(), run)))
 
 

@@ -149,7 +149,11 @@ def test_a_lexicon_of_something_else_is_refused(workshop: Any, trained: Path, to
     tokenizer = load_translator([trained], device="cpu").src_tokenizer
     (tmp_path / "foreign.tsv").write_text(text.replace(tokenizer.fingerprint, "0" * 64))
     (tmp_path / "words.tsv").write_text('# {"units":"words","lines":1}\na\tb\t1\n')
-    for name, said in (("other", "is not a lexicon"), ("foreign", "other vocabularies"), ("words", "is of words")):
+    for name, said in (
+        ("other", "is not a lexicon"),
+        ("foreign", "other vocabularies"),
+        ("words", "words, not tokens"),
+    ):
         with pytest.raises(RunError, match=said) as caught:
             stream(trained, ["1"], tmp_path, shortlist=tmp_path / f"{name}.tsv")
         assert caught.value.exit_code == 4
@@ -244,7 +248,7 @@ def test_worker_processes_change_nothing(
 def test_what_cannot_replace_unknown_words(
     workshop: Any, worded: Path, trained: Path, tokens: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="this run's is of kind char") as caught:
+    with pytest.raises(UsageError, match="this run's kind is char") as caught:
         stream(trained, ["1"], tmp_path, unknowns=True)
     assert "--set vocabulary.kind=word" in (caught.value.help or "")
     with pytest.raises(RunError, match="is a token lexicon, not a word lexicon"):

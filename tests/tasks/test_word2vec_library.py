@@ -128,9 +128,9 @@ def test_an_object_that_begins_anew_is_taken(model: attnkit.Word2Vec) -> None:
 @pytest.mark.parametrize(
     ("sentences", "words"),
     [
-        ([], "none is there"),
-        ([["a"], ["b"]], "no sentence holds two words"),
-        ([["a", 1]], "sentence 1 holds something that is not text"),
+        ([], "there are no words"),
+        ([["a"], ["b"]], "no sentence contains two in-vocabulary words"),
+        ([["a", 1]], "sentence 1 contains an item that is not text"),
     ],
 )
 def test_sentences_that_cannot_be_trained_on(sentences: Any, words: str) -> None:

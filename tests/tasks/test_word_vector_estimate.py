@@ -93,7 +93,7 @@ def test_what_a_run_would_refuse_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(gzip.compress(path.read_bytes())[:3000])
     with pytest.raises(UsageError, match="have 2 numbers, not 100"):
         told(path, init_from=str(tmp_path / "wide.txt"))
-    with pytest.raises(UsageError, match="random words cannot be drawn from the 1 others"):
+    with pytest.raises(UsageError, match="exceeds the 1 other words"):
         told(tmp_path / "few.txt")
     with pytest.raises(UsageError, match="no file"):
         told(tmp_path / "none.txt")

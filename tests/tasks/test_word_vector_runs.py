@@ -246,7 +246,7 @@ def test_words_begin_with_the_vectors_of_another_run(text: Path, tmp_path: Path)
     slow = {"alpha": 1e-9, "min_alpha": 0.0, "epochs": 1}
     request = request_of(more, tmp_path / "second", init_from=str(first.path), **slow)
     said = [event.text for event in train(request) if isinstance(event, StatusEvent)]
-    assert f"{first.path}: 3 of 5 words (60.0%) are initialized from it" in said
+    assert f"3 of 5 words (60.0%) initialized from {first.path}" in said
     old, new = (opened(path) for path in (first.path, request.path))
     for word in ("w0", "w1", "w2"):
         for name in ("inputs", "outputs"):

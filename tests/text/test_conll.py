@@ -86,7 +86,7 @@ def test_words_alone_are_read_where_no_tags_are_asked_for(tmp_path: Path) -> Non
     [
         ("a O\nb\n", 2, "this word has no tag"),
         ("a O\nb\t\n", 2, "this word has no tag"),
-        ("a O\n\nb NN O\n", 3, "this line has 3 columns, the first one 2"),
+        ("a O\n\nb NN O\n", 3, "this line has 3 columns, the first line 2"),
         ("\tO\n", 1, "the word is missing"),
         (f"a\t{'x' * 300}\n", 1, "this tag has 300 characters"),
     ],

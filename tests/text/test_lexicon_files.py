@@ -67,7 +67,7 @@ def test_one_kind_is_not_the_other(tokens: Path, tmp_path: Path) -> None:
         load_dictionary(tokens)
     assert caught.value.exit_code == 4 and "align" in (caught.value.help or "")
     words = written(tmp_path / "words.tsv", lexicon_lines(entries((1, 1, 1.0)), (["", "a"], ["", "b"])))
-    with pytest.raises(RunError, match="of words, not of this run's tokens"):
+    with pytest.raises(RunError, match="contains words, not tokens"):
         load_tokens(words, PRINTS, (6, 8))
     for others in (PRINTS[::-1], ("a" * 64, "c" * 64)):
         with pytest.raises(RunError, match="other vocabularies") as caught:
@@ -124,7 +124,7 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("row", ["a\tb c\t1", "a\t\t1", "a b\tc\t1", "a\tb\u2028\t1", "a\r\tb\t1", "\t\t1"])
 def test_what_is_no_word_is_refused(tmp_path: Path, row: str) -> None:
     path = written(tmp_path / "w.tsv", [header(units="words", vocabularies=None, frequent=[]), row])
-    with pytest.raises(RunError, match="white space in a word, or no word"):
+    with pytest.raises(RunError, match="a word is empty or contains white space"):
         load_dictionary(path)
 
 

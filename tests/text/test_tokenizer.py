@@ -197,7 +197,7 @@ def test_holes_and_later_versions_are_refused(trained: dict[str, Tokenizer], tmp
     del tree["tokenizer"]["model"]["vocab"]["<s>"]
     with pytest.raises(RunError, match="not an attnkit vocabulary"):
         Tokenizer.from_json(json.dumps(tree))
-    with pytest.raises(RunError, match="no vocabulary file"):
+    with pytest.raises(RunError, match="no such vocabulary file"):
         load(tmp_path / "none.json")
 
 

@@ -1,1 +1,1 @@
-"""Analysis of trained runs: attention maps, comparisons, vectors of lines, verification."""
+"""Analysis of trained runs: attention maps, comparisons, line embeddings, verification."""

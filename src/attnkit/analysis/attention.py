@@ -118,7 +118,7 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
             raise DataError("the line is blank", where=f"source:{number}")
         ids = translator.src_tokenizer.encode([source])[0]
         if len(ids) > translator.max_source:
-            most = f"more than the {translator.max_source:,} that are translated as one"
+            most = f"more than the maximum of {translator.max_source:,}"
             what = f"this line has {len(ids):,} tokens, {most}"
             raise DataError(what, where=f"source:{number}", help="split the line")
         if target is not None:

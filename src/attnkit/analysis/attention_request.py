@@ -88,7 +88,7 @@ def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelect
                 return text
             case _ if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0:
                 return int(text)
-        raise UsageError(f"'{text[:40]}' is not a layer or head", where=flag, help="a number from 1, mean, max or all")
+        raise UsageError(f"'{text[:40]}' is not a layer or head", where=flag, help="give a number, mean, max or all")
 
     return MapSelection(kind, None if layer is None else choice("--layer", layer), choice("--head", head))
 
@@ -97,7 +97,7 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     """Return the maps to draw. Raises ``UsageError`` for an unknown kind, layer or head."""
     kinds = [map.kind for map in sentence.maps]
     if shown.kind is not None and shown.kind not in kinds:
-        raise UsageError(f"no '{shown.kind[:40]}' attention", where="--kind", help=f"choose one of {', '.join(kinds)}")
+        raise UsageError(f"unknown kind '{shown.kind[:40]}'", where="--kind", help=f"choose one of {', '.join(kinds)}")
     chosen = [map for map in sentence.maps if shown.kind in (None, map.kind)]
     slices: list[MapSlice] = []
     for map in chosen if shown.every else chosen[:1]:

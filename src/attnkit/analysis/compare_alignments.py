@@ -67,7 +67,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
     number = n_layers if layer is None else layer
     if not isinstance(number, int) or number > n_layers:
         help = f"give a number from 1 to {n_layers}"
-        raise UsageError("functions are compared on one layer's states", where="--layer", help=help)
+        raise UsageError("--compare requires a single layer", where="--layer", help=help)
     distribution = functions.distribution
     if distribution is None:
         own = {model.distribution} if isinstance(model.distribution, str) else set(model.distribution)
@@ -80,7 +80,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
         elif functions.alignments:
             raise UsageError(f"{name} cannot be combined with {distribution}: {reason}", where="--alignment")
         else:
-            warnings.append(f"{name} is left out: {reason}")
+            warnings.append(f"{name} skipped: {reason}")
     facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
     functions = FunctionChoice(named, distribution, functions.seed)
     sentences = (_compared(run, line, functions, number) for line in written_lines(translator, query))
@@ -106,7 +106,7 @@ def _compared(run: LoadedRun, line: ForcedTarget, functions: FunctionChoice, lay
             if isinstance(part, nn.Module):
                 part.to(queries.device)
         weights = distribute(align(queries, keys), queries, None).float().cpu().numpy()
-        note = f"parameters drawn, seed {functions.seed}" if drawn else "no parameters"
+        note = f"random parameters, seed {functions.seed}" if drawn else "no parameters"
         maps.append(replace(maps[0], kind=name, weights=weights, heads=(), note=note))
     return AttentionExample(line.source, line.target, maps, line.tree, line.facts)
 

@@ -81,8 +81,8 @@ class EmbedTotals:
         if self.unit == "lines":
             blank, rest = (f", {self.n_blank:,} blank", "the others") if self.n_blank else ("", "them")
             return f"{self.n_rows:,} lines{blank}, {found['exact']:.1f} % of {rest} reconstructed exactly"
-        said = f"mean squared error {found['error']:.6g}, of the mean {found['mean_error']:.6g}"
-        return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} explained"
+        said = f"mean squared error {found['error']:.6g}, baseline {found['mean_error']:.6g}"
+        return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} of variance explained"
 
 
 def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
@@ -111,7 +111,7 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint, warn=tell)
     if request.what is not None or request.layer is not None:
         flag = "--what" if request.what is not None else "--layer"
-        raise UsageError("an auto-encoder has codes only: no --what or --layer", where=flag, help="leave it out")
+        raise UsageError("auto-encoders do not support --what and --layer", where=flag, help="leave it out")
     if opened.config.model.kind == "mlp":
         yield from _of_vectors(opened, request, totals)
     else:
@@ -162,7 +162,7 @@ def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str
     """Yield the lines of all files, some at a time. Raises ``DataError`` for files of vectors."""
     for path in request.files:
         if path.name.endswith(VECTORS) and path.exists():
-            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
+            help = "if it is text, change its suffix" if path.name.endswith(".csv") else None
             raise DataError("the input is a vector file, but this run reads text", where=str(path), help=help)
     for path in request.files:
         yield from read_line_batches(path, _WINDOW, request.strict, tell)
@@ -172,7 +172,7 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
     """Write a vocabulary's vectors in the format of a file's ending; return False if it names no format."""
     ending = path.suffix.lower()
     if ending == ".csv":
-        raise UsageError("tokens may contain commas: no .csv", where="-o", help="choose .tsv or another name")
+        raise UsageError("no .csv output: tokens may contain commas", where="-o", help="choose .tsv or another name")
     format = None if ending == ".tsv" else ENDINGS.get(ending)
     if format is None:
         return False
@@ -203,13 +203,13 @@ def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text
 def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch]) -> None:
     """Write all rows in the format of a file's ending. Raises ``UsageError`` for text or a pipe."""
     if not stream.seekable():  # the number of rows is in the header
-        what = f"a {path.suffix} file cannot be written into a pipe"
+        what = f"a {path.suffix} file cannot be written to a pipe"
         raise UsageError(what, where="-o", help="name a file, or print text")
 
     def numbers() -> Iterator[npt.NDArray[Any]]:
         for block in blocks:
             if block.numbers is None:
-                help = f"give another name than {path.suffix} to -o"
+                help = "choose another suffix for -o"
                 raise UsageError(f"{path.suffix} cannot store text", where="--reconstruct", help=help)
             yield block.numbers
 

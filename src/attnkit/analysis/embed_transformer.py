@@ -104,7 +104,7 @@ def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cl
     ``UsageError`` for ``cls`` of GPT.
     """
     if what == "cls" and isinstance(reader.model, Gpt):
-        help = "--what mean takes all of them"
+        help = "use --what mean"
         raise UsageError("GPT's first token attends to itself only", where="--what cls", help=help)
     rows = reader.tokenizer.encode(lines)
     totals, counts = np.zeros((len(rows), reader.width)), np.zeros((len(rows), 1))

@@ -73,7 +73,7 @@ def _verify_once(path: Path) -> VerificationReport:
     things = [thing for part, _ in checked for thing in part]
     if not folder.steps():
         lost = any(os.path.lexists(path / name) for name in ("best", "averaged"))
-        things.append(CheckResult("checkpoints", not lost, "are all gone" if lost else "none was saved yet"))
+        things.append(CheckResult("checkpoints", not lost, "all missing" if lost else "none saved yet"))
     things.append(_best(folder, [one.name for one in good], newest, in_use=user is not None))
     things += _logs(folder, newest)
     things.append(_status(folder, in_use=user is not None))
@@ -125,7 +125,7 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
     except RunError as error:
         return CheckResult("best", False, error.what)
     if name is None:
-        return CheckResult("best", True, "names none yet")
+        return CheckResult("best", True, "not set yet")
     whole = name in good
     if not whole and in_use:  # it may have been saved a moment ago
         with contextlib.suppress(RunError):
@@ -186,7 +186,7 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResul
             most = max(MAX_BYTES, newest.entry(name).size)
             copy = hashlib.sha256(read_regular_file(folder.path / name, most)).hexdigest()
             same = copy == newest.entry(name).sha256
-            yield CheckResult(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
+            yield CheckResult(name, same, f"{'same as' if same else 'differs from that'} in {newest.name}")
         except (OSError, ValueError) as error:
             yield CheckResult(name, False, _unreadable(error))
 
@@ -203,7 +203,7 @@ def _config(folder: RunFolder, newest: Checkpoint) -> CheckResult:
         return CheckResult("config.yaml", False, error.what)
     changed = differences(read_run_config(newest), config)
     if changed or dump_yaml(config).encode() != raw:
-        why = "; ".join(changed) or "it was written by hand"
+        why = "; ".join(changed) or "edited by hand"
         return CheckResult("config.yaml", False, f"differs from the one in {newest.name}: {why}")
     return CheckResult("config.yaml", True, f"as in {newest.name}, except for limits")
 

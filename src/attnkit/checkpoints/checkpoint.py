@@ -118,7 +118,7 @@ class Checkpoint:
         """Return what a file must look like. Raises ``RunError`` when the checkpoint has no such file."""
         if file not in self.manifest.files:
             held = ", ".join(sorted(self.manifest.files))
-            raise RunError(f"checkpoint {self.name} has no {file}", where=str(self.path), help=f"it holds {held}")
+            raise RunError(f"checkpoint {self.name} has no {file}", where=str(self.path), help=f"available: {held}")
         return self.manifest.files[file]
 
     def read(self, file: str) -> bytes:

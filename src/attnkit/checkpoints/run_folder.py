@@ -36,12 +36,12 @@ def check_is_run(path: Path) -> None:
     if not os.path.lexists(path):
         raise RunError(f"no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
     if not path.is_dir():
-        raise RunError(f"{path} is a file, not a run folder", help="name the folder that attnkit train wrote")
+        raise RunError(f"{path} is a file, not a run folder", help="give the folder written by attnkit train")
     if (path / checkpoint.FILE_NAME).exists() and path.resolve().parent.name == "checkpoints":
         run = path.resolve().parent.parent
         raise RunError(f"{path} is a checkpoint, not a run folder", help=f"name {run} and add --checkpoint {path.name}")
     if not is_run(path):
-        raise RunError(f"{path} is not a run folder", help="name the folder that attnkit train wrote")
+        raise RunError(f"{path} is not a run folder", help="give the folder written by attnkit train")
 
 
 def check_target_dir(path: Path) -> None:
@@ -62,7 +62,7 @@ def check_target_dir(path: Path) -> None:
 
 
 def check_not_symlink(folder: Path) -> None:
-    """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
+    """Raise ``RunError`` if ``folder`` is a symbolic link or a file; a run never writes outside its own folder."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunError(f"{folder} is not a folder of this run", help="replace the file or symbolic link by the folder")
 
@@ -234,8 +234,8 @@ class RunFolder:
     def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
         """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
 
-        Without a name: the best if one was named, else the last that verifies. Files are verified as they are read.
-        Raises ``RunError`` when it is missing or damaged, ``UsageError`` for a name of no such form.
+        Without a name: ``best`` if it is set, else the newest that verifies. Files are verified as they are read.
+        Raises ``RunError`` when it is missing or damaged, ``UsageError`` for any other name.
         """
         check_is_run(self.path)
         if name is None:

@@ -51,7 +51,7 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
     size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
     # By the size alone, before anything is read.
     if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
-        raise _misfit(checkpoint, file, f"it has {size:,} bytes, the configuration asks for about {least:,}")
+        raise _misfit(checkpoint, file, f"the file has {size:,} bytes, expected about {least:,}")
     raw = checkpoint.read(file)
     try:
         check_header(raw, expected)
@@ -85,7 +85,7 @@ def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
     n_header = int.from_bytes(raw[:_PREFIX], "little")
     begin = _PREFIX + n_header
     if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):
-        raise ValueError("its header is too long")
+        raise ValueError("the header is too long")
     header = parse_json(raw[_PREFIX:begin])
     entries = tensor_entries(header, begin, len(raw))
     if odd := header.keys() ^ expected.keys():

@@ -62,14 +62,14 @@ def command(
             stream.write(dumps(vars(aligner.report)) + "\n")
     report = aligner.report
     for number, text in (
-        (report.blank, "have a blank side and no links"),
-        (report.long, f"have more than {max_length:,} words on a side and no links (--max-length)"),
+        (report.blank, "are not aligned: one side is blank"),
+        (report.long, f"are not aligned: more than {max_length:,} words on one side (--max-length)"),
     ):
         if number:
             console.warn(f"{number:,} pairs {text}")
     if report.forgotten:
         console.warn(f"--max-pairs was exceeded: rare word pairs were pruned {report.forgotten:,} times")
-    lines = [f"{report.pairs:,} pairs, {report.src_words:,} source and {report.tgt_words:,} target words"]
+    lines = [f"{report.pairs:,} pairs, {report.src_words:,} source words, {report.tgt_words:,} target words"]
     for direction, values in report.perplexity.items():
         lines.append(f"{direction}: perplexity {' '.join(f'{value:,.2f}' for value in values)} before each iteration")
     if output is not None:

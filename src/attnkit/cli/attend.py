@@ -29,7 +29,7 @@ OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "com
 
 def command(
     run: Annotated[Path | None, Argument(help="Run of a translation model or text classifier.", metavar="RUN")] = None,
-    text: Annotated[list[str] | None, Argument(help="Source text, a line each; - reads stdin.", metavar="TEXT")] = None,
+    text: Annotated[list[str] | None, Argument(help="Source lines; - reads stdin.", metavar="TEXT")] = None,
     target: Annotated[list[str] | None, Option(help="Target text. [default: translate]", metavar="TEXT")] = None,
     html: Annotated[Path | None, Option(help="HTML page to write, with all attention weights.")] = None,
     svg: Svg = None,
@@ -75,15 +75,15 @@ def command(
     for name in given:
         if mode not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"
-            help = f"{flag} belongs to {' or to '.join(MODES[owner] for owner in OPTIONS[name])}"
-            raise UsageError(f"{MODES[mode]} has no {flag}", where=flag, help=help)
+            help = f"{flag} requires {' or '.join(MODES[owner] for owner in OPTIONS[name])}"
+            raise UsageError(f"{flag} cannot be used with {MODES[mode]}", where=flag, help=help)
     if target and beam_size:
-        raise UsageError("a given translation is not searched for", where="--beam-size", help="leave one out")
+        raise UsageError("--target and --beam-size cannot be combined", where="--beam-size", help="leave one out")
     for name in alignment or ():
         if name not in ALIGNMENT_NAMES:
             close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
             help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
-            raise UsageError(f"no alignment function '{name[:40]}'", where="--alignment", help=help)
+            raise UsageError(f"unknown alignment function '{name[:40]}'", where="--alignment", help=help)
     names = [name for name in ALIGNMENT_NAMES if name in (alignment or ())]
     seed = 1 if seed is None else seed
     if run is None:
@@ -113,7 +113,7 @@ def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     if len({path.resolve() for path in outputs}) < len(outputs):
-        raise UsageError("two output files have the same name", help="give each a name of its own")
+        raise UsageError("two output files have the same name", help="give each a different name")
     for path in outputs:
         if run is not None and run.resolve() in path.resolve().parents:
             raise UsageError(f"output file {path} is inside the run folder", help="write it elsewhere")

@@ -46,7 +46,7 @@ def command(
         list[str] | None,
         Option("--set", help="Configuration key for --export-to, e.g. model.norm=post.", metavar="KEY=VALUE"),
     ] = None,
-    strict: Annotated[bool, Option(help="Exit with 3 on any finding.")] = False,
+    strict: Annotated[bool, Option(help="Exit with code 3 on any finding.")] = False,
     json: Json = False,
 ) -> None:
     """Check a parallel corpus for problems; exit 0 if it is usable for training, 3 if not.

@@ -46,6 +46,6 @@ def command(
         n, pseudo = len(guessed.places), "pseudo-" if guessed.model == "BERT" else ""
         if number:
             console.result()
-        console.result(f"{guessed.model} ({guessed.run}) predicts each token from {guessed.sees}; in percent")
+        console.result(f"{guessed.model} ({guessed.run}) predicts each token from {guessed.sees}; percentages")
         console.result(console.printable(render(guessed.places, width)))
-        console.result(f"  {guessed.n_correct} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")
+        console.result(f"  {guessed.n_correct} of {n} correct, {pseudo}perplexity {guessed.perplexity:.2f}")

@@ -1,4 +1,4 @@
-"""``attnkit demo``: the whole way once, in three minutes."""
+"""``attnkit demo``: train, evaluate and translate."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def print_results(found: DemoResults, folder: Path) -> None:
 
     console.result(f"\nBLEU on {found.n_test:,} unseen sentences: {found.bleu.score:.1f}")
     console.result(f"  {found.bleu.signature}")
-    console.result(f"  word by word with the corpus's own lexicon: {found.word_by_word.score:.1f}")
-    console.result("\nSentences with combinations of words that training never held:")
+    console.result(f"  word-by-word baseline with the corpus lexicon: {found.word_by_word.score:.1f}")
+    console.result("\nSentences with word combinations unseen in training:")
     for source, reference, translation in found.examples:
         expected = "" if translation == reference else f"   (expected: {reference})"
         console.result(f"  {source}\n    -> {translation}{expected}")
-    console.result("\nThe lecture notes' sentences, which training never held either:")
+    console.result("\nSentences from the lecture notes, also unseen in training:")
     for note in found.notes:
         console.result(f"  {note.source}\n    -> {note.outputs[0].text}")
     last = found.notes[-1]
     attention = last.outputs[0].attention
     if attention:
-        console.result("\nWhere the model looked, in percent (rows: French, columns: English):\n")
+        console.result("\nAttention weights in percent (rows: French, columns: English):\n")
         weights = attention[0]
         rows = [*last.outputs[0].tokens[0], "</s>"][: len(weights)]
         columns = [*last.source_tokens[0], "</s>"][: len(weights[0])]

@@ -21,7 +21,7 @@ def command(
     ] = None,
     layer: EncoderLayer = None,
     reconstruct: Annotated[bool, Option(help="Output reconstructions instead of codes.")] = False,
-    summary: Annotated[bool, Option(help="With --reconstruct: print the totals only.")] = False,
+    summary: Annotated[bool, Option(help="With --reconstruct: print only the totals.")] = False,
     json: Annotated[bool, Option(help="One JSON object per row, and one for the totals.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
@@ -50,9 +50,9 @@ def command(
     static = what == "static"
     sources = (inputs or []) if static else inputs or [STDIN]
     if summary and not reconstruct:
-        raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
+        raise UsageError("--summary requires --reconstruct", where="--summary", help="add --reconstruct")
     if static and inputs:
-        fault = "static vectors are of the vocabulary, not of lines"
+        fault = "--what static embeds the vocabulary, not lines"
         raise UsageError(fault, where="--what static", help="leave FILE out")
     check_not_overwriting(output, sources)  # before torch is loaded
     from attnkit.analysis.embed import BINARY, EmbedTotals, Request, embed_stream, render, write_binary, write_table
@@ -60,7 +60,7 @@ def command(
     ending = "" if output is None else output.suffix.lower()
     if ending in BINARY and (json or summary):
         flag, noun = ("--json", "JSON") if json else ("--summary", "totals")
-        raise UsageError(f"a {ending} file cannot store {noun}", where=flag, help="give another name to -o")
+        raise UsageError(f"a {ending} file cannot store {noun}", where=flag, help="choose another suffix for -o")
     if summary and output is not None and not json:
         raise UsageError("--summary with -o requires --json", where=f"-o {output}", help="add --json, or leave out -o")
     totals = EmbedTotals()

@@ -50,7 +50,7 @@ def command(
     given = {"words": words, "pattern": pattern, "size": size, "global": n_global, "causal": causal or None}
     for name, value in {**given, "shift": shift, "seed": seed}.items():
         if value is not None and topic not in OPTIONS[name]:
-            raise UsageError(f"{topic} takes no --{name}", help=f"it belongs to {' and '.join(OPTIONS[name])}")
+            raise UsageError(f"--{name} cannot be used with {topic}", help=f"use it with {' or '.join(OPTIONS[name])}")
     if pattern is None and (size or n_global or causal):
         raise UsageError("--size, --global and --causal require --pattern", help="choose one: --pattern window")
     if n_global and pattern != "global":

@@ -51,7 +51,7 @@ def command(
     from attnkit.io import atomic
 
     if stream and json:
-        what = "--stream and --json exclude each other: JSON is printed when complete"
+        what = "--stream and --json cannot be combined: JSON is printed when complete"
         raise UsageError(what, where="--stream", help="leave out --json or --stream")
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads

@@ -66,7 +66,7 @@ WORD2VEC: dict[str, tuple[str, str]] = {
     "cluster": ("word2vec.maps:cluster", "Cluster words by k-means."),
     "phrases": ("word2vec.phrases", "Find and join phrases: new_york."),
     "convert": ("word2vec.convert", "Convert vectors to another format."),
-    "project": ("word2vec.maps:project", "Project vectors to two dimensions, as a page."),
+    "project": ("word2vec.maps:project", "Project vectors to two dimensions as an HTML page."),
     "one-hot": ("word2vec.queries:one_hot", "Compare one-hot vectors with trained ones."),
     "compare-context": ("word2vec.compare_context", "Compare the vectors of a word in two sentences."),
 }
@@ -111,7 +111,7 @@ class LazyGroup(typer.core.TyperGroup):
         if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
             close = difflib.get_close_matches(args[0], self.table, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"{ctx.command_path} --help lists the commands"
-            raise UsageError(f"no command '{args[0]}'", help=hint)
+            raise UsageError(f"unknown command '{args[0]}'", help=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -150,7 +150,7 @@ def attnkit(
     try:
         Path.cwd()
     except FileNotFoundError as error:  # in which torch's libraries would end the process
-        raise SystemFailure("the working directory is gone", help="go to another one (cd) and call again") from error
+        raise SystemFailure("the working directory does not exist", help="cd to an existing directory") from error
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ RunPath = Annotated[Path, Argument(help="Run folder.", metavar="RUN")]
 Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz or .bz2.", metavar="SRC")]
 Target = Annotated[Path, Argument(help="Target text; line n translates line n of SRC.", metavar="TGT")]
 OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; default: standard output.")]
-Summary = Annotated[bool, Option(help="Print the totals only.")]
+Summary = Annotated[bool, Option(help="Print only the totals.")]
 Json = Annotated[bool, Option(help="Print JSON.")]
 JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")]
 TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate.")]
@@ -66,7 +66,7 @@ ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable
 VectorsPath = Annotated[Path, Argument(help="Run of word2vec train, or a word-vector file.", metavar="VECTORS")]
 VectorsCheckpoint = Annotated[str | None, Option(help="Checkpoint of a run: best, last or step-N.", metavar="NAME")]
 FirstWords = Annotated[
-    int | None, Option("--top", "--restrict", min=1, help="Use the N most frequent words only.", metavar="N")
+    int | None, Option("--top", "--restrict", min=1, help="Use only the N most frequent words.", metavar="N")
 ]
 NumAnswers = Annotated[int, Option("-n", "--num", min=1, max=1_000_000, help="Number of answers.", metavar="N")]
 EncoderLayer = Annotated[

@@ -22,8 +22,8 @@ def command(
         Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"], Option(help="Input format.")
     ] = "auto",
     gold: Annotated[bool, Option(help="Input with gold labels; report scores.")] = False,
-    summary: Annotated[bool, Option(help="With --gold: print the scores only.")] = False,
-    confusion: Annotated[Path | None, Option(help="Confusion matrix, HTML; needs --gold.", metavar="FILE.html")] = None,
+    summary: Annotated[bool, Option(help="With --gold: print only the scores.")] = False,
+    confusion: Annotated[Path | None, Option(help="HTML confusion matrix; needs --gold.", metavar="FILE.html")] = None,
     every: Annotated[bool, Option("--all", help="Print the probability of every label.")] = False,
     no_answer_threshold: Annotated[
         float | None,

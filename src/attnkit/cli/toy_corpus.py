@@ -22,7 +22,7 @@ def command(
     valid: Annotated[int, Option(min=1, max=1_000_000, help="Validation pairs, held out.")] = 500,
     test: Annotated[int, Option(min=1, max=1_000_000, help="Test pairs, held out.")] = 1_000,
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 1,
-    overwrite: Annotated[bool, Option(help="Replace files with other content.")] = False,
+    overwrite: Annotated[bool, Option(help="Replace files that differ.")] = False,
     json: Json = False,
 ) -> None:
     """Generate a toy corpus: translations, reversed digits, headlines, code or reviews.

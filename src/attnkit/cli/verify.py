@@ -61,7 +61,7 @@ def as_text(verified: VerificationReport) -> str:
         lines += textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "no good checkpoint"
     n_things, n_bad = len(verified.things), verified.n_bad
-    outcome = f"{n_bad} of {n_things} damaged" if n_bad else f"all {n_things} are good"
+    outcome = f"{n_bad} of {n_things} parts damaged" if n_bad else f"all {n_things} parts are good"
     summary = console.printable(f"{verified.path}: {outcome}; {newest}")
     lines += textwrap.wrap(summary, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def check_files(paths: list[Path], output: Path) -> None:
         open_binary(path).close()
     folder = output.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"no folder {output.parent}", help=f"mkdir -p {output.parent}")
+        raise UsageError(f"no such folder: {output.parent}", help=f"mkdir -p {output.parent}")
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
     is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands

@@ -62,7 +62,7 @@ def export_ctranslate2(
 def check_empty(folder: Path) -> None:
     """Raise ``UsageError`` unless a folder can be made there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("the output folder is not empty", where=str(folder), help="name a new folder")
+        raise UsageError("the output folder is not empty", where=str(folder), help="choose a new folder")
 
 
 @contextmanager
@@ -82,8 +82,8 @@ _CARD = """\
 # A translation model for CTranslate2
 
 Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs `pip install "attnkit[ctranslate2]"`, for the
-tokenizer and the translator. CTranslate2 knows an entry of the vocabulary by its name, in the order of the ids; names
-are for people and unique, the tokenizer alone says which text an id represents. Run this inside the folder:
+tokenizer and the translator. CTranslate2 identifies a vocabulary entry by its name, listed by id; the names
+are unique labels for people; only the tokenizer maps an id to its text. Run this inside the folder:
 
 ```python
 import json
@@ -112,7 +112,7 @@ def translate(lines: list[str], beam_size: int = 5) -> list[str]:
 print("\\n".join(translate(["A dog runs."])))
 ```
 
-`compute_type="int8"` is faster and not the same text on every line. What `attnkit translate` does besides: a blank line
-stays blank, lines of more than {max_source} tokens are split and rejoined, and the greatest length grows with the
+`compute_type="int8"` is faster but changes some lines. `attnkit translate` also does the following: a blank line
+stays blank, lines of more than {max_source} tokens are split and rejoined, and the maximum length grows with the
 source (here it is 256 tokens).
 """

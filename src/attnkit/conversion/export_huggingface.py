@@ -194,13 +194,13 @@ print(*target.batch_decode(ids, skip_special_tokens=True), sep="\\n")""",
 _CARD = """\
 # A model for Hugging Face's transformers
 
-`{architecture}`, written by `attnkit export` from the checkpoint `{checkpoint}`. It needs nothing of attnkit, but
+`{architecture}`, written by `attnkit export` from the checkpoint `{checkpoint}`. It does not need attnkit, only
 `pip install transformers torch`. Run this inside the folder:
 
 ```python
 {use}
 ```
 
-The tokenizer gives the ids that attnkit gives, with one exception: where a text holds the name of a special entry, as
-`[SEP]`, transformers takes it for that entry and attnkit for text like any other.
+The tokenizer returns the same ids as attnkit, with one exception: if a text contains the name of a special entry, e.g.
+`[SEP]`, transformers reads it as that entry, attnkit as ordinary text.
 """

@@ -45,7 +45,7 @@ _CARD = """\
 # {name}
 
 Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
-whole configuration is in `config.yaml`.
+full configuration is in `config.yaml`.
 """
 
 
@@ -91,10 +91,10 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     Raises ``RunError`` if it has none of ours or a damaged one, ``UsageError`` if a run exists.
     """
     if not folder.is_dir():
-        raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
+        raise RunError(f"no such folder: {folder}", help="use a folder of save_pretrained")
     check_target_dir(run)
     if is_run(run):
-        raise UsageError("the output folder already contains a run", where=str(run), help="name a new folder with -o")
+        raise UsageError("the output folder already contains a run", where=str(run), help="choose a new folder with -o")
     tree = read_tree(folder / "config.json")
     described = configs.read(tree, str(folder / "config.json"))
     path = _weights_path(folder)
@@ -139,7 +139,7 @@ def _weights_path(folder: Path) -> Path:
     if (folder / "model.safetensors.index.json").exists():
         help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
         raise RunError("sharded weights are not supported", where=str(folder), help=help)
-    raise RunError(f"no model.safetensors in {folder}", help="name a folder that save_pretrained wrote")
+    raise RunError(f"no model.safetensors in {folder}", help="use a folder of save_pretrained")
 
 
 def _plan(
@@ -177,7 +177,7 @@ def _plan(
         if name not in names:
             what = f"the weights lack '{name}'"
         elif (entry := entries[names[name]]).shape != shape:
-            what = f"'{name}' is {list(entry.shape)}, and by config.json {list(shape)}"
+            what = f"'{name}' is {list(entry.shape)}, config.json implies {list(shape)}"
         elif entry.dtype not in weights.DTYPES:
             what = f"'{name}' has the unsupported dtype {entry.dtype}"
         else:
@@ -228,13 +228,13 @@ def _pretraining_parts(model: configs.ForeignModel, names: Mapping[str, str]) ->
     if isinstance(config, GptConfig):
         head, lacking = layout.gpt_head(config), "output layer"
     else:
-        head, lacking = layout.bert_head(config, kind), "head that predicts words"
+        head, lacking = layout.bert_head(config, kind), "masked-LM head"
         for place, link in enumerate(head):  # the output's bias has two names, and a file may have only the other one
             if link.ours == "output.bias" and link.theirs[0] not in names:
                 head[place] = layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
     parts = [(f"the model has no {lacking}: pretrain it before using its predictions", head)]
     if kind == "bert" and "cls.seq_relationship.weight" in names:
-        parts.append(("its pooler is not complete", layout.next_sentence()))
+        parts.append(("the pooler is incomplete", layout.next_sentence()))
     return parts
 
 

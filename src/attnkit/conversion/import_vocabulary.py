@@ -52,7 +52,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
     cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
-        what = "RoFormer's own tokenizer finds words by jieba, which attnkit does not have"
+        what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
         raise RunError(what, where=str(folder), help="it takes a RoFormer with a tokenizer.json of BERT's kind")
     tree, where = _read_tokenizer(folder, settings)
     names = dict(DEFAULTS[model])  # of the special entries, by role
@@ -167,7 +167,7 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
         kind, before = "bert", _mapping(before)
         lowercase, accents = before.get("lowercase"), before.get("strip_accents")
         if not isinstance(lowercase, bool):
-            raise ValueError("its normalizer does not say whether it lower-cases")
+            raise ValueError("its normalizer lacks the boolean 'lowercase'")
         required: list[tuple[str, Any, Any]] = [
             ("the normalizer", before.get("type"), "BertNormalizer"),
             ("clean_text", before.get("clean_text", True), True),
@@ -190,7 +190,7 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
         raise ValueError(f"its tokenizer is neither BERT's nor GPT-2's: {cuts}")
     for key, value, wanted in required:
         if value != wanted:
-            raise ValueError(f"attnkit has no such tokenizer with {key} {str(value)[:40]}; it takes {wanted}")
+            raise ValueError(f"unsupported tokenizer with {key} {str(value)[:40]}; expected {wanted}")
     return kind, lowercase
 
 
@@ -201,7 +201,7 @@ def _added_tokens(tree: Tree) -> dict[int, str]:
         isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)
         for token in added
     ):
-        raise ValueError("its added tokens have no numbers or no names")
+        raise ValueError("its added tokens lack ids or names")
     found: dict[int, str] = {}
     for token in added:
         if (name := found.setdefault(token["id"], token["content"])) != token["content"]:
@@ -268,7 +268,7 @@ def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
     except ValueError as error:
         raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
     except FileNotFoundError as error:
-        raise RunError(f"no {path.name} in {path.parent}", help="name a folder that save_pretrained wrote") from error
+        raise RunError(f"no {path.name} in {path.parent}", help="use a folder of save_pretrained") from error
     except OSError as error:
         raise system_failure("read", path, error) from error
 

@@ -32,8 +32,8 @@ def check_exportable(
         if to == "huggingface":
             check_huggingface(config)
         elif config.task != "translation":
-            what = f"CTranslate2 has no model for a run of the kind '{config.task}'"
-            raise RunError(what, where="task", help="it takes runs of the kind translation")
+            what = f"CTranslate2 does not support runs of task '{config.task}'"
+            raise RunError(what, where="task", help="supported: translation")
         else:
             check_ctranslate2(config.model)
     except RunError as error:

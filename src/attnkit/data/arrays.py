@@ -15,7 +15,7 @@ from attnkit.text.lines import check_not_streams, open_binary, read_lines
 Vectors = npt.NDArray[np.float32]
 MAX_COLUMNS = 1 << 16  #: numbers of a vector
 _BLOCK = 1 << 18  # numbers at a time
-_AGAIN = "it is damaged or cut off: fetch or write the file again"
+_AGAIN = "the file is damaged or truncated: create it again"
 _MALFORMED = (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
 
 
@@ -33,11 +33,11 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
     except _MALFORMED as error:
         raise DataError(f"not a readable .npy file: {str(error)[:200]}", where=str(path), help=_AGAIN) from error
     if not isinstance(array, np.memmap):
-        raise DataError("not a readable .npy file: an archive", where=str(path), help=_AGAIN)
+        raise DataError("not a readable .npy file: .npz archive", where=str(path), help=_AGAIN)
     if array.dtype.kind not in "fiub":
-        raise DataError(f"this array holds {str(array.dtype)[:80]}, not numbers", where=str(path))
+        raise DataError(f"this array has dtype {str(array.dtype)[:80]}, not numbers", where=str(path))
     if array.ndim != 2 or not all(array.shape):
-        raise DataError(f"this array has the shape {str(array.shape)[:80]}, not rows and columns", where=str(path))
+        raise DataError(f"this array has shape {str(array.shape)[:80]}, not two dimensions", where=str(path))
     if (size := path.stat().st_size - array.offset) != array.nbytes:
         what = f"its header declares {array.nbytes:,} bytes, but the file has {size:,}"
         raise DataError(what, where=str(path), help=_AGAIN)
@@ -82,7 +82,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
             vectors = block.astype(np.float32)
         odd = np.flatnonzero(~np.isfinite(vectors).all(1))
         if len(odd):
-            what = "this row holds a number that is not finite, or too large for 32 bits"
+            what = "this row holds a number that is not finite or too large for float32"
             raise DataError(what, where=f"{path}:{lines[odd[0]]}")
         yield vectors
         empty = False

@@ -48,17 +48,17 @@ def plan_epoch(
     max_tokens: int,
     examples: Words | None = None,
 ) -> EpochPlan:
-    """Plan the batches of an epoch: like lengths together, ties broken and batches ordered at random.
+    """Plan the batches of an epoch: similar lengths together, random tie-breaking and batch order.
 
     The result depends only on the arguments. Peak extra memory is 12 bytes per example.
 
     Args:
-        src_lengths: (n,) tokens of each source as it will be padded, so with its end symbol.
+        src_lengths: (n,) tokens of each source before padding, EOS included.
         tgt_lengths: (n,) the same for the targets.
-        seed: with ``epoch``, chooses the shuffle.
+        seed: with ``epoch``, determines the shuffle.
         epoch: counted from 0.
-        max_tokens: most padded tokens, source and target together, of a batch; only a batch of one may exceed it.
-        examples: indices to use, repeats allowed, as ``draw`` gives them; all of them once if None.
+        max_tokens: maximum padded tokens per batch, source plus target; only a batch of one example may exceed it.
+        examples: indices to use, may repeat, as returned by ``draw``; None: every example once.
     """
     n = len(src_lengths) if examples is None else len(examples)
     if len(src_lengths) != len(tgt_lengths) or max_tokens < 1 or n >= _MAX_EXAMPLES:

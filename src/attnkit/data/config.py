@@ -72,7 +72,7 @@ class RowsConfig(ExamplesConfig, frozen=True):
     files: tuple[str, ...] = Field(min_length=1)
     """Text, one example per line; or vectors, one per row, in ``.npy`` or ``.csv``."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
-    """Longest line in tokens; longer ones are dropped from training and counted. Vectors have no length."""
+    """Longest line in tokens; longer ones are dropped from training and counted. Ignored for vectors."""
 
 
 class DocumentsConfig(ExamplesConfig, frozen=True):
@@ -146,12 +146,12 @@ class WindowSizes:
 
     @property
     def n_symbols(self) -> int:
-        """Return how many symbols stand around question and window."""
+        """Return the number of special tokens in a row."""
         return 2 + self.separators
 
 
 class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Windows over contexts that are longer than a row, each beside its question (Devlin et al. 2019, their code)."""
+    """Sliding windows over contexts longer than a row, each with its question (code of Devlin et al. 2019)."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
     """Tokens of a row: question, window, and the symbols around them, three in BERT. Null: 384, or as many as the model
@@ -176,8 +176,8 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
         room = length - 2 - separators - question
         stride = self.stride or max(1, min(_STRIDE, 3 * room // 4))
         if room < stride:
-            what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
-            raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
+            what = f"max_length={length} leaves {max(0, room)} tokens for the context, given"
+            raise ValueError(f"{what} max_question_length={question}; fewer than stride={stride}")
         return WindowSizes(length, stride, question, self.max_answer_length, self.stride is not None, separators)
 
 
@@ -193,7 +193,7 @@ class TaggedConfig(ExamplesConfig, frozen=True):
     """Sentences of tagged words: one word per line, its tag in the last column, a blank line after each sentence."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
-    """Tokens of a row, with the symbols around its words. Null: as many as the model learned from, at most 512."""
+    """Maximum tokens per row, special tokens included. Null: the pretraining length, at most 512."""
 
 
 class QuestionsConfig(ExamplesConfig, frozen=True):

@@ -61,7 +61,7 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
             _write(temporary, store, window, memory, tell)
         found = _open(folder, wanted, store.vocab_size)
     if found is None:
-        raise RunError("the counted co-occurrences are damaged", where=str(folder), help="remove this folder")
+        raise RunError("the co-occurrence counts are damaged", where=str(folder), help="remove this folder")
     return found
 
 

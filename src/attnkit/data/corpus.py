@@ -139,7 +139,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
     def none_left(self) -> DataError:
         """Return the error for no examples left for validation."""
         what, where = f"no {self.unit} left for validation", str((self.valid_paths or self.paths)[0])
-        return DataError(what, where=where, help=f"give {self.valid_option} a file that has some")
+        return DataError(what, where=where, help=f"give a non-empty file for {self.valid_option}")
 
     def train(self) -> Iterator[ExampleT]:
         """Yield the examples for training, counting the others."""
@@ -262,6 +262,6 @@ def load_examples(
         examples = parse(prepared_dir.read_lines(folder / "valid.txt"))
         train, valid = (open_rows(folder / name, len(labels.labels) if labels else 0) for name in ("train", "valid"))
         if not len(examples) == index["counts"].get("valid") or not check(valid, examples) or not len(train):
-            raise ValueError("rows and examples do not agree")
+            raise ValueError("rows and examples differ in number")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedExamples(train, valid, examples, tokenizer, labels, index["counts"])

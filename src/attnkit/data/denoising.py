@@ -153,7 +153,7 @@ class VectorDataset:
             with open_regular_file(folder / "vectors.bin") as stream:
                 shape = (index.rows, index.width)
                 if stream.seek(0, 2) != 4 * index.rows * index.width:
-                    raise ValueError("vectors.bin has another size")
+                    raise ValueError("vectors.bin has the wrong size")
                 vectors = np.memmap(stream, "<f4", "r", 0, shape).view(np.ndarray)
         except (OSError, ValueError) as error:
             raise RunError("the stored vectors are damaged", where=str(folder)) from error

@@ -60,7 +60,7 @@ def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: st
     strange = [label for label in found if label not in there]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
-        what = f"unknown {noun} '{strange[0]}'{more}: not in the run of --init-from"
+        what = f"unknown {noun} '{strange[0]}'{more}: not in the --init-from run"
         help = f"known labels: {_abbreviate(known.labels)}; rename the labels, or initialize from a pretrained run"
         raise DataError(what, where=where, help=help)
 

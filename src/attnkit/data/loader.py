@@ -69,7 +69,7 @@ class BatchLoader:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world or self.accumulate < 1:
-            raise ValueError(f"no share for rank {self.rank} of {self.world} with {self.accumulate} slices each")
+            raise ValueError(f"invalid rank {self.rank} of {self.world}, or accumulate={self.accumulate}")
 
     def batch_at(self, position: DataPosition) -> tuple[StepBatches, DataPosition]:
         """Return the step at a position and the position after it. Calls may come in any order.
@@ -79,7 +79,7 @@ class BatchLoader:
         """
         epoch, plan = position.epoch, self.plan(position.epoch)
         if position.index >= plan.n_batches:
-            raise RunError(f"an epoch of this data has {plan.n_batches:,} batches, none of number {position.index:,}")
+            raise RunError(f"batch {position.index:,} does not exist: an epoch has {plan.n_batches:,} batches")
         batch = plan.batch(position.index)  # (n,) indices
         n_inputs, n_targets = (lengths[batch].astype(np.int64) for lengths in self.dataset.lengths)
         costs = n_inputs + n_targets

@@ -93,7 +93,7 @@ class PackedCorpora:
 
     def __post_init__(self) -> None:
         if self.n_documents and sum(self.n_documents) != len(self.store):
-            raise ValueError(f"{sum(self.n_documents)} documents of corpora, {len(self.store)} in the store")
+            raise ValueError(f"{sum(self.n_documents)} documents in the corpora, {len(self.store)} in the store")
 
     @property
     def fingerprint(self) -> str:

@@ -102,7 +102,7 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     """
     most = room - more
     if most < 1 or len(lengths) >= 1 << 31:
-        raise ValueError(f"no rows of {room} tokens, {more} of which are added to each piece, for {len(lengths)}")
+        raise ValueError(f"cannot pack {len(lengths)} documents into rows of {room} tokens, {more} of them special")
     n_full = (lengths // most).astype(np.int32)
     rest = (lengths - n_full * np.int64(most)).astype(np.int32)
     full = np.repeat(np.arange(len(lengths), dtype=np.uint32), n_full)

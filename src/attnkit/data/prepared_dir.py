@@ -146,7 +146,7 @@ def fingerprint(path: Path) -> str:
 def sample_validation_indices(total: int, held_out: int, seed: int, where: str) -> set[int]:
     """Return the indices of the rows held out of ``total``. Raises ``DataError`` below 2."""
     if total < 2:
-        what = f"{total} row{'s'[: total != 1]}: too few to train on and to hold one out"
+        what = f"{total} row{'s'[: total != 1]}: too few for training and validation"
         raise DataError(what, where=where, help="add rows, or give a validation file")
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
 
@@ -162,7 +162,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write the validation lines of a new folder."""
     text = "".join(line + "\n" for line in lines).encode()
     if len(text) > MAX_TEXT_BYTES:
-        raise DataError(f"the validation text has more than {MAX_TEXT_BYTES:,} bytes", help="shorten it")
+        raise DataError(f"the validation text exceeds {MAX_TEXT_BYTES:,} bytes", help="shorten it")
     atomic.write_new_file(path, text)
 
 

@@ -127,7 +127,7 @@ class Store:
         ids = self.ids[ranges(starts, lengths)].astype(np.int64)
         # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
         if len(ids) and ids.max() >= self.vocab_size:
-            raise _damaged(self._folder / "ids.bin", f"has the id {ids.max()} of {self.vocab_size}")
+            raise _damaged(self._folder / "ids.bin", f"has id {ids.max()}, vocabulary size {self.vocab_size}")
         return ids, lengths
 
 
@@ -161,7 +161,7 @@ class StoreWriter:
         self._n_ids += len(ids)
         if len(ends):
             if ends[0] < self._end or ends[-1] > self._n_ids or (np.diff(ends) < 0).any():
-                raise ValueError(f"rows end at {self._end} and then at {ends}, of {self._n_ids} ids")
+                raise ValueError(f"invalid row ends {ends} after {self._end}, for {self._n_ids} ids")
             self._write(1, ends.astype("<i8"))
             self._n_rows += len(ends)
             self._end = int(ends[-1])
@@ -169,7 +169,7 @@ class StoreWriter:
     def index(self) -> dict[str, Any]:
         """Return the content of ``index.json`` for the rows so far. Raises ``ValueError`` if the last has no end."""
         if self._end != self._n_ids:
-            raise ValueError(f"the last row has no end: {self._end} of {self._n_ids} ids")
+            raise ValueError(f"the last row is incomplete: {self._end} of {self._n_ids} ids")
         index: dict[str, Any] = {
             "format": FORMAT,
             "lines": self._n_rows,

@@ -35,7 +35,7 @@ class LabeledRows:
         self.rows, self.labels = Store.open(folder / name), Store.open(folder / "labels")
         self._collate, self._n_targets = collate, n_targets
         if len(self.rows) != len(self.labels) or self.labels.lengths.tolist() != [1] * len(self.labels):
-            raise RunError("the stored texts are damaged: there is not one label for each", where=str(folder))
+            raise RunError("the stored texts are damaged: not exactly one label per text", where=str(folder))
 
     def __len__(self) -> int:
         return len(self.rows)

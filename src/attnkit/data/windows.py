@@ -63,7 +63,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
     """
     strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)
     if (strides < 1).any() or (rooms < strides).any():
-        raise ValueError(f"windows of {rooms.min(initial=0)} tokens, the next {strides.max()} behind, leave tokens out")
+        raise ValueError(f"windows of {rooms.min(initial=0)} tokens with stride {strides.max()} skip tokens")
     n_windows = 1 + np.maximum(0, -((rooms - lengths) // strides))
     contexts = np.repeat(np.arange(len(lengths)), n_windows)
     numbers = ranges(np.zeros_like(n_windows), n_windows)

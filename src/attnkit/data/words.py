@@ -190,7 +190,7 @@ def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]
 _INDEX = "words.json"
 _MAX_BYTES = 1 << 36
 _LONG_WORDS = 24  #: bytes of a word, on average, from which on a text seems to be one that puts no spaces between words
-_HELP = "attnkit vocab FILE -o vocab.json makes a vocabulary for text without spaces; give it as --tokenizer vocab.json"
+_HELP = "for text without spaces, run attnkit vocab FILE -o vocab.json and add --tokenizer vocab.json"
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def encode_words(
             warnings.append(f"{n_lost:,} occurrences of rare pairs were pruned: {more}")
         if _is_dense(text):
             mean = text.n_bytes // text.n_words
-            warnings.append(f"a word takes {mean} bytes on average: is there white space between all words? {_HELP}")
+            warnings.append(f"words have {mean} bytes on average: are they separated by white space? {_HELP}")
         elif text.n_long:
             why = f"they have more than {MAX_WORD_BYTES:,} bytes or are unknown"
             warnings.append(f"{text.n_long:,} words are left out: {why}")
@@ -273,7 +273,7 @@ def open_words(folder: Path) -> Encoded:
         index = _WordsIndex.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
         raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
         if sha256(raw).hexdigest() != index.sha256:
-            raise ValueError("words file is damaged: its checksum does not match")
+            raise ValueError("the words file is damaged: checksum mismatch")
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and not is_file_fault(error):
             raise system_failure("read", folder, error) from error
@@ -289,7 +289,7 @@ def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]
     if not text.n_words:
         raise DataError("no text", where=where, help="name a file that is not empty")
     if text.n_long == text.n_words:
-        what = f"every word is longer than the {MAX_WORD_BYTES:,} bytes that a word may have"
+        what = f"every word exceeds the maximum of {MAX_WORD_BYTES:,} bytes"
         raise DataError(what, where=where, help=_HELP)
     kept = np.flatnonzero(text.counts >= settings.min_count)
     if not len(kept):
@@ -322,7 +322,7 @@ def _encode(text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: T
         done += len(numbers)
         tell(f"encoded {100 * done // len(text.spool)} %")
     if longest < 2:
-        help = _HELP if _is_dense(text) else "put the words that belong together on one line, spaces between them"
+        help = _HELP if _is_dense(text) else "put one sentence per line, words separated by spaces"
         raise DataError("no line contains two in-vocabulary words: no training pairs", where=where, help=help)
 
 

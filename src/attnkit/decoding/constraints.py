@@ -32,7 +32,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """Sentences of a search as it needs them, one per row."""
+    """Checked inputs of a search, one sentence per row."""
 
     lengths: list[int]  #: source tokens of each sentence
     limits: list[int]  #: maximum steps per sentence, determined by its source and prefix
@@ -141,7 +141,7 @@ class Constraints:
             scores[..., EOS_ID] = torch.where(stuck, end, -torch.inf)
 
     def advance(self, parents: Tensor | None, words: Tensor) -> None:
-        """Remember the words (B, K) that follow on the old beams parents (B, K); None: each beam its own."""
+        """Append the words (B, K) to the beams ``parents`` (B, K); None: each beam extends itself."""
         if self.words is None:
             return
         old = self.words

@@ -65,7 +65,7 @@ def apply_shortlist(
     own = []
     for ids, prefix in zip(sources.allowed, prefixes, strict=True):
         if len(ids) and int(min(ids)) < 0:
-            raise ValueError("a shortlist holds ids from 0 on")
+            raise ValueError("shortlist ids must not be negative")
         # A sentence must be able to end, and to follow its prefix.
         forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
         own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
@@ -80,7 +80,7 @@ def apply_shortlist(
 
 
 class Ensemble:
-    """Models with their states: the log of the mean of their probabilities, the mean of their attention weights."""
+    """Models with their decoder states: log of the mean probabilities, mean attention weights."""
 
     def __init__(self, models: Sequence[Decodable], states: Sequence[DecoderState], *, normalised: bool = True,
                  shortlist: BatchShortlist | None = None) -> None:  # fmt: skip

@@ -125,9 +125,9 @@ class Heartbeat:
 
 @dataclass
 class ProcessGroup:
-    """Ranks that ``torchrun`` started, seen from this one; the end of a ``with`` block leaves the group.
+    """The process group of ``torchrun`` as seen from this rank; a context manager that leaves the group.
 
-    A rank that fails outside ``synchronized`` ends, and torchrun ends the others. Ranks that work apart for longer do
+    A rank that fails outside ``synchronized`` ends, and torchrun ends the others. Longer separate work runs
     so inside ``synchronized``: all ranks learn of a failure there, and one reports it. Stop signals raise inside such
     blocks only; elsewhere they are deferred to the next block.
     """
@@ -245,12 +245,12 @@ class ProcessGroup:
             # The silent rank cannot report itself, so all the others do.
             raise PeerLostError(
                 f"no response from another process of this run for {self.timeout:g} seconds",
-                help="the same command again resumes; rank_timeout says how long to wait",
+                help="run the same command again to resume; rank_timeout sets the wait",
             ) from error
         what = "another process of this run ended or is unreachable"
         if self.rank > 1:  # rank 0 may be the one that is gone
             raise PeerFailedError(what, PeerLostError.exit_code) from error
-        help = "its message is above or in its own log; the same command again resumes"
+        help = "see its message above or in its log; run the same command again to resume"
         raise PeerLostError(what, help=help) from error
 
     def __enter__(self) -> ProcessGroup:

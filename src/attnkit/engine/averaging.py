@@ -91,9 +91,9 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         # All is compared before anything is added: shapes that broadcast would add up without an error.
         for name, tensor in first.items():
             if tensor.shape != tensors[name].shape or tensor.dtype != tensors[name].dtype:
-                raise ValueError(f"'{name}' has another shape or dtype in checkpoint {n} than in the first")
+                raise ValueError(f"'{name}' differs in shape or dtype between checkpoint {n} and the first")
             if not tensor.is_floating_point() and not torch.equal(tensor, tensors[name]):
-                raise ValueError(f"'{name}' differs in checkpoint {n} and has no mean: it is not floating point")
+                raise ValueError(f"'{name}' differs in checkpoint {n} and cannot be averaged: not floating point")
         for name, total in sums.items():
             total += tensors[name]
     if n == 0:

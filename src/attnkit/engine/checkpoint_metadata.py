@@ -82,7 +82,7 @@ class _Averaged(BaseModel, extra="forbid", strict=True):
 def check_serializable(config: BaseModel) -> None:
     """Raise ``UsageError`` if a configuration is too large to be read back from a checkpoint."""
     # Checked before training: a run that could not be resumed must not start.
-    text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
+    text, help = dump_yaml(config), "use fewer or shorter paths, e.g. concatenate the text files"
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
         raise UsageError(f"the configuration takes {size:,} bytes, more than {MAX_CONFIG_BYTES:,}", help=help)
@@ -103,7 +103,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     names = set(config.metrics)
     for step, scores in state["scores"].items():
         if scores.keys() != names:
-            raise _invalid(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
+            raise _invalid(checkpoint, "state.json", f"scores.{step} must be {', '.join(sorted(names))}")
     # The folder's name and its content could disagree in a crafted run.
     if state["counters"]["step"] != checkpoint.step:
         raise _invalid(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
@@ -115,7 +115,7 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     state = _read_json(checkpoint, _Averaged)
     # An average without metrics was made by hand and never evaluated.
     if state["metrics"] and state["metrics"].keys() != (names := {*read_run_config(checkpoint).metrics}):
-        raise _invalid(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
+        raise _invalid(checkpoint, "state.json", f"metrics must be {', '.join(sorted(names))}")
     return state
 
 
@@ -130,13 +130,13 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
     if stored not in TASKS or (tasks and stored not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
         help = f"use attnkit {TASKS[stored].command}" if stored in TASKS else None
-        raise RunError(f"this run is of the kind '{stored}', not {expected}", where=str(checkpoint.path), help=help)
+        raise RunError(f"this is a run of task '{stored}', not {expected}", where=str(checkpoint.path), help=help)
     model = tree.get("model")
     kind = str(model.get("kind")) if isinstance(model, dict) else None
     try:
         return validate(task_spec(stored, kind).config, tree)
     except UsageError as error:
-        what = f"this run was made by another version of attnkit: {error.what}"
+        what = f"this run was written by another attnkit version: {error.what}"
         raise RunError(what, where=str(checkpoint.path)) from error
 
 

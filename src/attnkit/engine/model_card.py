@@ -38,11 +38,11 @@ def model_card(
 
 {counters["step"]:,} steps, {counters["epoch"]:.2f} epochs, {counters["tokens"]:,} tokens, \
 {counters["minutes"]:.1f} minutes,
-seed {seed}. The whole configuration is in `config.yaml`.
+seed {seed}. The full configuration is in `config.yaml`.
 
 ## Scores on the development set
 
-Of the checkpoint `{best}`{about.scored}
+Checkpoint `{best}`{about.scored}
 
 | metric | value |
 |---|---|

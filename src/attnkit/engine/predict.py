@@ -147,7 +147,7 @@ class Predictor(ABC):
 def truncation_warning(n: int, noun: str, most: int, unit: str = "tokens") -> list[str]:
     """Return a warning on ``n`` truncated texts, if any."""
     verb = "s have" if n > 1 else " has"
-    return [f"{n:,} {noun}{verb} more than {most:,} {unit}; the rest was not read"] if n else []
+    return [f"{n:,} {noun}{verb} more than {most:,} {unit}; the rest was truncated"] if n else []
 
 
 def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
@@ -175,7 +175,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     task = config.task
     if not TASKS[task].predict_formats:
         known = ", ".join(name for name, spec in TASKS.items() if spec.predict_formats)
-        what = f"this run is of the kind '{task}', not one that predict takes: {known}"
+        what = f"attnkit predict does not support runs of task '{task}', only {known}"
         help = "fine-tune it with attnkit finetune" if task == "mlm" else f"use attnkit {TASKS[task].command}"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
@@ -199,6 +199,6 @@ def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
         what = f"{task} does not read {request.format}"
         raise UsageError(what, where="--format", help=f"choose {', '.join(known)}")
     if request.gold and request.format in _UNLABELED:
-        what = f"{request.format} have no gold labels"
+        what = f"--format {request.format} has no gold labels"
         raise UsageError(what, where="--gold", help=f"use --format {known[1]}")
     return request.format

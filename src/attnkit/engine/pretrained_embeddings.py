@@ -62,7 +62,7 @@ def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
         vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
         if vectors.vector_size != width:
             raise UsageError(
-                f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
+                f"the vectors of {name} have width {vectors.vector_size:,}, the embeddings {width:,}",
                 where=f"model.{key}",
                 help=f"add --set model.d_model={vectors.vector_size}, or give vectors of the model's width",
             )
@@ -113,10 +113,10 @@ def init_embeddings(
         # Only what applies is mentioned.
         text += f", {match.n_lowered:,} of them in lower case" if match.n_lowered else ""
         text += f", {match.n_composed:,} composed of n-grams" if match.n_composed else ""
-        text += f"; {match.n_parts:,} entries continue a word and have no vector" if match.n_parts else ""
+        text += f"; {match.n_parts:,} word continuations have no vector" if match.n_parts else ""
         yield WarningEvent(text) if len(match.words) < COVERAGE_WARNING * match.n_words else StatusEvent(text)
         if not source.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
-            what = f"{source.key}: standard deviation {spread:.2g}, that of random embeddings {drawn:.2g}"
+            what = f"{source.key}: standard deviation {spread:.2g}, random embeddings {drawn:.2g}"
             yield StatusEvent(f"{what}; --set model.scale_embeddings=true scales them")
 
 

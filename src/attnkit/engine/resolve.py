@@ -155,7 +155,7 @@ def resolve(
         name, origin = (earlier, "the run") if earlier in kind.presets else _choose_preset(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
-        help = f"choose auto, {', '.join(kind.presets)}"
+        help = f"choose one of auto, {', '.join(kind.presets)}"
         raise UsageError(f"unknown preset '{name}' for {kind.description}", help=help)
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
@@ -236,7 +236,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
         nouns = " or ".join(TASKS[other].description for other in allowed)
         own = fixed.origin.startswith(RESUMED_PREFIX)
         help = "name another folder, or add --overwrite" if own else "initialize from another run"
-        raise RunError(f"this run is of the kind '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
+        raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:
         return kind, fixed

@@ -128,7 +128,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device for training; auto: CUDA if there is one, else the CPU."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Working precision of training; the master weights are float32 always."""
+    """Working precision of training; the master weights are always float32."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
     # Several processes.

@@ -87,5 +87,5 @@ def open_tokenizer(path: Path) -> Tokenizer:
     # The best checkpoint; vocabularies are the same in all.
     checkpoint = RunFolder(path).checkpoint()[0]
     if "tokenizer.json" not in checkpoint.manifest.files:
-        raise RunError("this run has no tokenizer", where=str(path), help="name a file of attnkit vocab")
+        raise RunError("this run has no tokenizer", where=str(path), help="use a vocabulary of attnkit vocab")
     return read_tokenizer(checkpoint)

@@ -17,21 +17,21 @@ def _refuse(system: str, *checks: tuple[object, str, str, str]) -> None:
     """Raise ``RunError`` for the first check that applies: (whether it does, key, what is lacking, what is taken)."""
     for applies, key, lacking, taken in checks:
         if applies:
-            raise RunError(f"{system} has no {lacking}", where=key, help=f"it takes {taken}")
+            raise RunError(f"{system} does not support {lacking}", where=key, help=f"supported: {taken}")
 
 
 def check_huggingface(config: Any) -> None:
     """Raise ``RunError``, naming the key, where transformers has no model for a run of this configuration."""
-    task, model, tasks = config.task, config.model, f"runs of the kinds {', '.join(HUGGINGFACE_TASKS)}"
-    _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"model for a run of the kind '{task}'", tasks))
+    task, model, tasks = config.task, config.model, f"tasks {', '.join(HUGGINGFACE_TASKS)}"
+    _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"runs of task '{task}'", tasks))
     if task == "translation":
         check_marian(model)
         return
     backwards = getattr(config, "direction", "") == "right-to-left"
     _refuse(
         "transformers",
-        (model.kind not in ("bert", "gpt"), "model.kind", f"classifier of the kind '{model.kind}'", "kind bert"),
-        (backwards, "direction", "GPT-2 that reads from right to left", "direction left-to-right"),
+        (model.kind not in ("bert", "gpt"), "model.kind", f"classifiers of kind '{model.kind}'", "kind bert"),
+        (backwards, "direction", "right-to-left GPT-2", "direction left-to-right"),
     )
     check_language(model)
 
@@ -42,10 +42,10 @@ def check_language(config: LanguageConfig) -> None:
     name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
-    unlike, attention = config.positions not in kinds, "another attention than scaled dot products with softmax"
+    unlike, attention = config.positions not in kinds, "attention other than scaled_dot with softmax"
     _refuse(
         "transformers",
-        (config.norm != norm, "model.norm", f"{name} with norms of the kind '{config.norm}'", f"norm {norm}"),
+        (config.norm != norm, "model.norm", f"{name} with norm '{config.norm}'", f"norm {norm}"),
         (unlike, "model.positions", f"{name} with {config.positions} positions", listed),
         (config.glu, "model.glu", f"{name} with gated units", "glu false"),
         (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN),
@@ -55,9 +55,9 @@ def check_language(config: LanguageConfig) -> None:
 def check_marian(config: ModelConfig) -> None:
     """Raise ``RunError``, naming the key, where transformers has no Marian like a translation model."""
     if not isinstance(config, TransformerConfig):
-        lacking = f"translation model of the kind '{config.kind}'"
+        lacking = f"translation models of kind '{config.kind}'"
         return _refuse("transformers", (True, "model.kind", lacking, "kind transformer"))
-    positions, attention = config.positions, "another attention than scaled dot products with softmax"
+    positions, attention = config.positions, "attention other than scaled_dot with softmax"
     _refuse(
         "transformers",
         (config.norm != "post", "model.norm", "Marian with norms before the sublayers", "norm post"),
@@ -72,16 +72,16 @@ def check_marian(config: ModelConfig) -> None:
 def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
     """Return a configuration that CTranslate2 has a model for. Raises ``RunError`` naming the key in the way."""
     if not isinstance(config, TransformerConfig):
-        what = f"CTranslate2 has no models of attnkit's kind '{config.kind}'"
-        raise RunError(what, where="model.kind", help="it takes runs of --model transformer")
+        what = f"CTranslate2 does not support models of kind '{config.kind}'"
+        raise RunError(what, where="model.kind", help="supported: --model transformer")
     plain, positions, listed = config.plain_attention, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
     key, norms = "embedding_norm" if config.embedding_norm else "norm_eps", "embedding_norm false and norm_eps 1e-05"
     other = config.embedding_norm or config.norm_eps != NORM_EPS
     _refuse(
         "CTranslate2",
-        (not plain, _FUNCTIONS, "attention but scaled dot products with softmax", f"{_PLAIN}, in every head"),
+        (not plain, _FUNCTIONS, "attention other than scaled_dot with softmax", f"{_PLAIN}, in every head"),
         (config.pattern != "none", "model.pattern", "sparse patterns of attention", "pattern none"),
-        (other, f"model.{key}", f"such {key}: not what BERT's encoder has", norms),
+        (other, f"model.{key}", f"this value of {key}", norms),
         (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoder with {positions} positions", listed),
     )
     return config

@@ -206,7 +206,7 @@ def truncate(path: Path, size: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make what was appended to a file survive a power cut."""
+    """Sync appended data to disk, to survive a power loss."""
     with _os_errors("write", path):
         _sync(path)
         _sync(path.parent)

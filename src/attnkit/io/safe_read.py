@@ -51,7 +51,7 @@ def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
     with open_regular_file(path, follow=follow) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
-            raise ValueError(f"it has {size:,} bytes, more than the {most:,} that such a file may have")
+            raise ValueError(f"it has {size:,} bytes, more than the maximum of {most:,}")
         return stream.read(min(most, size + 4096))  # read(n) allocates n bytes first
 
 
@@ -67,7 +67,7 @@ def parse_json(raw: bytes) -> Any:
     """Parse JSON. Raises ``ValueError`` for duplicate keys, numbers that are not finite, too much depth or size."""
     # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
-        raise ValueError(f"it holds more than {MAX_JSON_VALUES:,} values")
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
     except RecursionError as error:
@@ -106,7 +106,7 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
     Raises ``ValueError`` unless each takes the bytes of its shape, and all lie end to end up to the end of the file.
     """
     if not isinstance(header, dict):
-        raise ValueError("its header describes no tensors")
+        raise ValueError("the header describes no tensors")
     entries: dict[str, TensorEntry] = {}
     for name, value in header.items():
         if name == "__metadata__":
@@ -116,7 +116,7 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
         shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
         numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
         if not all(type(number) is int and number >= 0 for number in numbers) or len(span) != 2:
-            raise ValueError(f"'{name[:80]}' has no shape or no place")
+            raise ValueError(f"'{name[:80]}' has no shape or no byte range")
         if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
             raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
         if span[1] - span[0] != math.prod(shape) * _ITEM_BYTES[dtype]:
@@ -125,10 +125,10 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
     last = begin
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != last:
-            raise ValueError("its tensors overlap or leave gaps")
+            raise ValueError("the tensors overlap or leave gaps")
         last = entry.end
     if last != size:
-        raise ValueError(f"its tensors take {last:,} bytes, and it has {size:,}")
+        raise ValueError(f"its tensors take {last:,} bytes, the file has {size:,}")
     return entries
 
 

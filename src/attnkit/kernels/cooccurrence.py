@@ -127,7 +127,7 @@ class Counter:
         assert self._loop
         at, widest = 0, int(reach.max(initial=0))
         if widest > self.most:
-            raise ValueError(f"the window of {widest:,} exceeds the table size")
+            raise ValueError(f"window {widest:,} exceeds the table size")
         while True:
             # The loop returns early when the table is full.
             at, self._used = self._loop(words, reach, at, self.n_words, self._table, (self._used, self.most))

@@ -71,7 +71,7 @@ def slopes(b: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
     """Return the product of σ(sign f) over the first n <= 16 values f at an address, as float64.
 
     Each f is replaced by ``sign`` (1 - σ(sign f)) ``scale``, ``scale`` times the slope of log σ, or by 0 where |f| is
-    not below ``limit``; beyond n there are zeros then. The address is at a multiple of 64 bytes.
+    not below ``limit``; values beyond n become 0. The address is 64-byte aligned.
     """
     chance, rest, size = _logistic(b, load(b, out, 0), sign)
     # Lanes beyond the count are masked: their slope is 0 and their probability 1.

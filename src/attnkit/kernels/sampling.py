@@ -63,9 +63,9 @@ def key_of(*parts: int) -> int:
 
 
 def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint32]:
-    """Return (V,) thresholds of ``stays``: a word stays with (sqrt(c / t) + 1) t / c, t = sample * total (word2vec.c).
+    """Return (V,) thresholds of ``stays``: a word is kept with probability (sqrt(c / t) + 1) t / c (word2vec.c).
 
-    With ``sample`` 0 every word stays.
+    t = sample * total; with ``sample`` 0 every word is kept.
     """
     at_most = (1 << 32) - 1
     if sample <= 0:

@@ -138,7 +138,7 @@ def vectors_of_row(b: Any, width: int) -> Iterator[Any]:
 
 
 class Row:
-    """A row that a loop reads or adds to: in registers until ``save`` if it is short, else where it lies."""
+    """A row that a loop reads or updates: a short one in registers until ``save``, others in memory."""
 
     def __init__(self, b: Any, width: int, address: Any, *, cleared: bool = False) -> None:
         self._b, self._address = b, address

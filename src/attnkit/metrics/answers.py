@@ -1,6 +1,6 @@
-"""Exact match and F1 of answers as the evaluation scripts of SQuAD 1.1 and 2.0 count them. Strings in, percent out.
+"""Exact match and F1 of answers computed like the SQuAD 1.1 and 2.0 evaluation scripts. Strings in, percent out.
 
-Rajpurkar et al. 2016, section 6.1, and 2018; a no-answer is the empty text.
+Rajpurkar et al. 2016, section 6.1, and 2018; no answer is the empty string.
 """
 
 import functools
@@ -125,7 +125,7 @@ def _between(low: float, high: float) -> float:
 def _references(references: Sequence[str], version: Version) -> Sequence[str]:
     if version == "1.1":
         if not references:
-            raise ValueError("version 1.1 has no question without an answer")
+            raise ValueError("in version 1.1 every question has an answer")
         return references
     return [reference for reference in references if normalize(reference)] or [""]
 

@@ -18,7 +18,7 @@ _DIGITS = 6  # of a probability: further ones change with the rows that happen t
 
 
 def rounded(probability: float) -> float:
-    """Return a probability with the digits that do not depend on which rows were computed together."""
+    """Round a probability to the digits that do not depend on the batch composition."""
     return round(probability, _DIGITS)
 
 
@@ -120,7 +120,7 @@ def class_weights(counts: Sequence[int], power: float = 1.0) -> list[float]:
         ValueError: a count is negative, or all are 0.
     """
     if min(counts, default=0) < 0 or not any(counts):
-        raise ValueError(f"no weights for labels that occur {list(counts)} times")
+        raise ValueError(f"cannot weight labels with counts {list(counts)}")
     raw = [n**-power if n else 0.0 for n in counts]
     scale = sum(counts) / sum(n * weight for n, weight in zip(counts, raw, strict=True))
     return [scale * weight for weight in raw]

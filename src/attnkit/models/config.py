@@ -94,12 +94,12 @@ class LayerConfig:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         for name, names in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(names, str) and len(names) != self.n_heads:
-                what = f"{name} names {len(names)} functions and n_heads is {self.n_heads}"
+                what = f"{name} names {len(names)} functions, but n_heads is {self.n_heads}"
                 raise ValueError(f"{what}: name one for all heads or one for each")
         for align, distribute in self.heads:
             check_attention_pair(align, distribute, self.attention_options)
         if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
-            what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
+            what = f"non-negative scores only, but positions {self.positions} add negative numbers"
             raise ValueError(f"distribution normalize takes {what}")
 
     @property
@@ -152,7 +152,7 @@ class TransformerConfig(
 
     glu: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
-    """Kind of model: this one."""
+    """Kind of model."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
@@ -204,7 +204,7 @@ class TransformerConfig(
     scale_embeddings: Scaled = False
     # Kept at the end: the only size that may differ between runs of one architecture.
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
-    """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
+    """Length of the learned position table, in tokens; ignored by other kinds of positions."""
 
     @model_validator(mode="after")
     def _check(self) -> TransformerConfig:
@@ -247,7 +247,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """A recurrent encoder-decoder, with or without attention (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
     kind: Literal["rnn"] = "rnn"
-    """Kind of model: this one."""
+    """Kind of model."""
     # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
@@ -303,7 +303,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.decoder_init == "layers" and self.encoder_layers != self.decoder_layers:
             what = f"as many decoder as encoder layers, not {self.encoder_layers} and {self.decoder_layers}"
-            raise ValueError(f"decoder_init: layers needs {what}; decoder_init: bridge fits any number")
+            raise ValueError(f"decoder_init=layers requires {what}; decoder_init=bridge allows any number")
         return self
 
     @property

@@ -155,10 +155,10 @@ class SlidingWindowLM:
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> PromptState:
-        """Read the last ``window`` tokens of prompts (B, T) of one length; the first step reads the very last.
+        """Encode the last ``window`` tokens of equally long prompts (B, T); the first step reads the final one.
 
         Raises:
-            ValueError: more beams than one are asked for, or there is padding.
+            ValueError: more than one beam is requested, or there is padding.
         """
         if n_beams != 1:
             raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")

@@ -86,7 +86,7 @@ class BeamState:
         Distances feed position biases. ValueError if there are not so many beams.
         """
         if n_queries != self.ancestry.shape[1]:
-            raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
+            raise ValueError(f"the state has {self.ancestry.shape[1]} beams, not {n_queries}: call reorder")
         first, last = self.n_slots, self.n_slots + n_queries
         if last > self.ancestry.shape[2]:
             # Never beyond max_length: products run over free slots too.

@@ -57,7 +57,7 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     tie_embeddings: bool = True
     """Whether the output layer is the embedding's matrix."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a vector file."""
     scale_embeddings: Scaled = False
     # Length.
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
@@ -96,7 +96,7 @@ class BertConfig(LanguageConfig, frozen=True):
     """An encoder that sees both sides of a word (Devlin et al. 2019)."""
 
     kind: Literal["bert"] = "bert"
-    """Kind of model: this one."""
+    """Kind of model."""
     # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
     """Kinds of segments that have a vector of their own: the two parts of a pair."""
@@ -110,7 +110,7 @@ class BertConfig(LanguageConfig, frozen=True):
         if self.next_sentence and self.n_segments < 2:
             raise ValueError("next_sentence needs n_segments of 2 or more: the two parts of a pair")
         if self.next_sentence and self.separators > 1:
-            raise ValueError("next_sentence needs separators=1: its pairs are BERT's")
+            raise ValueError("next_sentence needs separators=1, as in BERT")
         return self
 
 
@@ -118,7 +118,7 @@ class GptConfig(LanguageConfig, frozen=True):
     """Configuration of GPT, a causal Transformer decoder (Radford et al. 2018, 2019)."""
 
     kind: Literal["gpt"] = "gpt"
-    """Kind of model: this one."""
+    """Kind of model."""
     norm: Literal["post", "pre"] = "pre"
     """LayerNorm before each sublayer and once more at the end, as in GPT-2, or after each residual sum."""
     activation: UnitName = "gelu_tanh"

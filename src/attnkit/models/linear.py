@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Linear(nn.Linear):
-    """nn.Linear with the faster product where there is one: same parameters, same result up to rounding."""
+    """nn.Linear with a faster matrix product if available: same parameters and result up to rounding."""
 
     __call__: Callable[..., Tensor]
 

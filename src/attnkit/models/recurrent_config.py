@@ -21,7 +21,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """A hierarchical attention network (Yang et al. 2016): words make sentences, sentences make a document."""
 
     kind: Literal["han"] = "han"
-    """Kind of model: this one."""
+    """Kind of model."""
     # Sizes, those of the paper but for the embeddings.
     d_model: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the word embeddings."""
@@ -42,7 +42,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Dropout on embeddings, on the sentences and on the document."""
     # Embeddings.
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a vector file."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         return states + saved_activations(self.alignment, self.distribution, self.d_attention, self.attention_options)
 
     def min_parameters(self, vocab_size: int, n_labels: int) -> int:
-        """Return how many numbers the matrices of such a model hold, biases and the like left out."""
+        """Return the number of parameters in the matrices, without biases etc."""
         # A GRU has three gates; each direction is half as wide.
         words = 3 * self.d_word * (self.d_model + self.d_word // 2)
         sentences = 3 * self.d_sentence * (self.d_word + self.d_sentence // 2)
@@ -95,7 +95,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """A recurrent encoder, a narrow code, a recurrent decoder that sees nothing but the code."""
 
     kind: Literal["rnn"] = "rnn"
-    """Kind of model: this one."""
+    """Kind of model."""
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
     d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
@@ -113,9 +113,9 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer; never on the code."""
     tie_embeddings: bool = True
-    """Whether embeddings and output layer are one matrix."""
+    """Whether embeddings and output layer share weights."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a vector file."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -130,7 +130,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
 
     def min_parameters(self, vocab_size: int) -> int:
-        """Return how many numbers the matrices of such a model hold, biases and the like left out."""
+        """Return the number of parameters in the matrices, without biases etc."""
         # Gates per cell; each has an input and a recurrent matrix.
         gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
         # Both directions together are d_hidden wide.
@@ -146,7 +146,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Layers that narrow down to a code, and the same layers backwards."""
 
     kind: Literal["mlp"] = "mlp"
-    """Kind of model: this one."""
+    """Kind of model."""
     d_code: int = Field(default=8, gt=0, le=MOST_WIDTH)
     """Numbers of the code."""
     d_hidden: tuple[Annotated[int, Field(gt=0, le=MOST_WIDTH)], ...] = Field(default=(128,), max_length=64)

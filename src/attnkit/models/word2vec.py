@@ -16,7 +16,7 @@ Context = Literal["mean", "sum", "concat"]  #: how the rows read for one positio
 
 
 class Word2VecModel(nn.Module):
-    """W and W'; the matrices are the caller's own and are shared, not copied."""
+    """W and W'; the matrices are shared with the caller, not copied."""
 
     def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean", dim: int | None = None) -> None:
         """Take W (R, D) and W' (V, H); of a Huffman tree W' has a row for each of its V - 1 inner nodes.

@@ -19,9 +19,9 @@ Weights = NDArray[np.float32] | NDArray[np.float64]
 RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")
 """Colours of weights and shares in figures and HTML pages, from 0 up."""
 TITLES = {
-    "cross": ("Cross-attention", "rows: the word being written, columns: source words"),
+    "cross": ("Cross-attention", "rows: target words, columns: source words"),
     "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),
-    "decoder": ("Decoder self-attention", "rows: the word being written, columns: words written before"),
+    "decoder": ("Decoder self-attention", "rows: target words, columns: earlier target words"),
     "word": ("Word attention", "rows: sentences, columns: their words"),
     "sentence": ("Sentence attention", "row: the document, columns: its sentences"),
 }

@@ -38,7 +38,7 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
     if len(labels) > MOST_LABELS:
         wrong, size = counts * (1 - np.eye(len(labels), dtype=np.int64)), (width - 22) // 2
         order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
-        lines = [f"most frequent mistakes of {len(labels)} labels: expected, found"]
+        lines = [f"most frequent mistakes of {len(labels)} labels: gold, predicted"]
         for i, j in zip(*(numbers.tolist() for numbers in np.unravel_index(order, counts.shape)), strict=True):
             expected, found = (fit_label(labels[k], size, colour=colour) for k in (i, j))
             lines.append(f"{counts[i, j]:>9,}  {set_cell_size(expected, size)}  {found}")
@@ -51,7 +51,7 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
         rows.append((fit_label(labels[i], _LONGEST_ROW, colour=colour), [*cells, (recall[i], "")]))
     rows.append(("precision", [*((share, "") for share in precision), ("", "")]))
     drawn = draw_table(heads, rows, narrowest=_NARROWEST, gap=2, colour=colour, width=width)
-    return f"rows: expected, columns: found\n\n{drawn}"
+    return f"rows: gold, columns: predicted\n\n{drawn}"
 
 
 def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
@@ -67,14 +67,14 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
     for name, row, parts, recall in zip(names, counts, shares.tolist(), _shares(counts, 1), strict=True):
         cells = []
         for column, n, share in zip(names, row, parts, strict=True):
-            hint = f"{name} found as {column}: {n:,} ({100 * share:.1f} %)"
+            hint = f"{name} predicted as {column}: {n:,} ({100 * share:.1f} %)"
             style = f"background:{_shade(share)};color:{'#fff' if share > 0.55 else '#1b1f24'}"
             cells.append(f'<td class="cell" title="{hint}" style="{style}">{n:,}</td>')
         body.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}<td class="share">{recall}</td></tr>')
     precision = "".join(f"<td>{share}</td>" for share in _shares(counts, 0))
     n_right, total = int(counts.trace()), int(counts.sum())
     accuracy = f"{100 * n_right / total:.1f}" if total else "-"
-    caption = f"Rows: expected, columns: found; {n_right:,} of {total:,} right ({accuracy} %). Shades: share of a row."
+    caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} right ({accuracy} %). Shades: share of a row."
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
     return "\n".join(
         [

@@ -64,7 +64,7 @@ _SEES, _STRONG, _WARM, _COLD = "48;5;30;38;5;231", "1", "38;5;208", "38;5;39"
 
 PATTERN_WORDS = {
     "window": "Every position sees its neighbours, {size} to each side, and itself.",
-    "strided": "Every position sees what is less than {size} away, and beyond that one in {size}.",
+    "strided": "Every position sees positions less than {size} away, and every {size}th one beyond.",
     "block": "The sequence is cut into blocks of {size}; every position sees its own block.",
     "global": "Every position sees {size} neighbours to each side and itself; the first {n_global}\n"
     "  see all and are seen by all.",
@@ -80,7 +80,7 @@ _CAUSAL_ROWS = """
   Each row sums to 100, up to rounding: the first word can only look at itself,
   the last one shares its attention among all."""
 _WHY_SPARSE = """\
-  Attention compares pairs of positions, and all pairs grow with the square of
+  Attention compares pairs of positions; their number grows with the square of
   the length. A pattern computes some pairs only; what it leaves out is never
   stored. Stacked layers extend the receptive field beyond one pattern.
 """
@@ -90,7 +90,7 @@ _POSITIONS = """
   first pair turning fast, each next one more slowly.
 """
 _SHIFT = """
-  So "{shift} places further on" is one and the same linear map at every
+  So a shift by {shift} positions is the same linear map at every
   position, and a layer can learn a linear map.
 """
 _ENCODER = """
@@ -99,16 +99,16 @@ _ENCODER = """
 """
 _SHUFFLED = """
   Without positions the differences are rounding alone: the model cannot tell
-  one order from another. With positions a vector depends on its word's place."""
+  one order from another. With positions, a vector depends on word position."""
 _POOLING = """
-  {n_points} points lie about y = 2 sin x + x^0.8, with noise. A curve through them:
+  {n_points} noisy points are drawn around y = 2 sin x + x^0.8. To fit a curve:
   at x, take the mean of all y, each weighted by how near its own x lies. That
   is attention: x is the query, the points' x are keys, their y are values, and
 
     weights = softmax( -((x - x_i) w)^2 / 2 ),   curve(x) = sum of weights y_i
 """
 _FITS = """
-  Errors are squared distances from the true curve; how many points count is e
+  Errors are squared distances from the true curve; the points that count are e
   to the entropy of the weights; both are means over the curve. With w = 1 many
   points count, near and far, and the curve is too flat. w was learned from the
   points alone, each predicted from the others. A larger w looks at near points
@@ -136,7 +136,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
     lines += ["", "  # may look   . may not: the weight is exactly 0", ""]
     if lesson.pattern is None:
         drawn = attention_map(lesson.weights, numbers, words, colour=colour, width=76)
-        lines += [_WHY_CAUSAL, paint("Weights in percent where all scores are equal", _STRONG, colour), ""]
+        lines += [_WHY_CAUSAL, paint("Weights in percent if all scores are equal", _STRONG, colour), ""]
         lines += [*(f"  {line}".rstrip() for line in drawn.splitlines()), _CAUSAL_ROWS]
     else:
         lines += [_WHY_SPARSE, f"  {'positions':>10}  {'all pairs':>14}  {'in the pattern':>14}  {'share':>8}"]
@@ -148,7 +148,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
 def positions_text(lesson: PositionsLesson, colour: bool) -> str:
     """Draw the table of positions, its shift as a linear map, and what shuffling does without positions."""
     width, shift = len(lesson.table[0]), lesson.shift
-    title = "Sinusoidal positions: a vector for each place, added to the word's vector"
+    title = "Sinusoidal positions: a vector per position, added to the word embedding"
     lines = [paint(title, _STRONG, colour), _POSITIONS.format(width=width)]
     lines.append("   pos" + "".join(f"{name:>8}" for name in ("sin", "cos") * (width // 2)))
     for pos, row in enumerate(lesson.table):
@@ -163,7 +163,7 @@ def positions_text(lesson: PositionsLesson, colour: bool) -> str:
         lines.append(f"    {'':6}  {'':14}   ( {c:7.4f} {d:7.4f} )")
     lines += ["", f"  {'pos':>8}   largest difference between PE(pos + {shift}) and M PE(pos)"]
     lines += [f"  {pos:>8}   {_small(error)}" for pos, error in lesson.errors.items()]
-    title = "Without positions, shuffled words give shuffled, otherwise equal, vectors"
+    title = "Without positions, shuffling the words only shuffles their vectors"
     lines += [_SHIFT.format(shift=shift), paint(title, _STRONG, colour), ""]
     words = [label(word) for word in lesson.words]
     for head, order in (("  sentence: ", range(len(words))), ("  shuffled: ", lesson.order)):

@@ -32,7 +32,7 @@ def sentence_maps(sentence: AttentionExample, slices: Sequence[MapSlice], *, col
     rows: list[list[tuple[list[str], int]]] = []  # blocks of lines next to each other, with their widths
     for one in slices:
         drawn = attention_map(one.weights, one.keys, one.queries, colour=colour, width=width)
-        entropy = f"entropy {one.entropy:.2f} bits a row"
+        entropy = f"entropy {one.entropy:.2f} bits per row"
         block = [paint(one.title, "1", colour), entropy, *drawn.split("\n")]
         wide = max(map(_width, block))
         if rows and sum(size + 3 for _, size in rows[-1]) + wide <= width:

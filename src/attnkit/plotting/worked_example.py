@@ -15,12 +15,12 @@ FORMULAS = {
     "concat": "s = w · tanh(W [q; k] + b)",
     "additive": "s = w · tanh(W₁ q + W₂ k + b)",
     "deep": "s = w · E² + b³, E² = tanh(W₂ E¹ + b²), E¹ = tanh(W₁ k + W₀ q) + b¹",
-    "location": "s = w · q with a w of its own for each position",
+    "location": "s = w · q with a separate w for each position",
     "feature": "s = w · tanh(W₁ φ₁(K) + W₂ φ₂(K) + b), φ₁ the key, φ₂ its position",
     "softmax": "weight = exp(s) / sum of all exp(s)",
     "normalize": "weight = s / sum of all s",
     "hard": "weight = 1 for the largest score, the first of equals, else 0",
-    "sigmoid": "weight = 1 / (1 + exp(-s)), each word by itself",
+    "sigmoid": "weight = 1 / (1 + exp(-s)), independently for each word",
     "sparsemax": "weight = max(s - τ, 0), τ such that all sum to one",
     "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
     "local": "weight = softmax near a centre c, times exp(-(i - c)² / 2σ²)",
@@ -65,11 +65,11 @@ def render_example(walk: WorkedExample) -> str:
     """Return the example for people, at most 80 columns wide."""
     alignment, distribution = walk.pair
     lines = ['Writing "assis", which words of "The cat sat on the mat" does the decoder need?', ""]
-    lines += ["   word    key, which is the value too"]
+    lines += ["   word    key (also the value)"]
     lines += [f"   {word:<6}  {_vector(key, 0)}" for word, key in zip(walk.words, walk.keys, strict=True)]
     lines += [f"   query   {_vector(walk.query, 0)}", ""]
     if walk.parameters:
-        lines.append(f"Parameters, drawn with seed {walk.seed}")
+        lines.append(f"Random parameters, seed {walk.seed}")
         for name, values in walk.parameters.items():
             rows = _rows(values)
             lines += [f"   {name if i == 0 else '':<20}  {_vector(row)}" for i, row in enumerate(rows)]

@@ -17,8 +17,8 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """A vocabulary: its kind and size, and the normalization of text before encoding."""
 
     kind: TrainedKind | ImportedKind = "bpe"
-    """Subwords by merged pairs, a unigram language model or WordPiece; whole words; single characters. The kinds
-    `bert` and `gpt2` (also of RoBERTa) are those models' tokenizers and come from `attnkit import` only."""
+    """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
+    `bert` and `gpt2` (also for RoBERTa) are the tokenizers of those models, from `attnkit import` only."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Maximum number of entries, special ones included. Little text gives fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
@@ -30,7 +30,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     byte_fallback: bool = True
     """Keep an entry for each of the 256 bytes, so that any text can be encoded without <unk> (not for kind=word)."""
     symbols: tuple[Annotated[str, Field(max_length=100)], ...] = Field(default=(), max_length=4096)
-    """Texts that always stay one token, such as tags. They contain no white space."""
+    """Strings that are always one token, such as tags; without white space."""
     multiple_of: int = Field(default=8, ge=1, le=4096)
     """Round the number of entries up to a multiple of this with unused ones, for fast matrix products."""
 
@@ -41,9 +41,9 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
             if not symbol or symbol.split() != [symbol]:
                 raise ValueError(f"the symbol {symbol!r} is empty or contains white space")
             if symbol in SPECIALS:
-                raise ValueError(f"{symbol!r} names a special entry and cannot be a symbol")
+                raise ValueError(f"{symbol!r} is a special entry and cannot be a symbol")
         if len(set(symbols)) != len(symbols):
-            raise ValueError("symbols must differ from each other")
+            raise ValueError("symbols must be unique")
         return symbols
 
     @model_validator(mode="after")

@@ -41,7 +41,7 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
     columns than the first one, no tag or an empty word, and for a sentence of more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
-    help = "a line is a word, a tab or space, its tag; a blank line ends a sentence"
+    help = "expected per line: word, tab or space, tag; a blank line ends a sentence"
     numbered = enumerate(read_lines(path), 1)
     for between, group in groupby(numbered, lambda pair: not pair[1].strip() or pair[1].startswith(DOCUMENT)):
         if between:
@@ -61,7 +61,7 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
             if tagged and len(row) < 2:
                 fault = "this word has no tag"
             elif len(row) != n_columns:
-                fault = f"this line has {len(row)} column{'s'[: len(row) != 1]}, the first one {n_columns}"
+                fault = f"this line has {len(row)} column{'s'[: len(row) != 1]}, the first line {n_columns}"
             elif not row[0]:
                 fault = "the word is missing"
             elif tagged and (label := label_fault(row[-1])):

@@ -1,6 +1,6 @@
 """Documents and labeled texts: lines or blocks of lines, their sentences and words, labels, tables of labeled texts.
 
-A table is a header, then in each line a label and one text, or two, separated by tabs.
+A table has a header, then per line a label and one or two texts, separated by tabs.
 """
 
 import re
@@ -91,12 +91,12 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
         columns = line.split("\t")
         label = columns[-1].strip()
         if len(columns) != 2:
-            what = f"this line has {_n_columns(columns)}, not two: a document, a tab, its label"
+            what = f"this line has {_n_columns(columns)}, expected two: document, tab, label"
             more = len(columns) > 2
-            help = "remove tabs from the documents" if more else "put a tab and its label after the document"
+            help = "remove tabs from the documents" if more else "add a tab and the label after the document"
             raise DataError(what, where=f"{path}:{number}", help=help)
         if fault := label_fault(label):
-            raise DataError(fault, where=f"{path}:{number}", help="each line is a document, a tab, its label")
+            raise DataError(fault, where=f"{path}:{number}", help="expected per line: document, tab, label")
         yield columns[0], label
 
 
@@ -106,7 +106,7 @@ def label_fault(label: str) -> str | None:
         return "the label is missing"
     if len(label) > MAX_LABEL_LENGTH:
         return f"this label has {len(label):,} characters, more than {MAX_LABEL_LENGTH}"
-    return "this label holds a carriage return" if "\r" in label else None
+    return "this label contains a carriage return" if "\r" in label else None
 
 
 def _n_columns(columns: Sequence[str]) -> str:
@@ -171,7 +171,7 @@ class Columns:
             parts.append(f"'{_shown(self.names[self.label])}' the label")
         used = (self.text, self.text2, self.label)
         unread = [name for i, name in enumerate(self.names) if i not in used]
-        return ", ".join(parts) + (f"; not read: {_listed(unread)}" if unread else "")
+        return ", ".join(parts) + (f"; ignored: {_listed(unread)}" if unread else "")
 
 
 def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequence[str] = ()) -> Columns:
@@ -200,9 +200,9 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequenc
         no_label = labeled and label is None
         usual = [i for i in left if lower[i] in _TEXTS]
         if no_label and len(left) == 1:
-            raise ValueError("no column is the label")
+            raise ValueError("no label column")
         if not left:
-            raise ValueError("no column is left for the text")
+            raise ValueError("no text column left")
         if no_label and (len(left) != 2 or len(usual) != 1):
             raise ValueError(_unclear("is the label and which the text", lower, left))
         if not no_label and len(left) > 1:
@@ -211,7 +211,7 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequenc
         left = [i for i in left if i not in texts]
     if label is None and labeled:
         if len(left) != 1:
-            raise ValueError(_unclear("is the label", names, left) if left else "no column is the label")
+            raise ValueError(_unclear("is the label", names, left) if left else "no label column")
         label = left[0]
     for i in (label, *texts):
         if i is not None and len(names[i]) > MAX_LABEL_LENGTH:
@@ -266,7 +266,7 @@ class LabeledTable:
                 for name, cell in zip(names, line.split("\t"), strict=False):
                     if name and cell.strip() == name:
                         raise self._example(name, number) from None
-            raise DataError(f"the header is not understood: {error}", where=f"{path}:1", help=_RENAME) from error
+            raise DataError(f"invalid header: {error}", where=f"{path}:1", help=_RENAME) from error
 
     def __iter__(self) -> Iterator[LabeledText]:
         columns, names = self.columns, self.columns.names
@@ -275,13 +275,13 @@ class LabeledTable:
         for number, line in enumerate(self._lines, 2):
             cells, where, label = line.split("\t"), f"{self.path}:{number}", None
             if len(cells) != len(names):
-                what = f"this line has {_n_columns(cells)}, not {len(names)} as the header"
-                help = "take tabs out of the texts" if len(cells) > len(names) else "put a tab between the columns"
+                what = f"this line has {_n_columns(cells)}, not {len(names)} like the header"
+                help = "remove tabs from the texts" if len(cells) > len(names) else "separate columns by tabs"
                 raise DataError(what, where=where, help=help)
             if label_column is not None:
                 label = cells[label_column].strip()
                 if fault := label_fault(label):
-                    raise DataError(fault, where=where, help="give each line a label, in its column")
+                    raise DataError(fault, where=where, help="add a label to each line")
                 if not named and label == names[label_column]:
                     raise self._example(label, number)
             text2 = None if columns.text2 is None else cells[columns.text2]

@@ -78,7 +78,7 @@ def open_binary(path: Path) -> BinaryIO:
     except (OSError, *_DAMAGE) as error:
         raise _failure(path, 0, error) from error
     except ValueError as error:
-        raise UsageError(f"{str(path)!r} is not a name of a file", help="check the spelling of the path") from error
+        raise UsageError(f"{str(path)!r} is not a valid file name", help="check the spelling of the path") from error
 
 
 def is_stream(path: Path) -> bool:
@@ -100,7 +100,7 @@ def check_not_streams(paths: Iterable[Path]) -> None:
     path = next(filter(only_once, paths), None)
     if path is not None:
         name = "standard input" if path == STDIN else path
-        raise UsageError(f"{name} can be read only once, not several times", help="write it to a file first")
+        raise UsageError(f"{name} can be read only once", help="write it to a file first")
 
 
 def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
@@ -201,14 +201,14 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError, before: int = 0) -> DataError:
     """Return the error for bytes that are not UTF-8, ``before`` of their line left out; guesses what the file is."""
     known = guess(raw, error.encoding) if line == 1 and not before else None
-    help = known or "convert the file to UTF-8 (iconv), or mend the line"
+    help = known or "convert the file to UTF-8 (iconv), or fix the line"
     what = f"byte 0x{raw[error.start]:02X} is not UTF-8 (byte {before + error.start + 1} of the line)"
     return DataError(what, where=f"{path}:{line}", help=help)
 
 
 def endless(path: Path, line: int) -> DataError:
     """Return the error for a line of more than ``MAX_BYTES``."""
-    help = "name a text file, one sentence per line"
+    help = "use a text file with one sentence per line"
     return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
 
 
@@ -219,7 +219,7 @@ def guess(raw: bytes, encoding: str) -> str | None:
             return text
     if encoding == "utf-16":
         return _UTF_16
-    return "the file looks binary: name a text file" if b"\0" in raw else None
+    return "the file looks binary: use a text file" if b"\0" in raw else None
 
 
 def detect_utf16(lines: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
@@ -252,7 +252,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
             names = [entry.name for entry in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, names, n=1)
         hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
-        return UsageError(f"no file {path}", help=hint)
+        return UsageError(f"no such file: {path}", help=hint)
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{path} is a folder", help="name a text file in it")
     if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):

@@ -44,7 +44,7 @@ def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
         utf16, pieces = detect_utf16(iter(partial(stream.readline, most), b""))
         for raw in pieces:
             if utf16:
-                raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(raw, "utf-16"))
+                raise DataError("invalid UTF-8", where=f"{path}:1", help=guess(raw, "utf-16"))
             ends, n_searched = raw.endswith(b"\n"), max(0, len(pending) - 1)
             pending += raw
             n_taken = len(pending) if ends else _last_gap(pending, n_searched)

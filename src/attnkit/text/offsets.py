@@ -121,7 +121,7 @@ class WordBoundaries:
     last: Kinds  #: (V,)
 
     def word_starts(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Return where in rows of ids (B, T) a word begins; padding and special ids are words of their own."""
+        """Mark the word starts in ids (B, T); padding and special ids are words of their own."""
         first = self.first[ids]
         starts: npt.NDArray[np.bool_] = first == _APART
         before = self.last[ids[:, :-1]]

@@ -15,7 +15,7 @@ from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
 MAX_BYTES = 1 << 28  #: maximum size of a file, unpacked; the largest of SQuAD has 42 MB
-_HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
+_HELP = "expected SQuAD JSON: data > paragraphs > context, qas > id, question, answers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Checked = TypeVar("Checked")
 
@@ -113,7 +113,7 @@ def mend_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
+_KINDS: dict[type, str] = {list: "a list", str: "a string", int: "an integer", bool: "true or false"}
 
 
 def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
@@ -126,16 +126,16 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
     def part(tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
         value = tree.get(name) if isinstance(tree, dict) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
+            raise fault(f"{where}: '{name}' is missing or not {_KINDS[kind]}")
         if isinstance(value, str) and (half := lone_surrogate(value)) is not None:
-            what = f"{where}: '{name}' holds {half}, a lone surrogate"
-            raise fault(what, help="write the whole character there, or U+FFFD")
+            what = f"{where}: '{name}' contains {half}, a lone surrogate"
+            raise fault(what, help="replace it by the full character or U+FFFD")
         return value
 
     def question(tree: Any, context: str, where: str) -> Question:
         id, text = part(tree, "id", str, where), part(tree, "question", str, where)
         if id in ids:
-            raise fault(f"{where}: another question has the id '{id}' too")
+            raise fault(f"{where}: duplicate question id '{id}'")
         ids.add(id)
         impossible = "is_impossible" in tree and part(tree, "is_impossible", bool, where)
         answers = []
@@ -146,7 +146,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
                 raise fault(f"{here}: the answer is empty")
             actual = context[max(0, answer.begin) :][: len(answer.text)]
             if answer.begin < 0 or actual != answer.text:
-                found = f"at character {answer.begin} of the context stands '{actual[:60]}'"
+                found = f"the context at character {answer.begin} is '{actual[:60]}'"
                 raise fault(f"{here}: {found}, not '{answer.text[:60]}'")
             answers.append(answer)
         if impossible and answers:

@@ -160,7 +160,7 @@ class Tokenizer:
         text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
         if len(text.encode()) > schema.MAX_BYTES:
             what = f"the vocabulary would take more than {schema.MAX_BYTES:,} bytes"
-            raise DataError(what, where="vocabulary.size", help="ask for fewer entries")
+            raise DataError(what, where="vocabulary.size", help="lower vocabulary.size")
         return text
 
     @staticmethod
@@ -169,18 +169,18 @@ class Tokenizer:
         raw = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
         try:
             if len(raw) > schema.MAX_BYTES:
-                raise ValueError("it is far too long")
+                raise ValueError("it is too long")
             tree = parse_json(raw)
             if not isinstance(tree, dict) or tree.get("format") != FORMAT or type(tree.get("version")) is not int:
                 raise ValueError("the format field is missing")
             if VERSION < tree["version"] < 1000:
-                raise RunError(f"{where} is of version {tree['version']}", help="update attnkit: this one is older")
+                raise RunError(f"{where} has version {tree['version']}", help="update attnkit")
             if tree["version"] != VERSION or tree.keys() != {"format", "version", "config", "tokenizer"}:
                 raise ValueError("missing or unexpected keys")
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
             return Tokenizer(config, tree["tokenizer"])
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{where} is not an attnkit vocabulary, or a damaged one", help=_MAKE) from error
+            raise RunError(f"{where} is not a valid attnkit vocabulary", help=_MAKE) from error
 
     def parts(self, chunk: str) -> list[tuple[str, int | None]]:
         """Return the parts of a chunk, its prefix included, that are encoded independently; symbols with their id."""
@@ -213,9 +213,9 @@ def load(path: Path) -> Tokenizer:
     try:
         raw = read_regular_file(path, schema.MAX_BYTES, follow=True)
     except FileNotFoundError as error:
-        raise RunError(f"no vocabulary file {path}", help=_MAKE) from error
+        raise RunError(f"no such vocabulary file: {path}", help=_MAKE) from error
     except ValueError as error:
-        what = f"no vocabulary file {path}" if path.is_dir() else f"{path} is not an attnkit vocabulary: {error}"
+        what = f"no such vocabulary file: {path}" if path.is_dir() else f"{path} is not an attnkit vocabulary: {error}"
         raise RunError(what, help=_MAKE) from error
     except OSError as error:
         raise SystemFailure(f"cannot read {path}: {error.strerror}") from error

@@ -27,8 +27,8 @@ MAX_HEADER_BYTES = 1 << 16
 MAX_FREQUENT = 1000
 _MARK = b"# "
 _SHORTEST = 5  # bytes of a line
-_MAKE = "attnkit align SRC TGT -o FILE makes one"
-_MAKE_TOKENS = "attnkit align SRC TGT --run RUN -o FILE makes one for that run"
+_MAKE = "create one: attnkit align SRC TGT -o FILE"
+_MAKE_TOKENS = "create one: attnkit align SRC TGT --run RUN -o FILE"
 
 Id = Annotated[int, Field(ge=0, lt=MAX_ENTRIES)]
 Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -85,10 +85,10 @@ def load_dictionary(path: Path) -> dict[str, str]:
     with _opened(path) as (header, rows):
         if header.units != "words":
             what = f"{path} is a token lexicon, not a word lexicon"
-            raise RunError(what, help="leave out --run and --vocab: " + _MAKE)
+            raise RunError(what, help="without --run and --vocab, " + _MAKE)
         for number, source, target, prob in rows:
             if target.split() != [target] or (source and source.split() != [source]):
-                raise _damaged(path, number, "there is white space in a word, or no word")
+                raise _damaged(path, number, "a word is empty or contains white space")
             if source and (source not in best or prob > best[source][0]):
                 best[source] = prob, target
     return {source: target for source, (_, target) in best.items()}
@@ -114,9 +114,9 @@ def load_tokens(path: Path, vocabularies: tuple[str, str], sizes: tuple[int, int
     """
     with _opened(path) as (header, rows):
         if header.units != "tokens":
-            raise RunError(f"the lexicon {path} is of words, not of this run's tokens", help=_MAKE_TOKENS)
+            raise RunError(f"the lexicon {path} contains words, not tokens", help=_MAKE_TOKENS)
         if header.vocabularies != vocabularies:
-            raise RunError(f"the lexicon {path} was made for other vocabularies than this run's", help=_MAKE_TOKENS)
+            raise RunError(f"the lexicon {path} was built for other vocabularies", help=_MAKE_TOKENS)
         if max(header.frequent, default=0) >= sizes[1]:
             raise _damaged(path, 1, f"the vocabulary has no token {max(header.frequent):,}")
         sources = np.empty(header.lines, np.int64)
@@ -158,11 +158,11 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             if size > MAX_BYTES or header.lines * _SHORTEST > size:
                 raise ValueError(f"{size:,} bytes: too {'many' if size > MAX_BYTES else 'few for its lines'}")
         except FileNotFoundError as error:
-            raise RunError(f"no lexicon {path}", help=_MAKE) from error
+            raise RunError(f"no such lexicon: {path}", help=_MAKE) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))[:80]
-            what = f"{path} is not a lexicon: in its first line {place}: {first['msg']}"
+            what = f"{path} is not a lexicon: header field {place}: {first['msg']}"
             raise RunError(what, help=_MAKE) from error
         except ValueError as error:
             raise RunError(f"{path} is not a lexicon: {error}", help=_MAKE) from error
@@ -173,17 +173,17 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             number, total = 1, f"{header.lines:,} entries"
             for number, raw in enumerate(stream, 2):
                 if number > header.lines + 1:
-                    raise _damaged(path, number, f"it should have {total} and has more")
+                    raise _damaged(path, number, f"more than the {total} in the header")
                 try:
                     source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
                     prob = float(text)
                 except ValueError as error:
-                    raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
+                    raise _damaged(path, number, "expected source, target, probability, separated by tabs") from error
                 if not 0 < prob <= 1.000001:  # nor is it NaN
                     raise _damaged(path, number, f"{text[:40]} is not a probability")
                 yield number, source, target, prob
             if number <= header.lines:
-                raise _damaged(path, number, f"it should have {total} and is cut off here")
+                raise _damaged(path, number, f"truncated here, expected {total}")
 
         yield header, rows()
 

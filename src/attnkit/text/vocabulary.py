@@ -125,7 +125,7 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     """Train a vocabulary in this process on lines that are not blank; errors as ``train_vocabulary``'s."""
     first = next(lines, None)
     if first is None:
-        raise DataError("no text to make a vocabulary from", help="name a file that is not empty")
+        raise DataError("no text to build a vocabulary from", help="name a file that is not empty")
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
     n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
     if config.size < len(fixed) + n_bytes:
@@ -150,8 +150,8 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     try:
         return Tokenizer(config, engine.pipeline(config, model))
     except ValueError as error:
-        what = f"the written vocabulary is invalid: {error}"
-        raise DataError(what, where="vocabulary.size", help="ask for fewer entries") from error
+        what = f"the trained vocabulary is invalid: {error}"
+        raise DataError(what, where="vocabulary.size", help="lower vocabulary.size") from error
 
 
 def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
@@ -167,8 +167,8 @@ def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> It
 
 
 def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError:
-    what = f"a vocabulary of kind {config.kind} has at least {smallest} entries {when}, not {config.size}"
-    help = f"ask for {smallest} or more" + (", or turn byte fallback off" if config.byte_fallback else "")
+    what = f"a vocabulary of kind {config.kind} needs at least {smallest} entries {when}, not {config.size}"
+    help = f"use at least {smallest}" + (", or disable byte fallback" if config.byte_fallback else "")
     return UsageError(what, where="vocabulary.size", help=help)
 
 
@@ -293,7 +293,7 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
         help = "if it ran out of memory, build it from fewer lines (attnkit vocab) and train with --vocab"
         raise SystemFailure(f"the vocabulary training process was killed by {signal.Signals(-code).name}", help=help)
     if code:
-        raise RuntimeError("the process that makes the vocabulary has failed")
+        raise RuntimeError("the vocabulary training process failed")
     result = json.loads(answer)
     if "error" in result:
         raise _ERRORS[result["error"]](result["what"], where=result["where"], help=result["help"])

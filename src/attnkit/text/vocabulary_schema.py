@@ -157,7 +157,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
             _require(pair, "a merge is not a pair of entries")
             _require({*merge, "".join(merge)} <= known, "a merge refers to an unknown entry")
     elif config.kind == "char":
-        _require(merges == [], "single characters have no merges")
+        _require(merges == [], "kind char has no merges")
 
     expected = pipeline(config, model_of(config, {}, []))
     # compared as text, without entries and merges: 1, 1.0 and true are equal, their texts are not
@@ -193,7 +193,7 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
         short = max(map(len, bare), default=0) <= MAX_TOKEN_BYTES
         _require(short, f"an entry has more than {MAX_TOKEN_BYTES} characters")
     if kind == "unigram":
-        _require(n_nodes(rest) <= MAX_NODES, "its entries are too many and too long")
+        _require(n_nodes(rest) <= MAX_NODES, "its entries are too large in total")
 
 
 def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:

@@ -66,7 +66,7 @@ class WordVocabulary:
         if lines.pop():
             raise _damaged(where, len(lines) + 1, "is cut off")
         if len(lines) > MAX_WORDS:
-            raise _damaged(where, MAX_WORDS + 1, f"is more than the {MAX_WORDS:,} words that a list may have")
+            raise _damaged(where, MAX_WORDS + 1, f"exceeds the maximum of {MAX_WORDS:,} words")
         words, counts, last = [], np.empty(len(lines), np.int64), 1 << 62
         for number, line in enumerate(lines):
             word, tab, count = line.partition("\t")
@@ -84,8 +84,8 @@ class WordVocabulary:
 
 
 def _damaged(where: str, line: int, what: str) -> RunError:
-    help = "take it from another checkpoint, or train again"
-    return RunError(f"the list of words is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
+    help = "use another checkpoint, or train again"
+    return RunError(f"the word list is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
 
 
 FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)  #: constants of the hash FNV-1a with 32 bits
@@ -107,7 +107,7 @@ class Subwords:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for min_n below 1, max_n between 0 and min_n, or no bucket."""
         if self.min_n < 1 or (self.max_n != 0 and self.max_n < self.min_n) or self.max_n < 0 or self.n_buckets < 1:
-            raise ValueError(f"no n-grams of {self.min_n} to {self.max_n} characters in {self.n_buckets} buckets")
+            raise ValueError(f"invalid min_n={self.min_n}, max_n={self.max_n} or n_buckets={self.n_buckets}")
 
     def buckets(self, word: str) -> Longs:
         """Return the bucket of each n-gram by where it begins, then by length; not a lone ``<`` or ``>``."""

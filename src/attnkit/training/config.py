@@ -35,13 +35,13 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     # Learning rate over time.
     schedule: ScheduleName = "cosine"
     """Shape of the learning rate. After a linear rise over ``warmup_steps``: ``constant``; ``inverse_sqrt`` falls as
-    1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
-    last ``decay_share``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
+    1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_lr_ratio`` at the end; ``wsd`` stays, then falls over the
+    last ``decay_fraction``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
     where ``learning_rate`` replaces d_model**-0.5 and is not the highest value."""
     warmup_steps: int = Field(default=400, ge=0, le=MAX_COUNT)
     """Steps over which the learning rate rises linearly from zero."""
     warmup_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Most of the run that this rise may take, so that few sentences are not warmed up for and nothing more. Not for
+    """Most of the run that this rise may take, so that a short run is not all warmup. Not for
     ``inverse_sqrt`` and ``noam``, whose warmup shapes the rest."""
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
     """Lowest learning rate of ``cosine``, ``linear``, ``wsd`` and ``plateau``, as a share of ``learning_rate``."""
@@ -74,13 +74,13 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 
     # Whichever comes first.
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Most optimizer steps."""
+    """Maximum optimizer steps."""
     max_epochs: float | None = Field(default=None, gt=0, le=1e6)
-    """Most passes over the training data; 0.5 is half a pass."""
+    """Maximum passes over the training data; 0.5 is half a pass."""
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Most source and target tokens, padding not counted."""
+    """Maximum source and target tokens, without padding."""
     max_minutes: float | None = Field(default=None, gt=0, le=1e9)
-    """Most minutes of wall time over all restarts, evaluation included. Such a run cannot be repeated bit for bit."""
+    """Maximum minutes of wall time over all restarts, evaluation included. Such a run is not bit-reproducible."""
     early_stopping_patience: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Also end after this many evaluations in a row without improvement. Null: never."""
     metric: str = Field(default="bleu", min_length=1)
@@ -100,7 +100,7 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 
 
 class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """When the validation set is looked at; always at the end as well."""
+    """When to evaluate on the validation set; always also at the end."""
 
     # One of the two.
     every_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -118,7 +118,7 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
 
 class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Which moments of training are kept on disk."""
+    """Which checkpoints are saved and kept."""
 
     save_every: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Save after every so many steps, besides at every evaluation and at the end. Null: only then."""
@@ -139,6 +139,6 @@ class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     optimization: OptimizationConfig = OptimizationConfig()
     """Optimizer, schedule and batch."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """When the validation set is looked at."""
+    """When to evaluate on the validation set."""
     checkpoints: CheckpointConfig = CheckpointConfig()
     """Checkpoints kept on disk."""

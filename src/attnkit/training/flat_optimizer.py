@@ -114,7 +114,7 @@ class FlatParameterStore:
         """Add the gradient of one micro-batch to the sum, after its backward pass."""
         for slot, view in self._gradients:
             if slot.parameter.grad is not view:
-                raise RuntimeError(f"the gradient of '{slot.name}' was replaced: zero gradients in place, if at all")
+                raise RuntimeError(f"the gradient of '{slot.name}' was replaced: zero gradients in place")
         if self._local is not self.gradient:
             # Sums over micro-batches in bfloat16 would lose what is below 1/256 of the sum.
             # A copy for the first micro-batch saves zeroing and adding.

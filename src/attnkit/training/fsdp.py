@@ -145,7 +145,7 @@ class FsdpParameterStore:
             _emptied(self._plain)
 
     def tensors(self) -> Tensors:
-        """Gather all that is saved on rank 0; the other ranks get empty mappings."""
+        """Gather on rank 0 what is to be saved; the other ranks get empty mappings."""
         model = self._gather(self._saved())
         if torch.distributed.get_rank() == 0:
             model |= buffers_of(self.model)

@@ -88,4 +88,4 @@ def _check(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) ->
                 f"not {tuple(tensor.shape)}"
             )
         if not bool(torch.isfinite(saved[name]).all()):
-            raise RunError(f"the checkpoint's {what} holds numbers that are not finite, in '{name}'")
+            raise RunError(f"the checkpoint's {what} contains non-finite values in '{name}'")

@@ -53,8 +53,8 @@ def command(
     if found.contextual is None:
         parts.append(
             "This run has word vectors: one vector per word, the same in every sentence.\n"
-            "It mixes all senses of an ambiguous word. An encoder that reads the\n"
-            "sentence (BERT) gives it one in each: --encoder RUN."
+            "The vector mixes all senses of a word. An encoder that reads the whole\n"
+            "sentence (BERT) computes a vector per sentence: --encoder RUN."
         )
     else:
         rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
@@ -67,4 +67,4 @@ def short(vector: list[float], n: int = 3) -> str:
     """Return the first numbers of a vector, how many there are, and its length."""
     numbers = " ".join(f"{number:.4f}" for number in vector[:n])
     length = sum(number * number for number in vector) ** 0.5
-    return f"[{numbers}{' …' if len(vector) > n else ''}] ({len(vector):,} numbers, length {length:.3f})"
+    return f"[{numbers}{' …' if len(vector) > n else ''}] ({len(vector):,} dimensions, norm {length:.3f})"

@@ -46,5 +46,5 @@ def command(
     words = table.words if space is None else [space.join(word.split()) or word for word in table.words]
     Vectors(words, table.rows, counts=table.counts, name=str(source)).save(goal, format)
     found = {"path": str(goal), "format": format, "words": len(table.words), "dim": vectors.vector_size}
-    text = f"{goal}: {len(table.words):,} words, {vectors.vector_size:,} numbers each ({format})"
+    text = f"{goal}: {len(table.words):,} words, {vectors.vector_size:,} dimensions ({format})"
     console.result(dumps(found) if json else text)

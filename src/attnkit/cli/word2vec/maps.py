@@ -23,12 +23,12 @@ def cluster(
     top: FirstWords = None,
     iterations: Annotated[int, Option(min=1, max=100_000, help="Maximum number of k-means iterations.")] = 50,
     seed: Annotated[int, Option(min=0, help="Random seed of the initial centers.")] = 1,
-    by_class: Annotated[bool, Option("--by-class", help="Sort lines by class instead of frequency.")] = False,
-    summary: Annotated[bool, Option("--summary", help="One line per class: its size and nearest words.")] = False,
+    by_class: Annotated[bool, Option("--by-class", help="Sort lines by cluster instead of frequency.")] = False,
+    summary: Annotated[bool, Option("--summary", help="One line per cluster: size and nearest words.")] = False,
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Cluster words by the direction of their vectors; print "word class" lines, as word2vec -classes does.
+    """Cluster words by the direction of their vectors; print "word class" lines, like word2vec -classes.
 
     The method is k-means on unit vectors (needs attnkit[plot]); the same seed gives the same clusters.
 
@@ -45,7 +45,7 @@ def cluster(
     vectors = load(path, checkpoint)
     n_words = min(top or len(vectors), len(vectors))
     if k > n_words:
-        raise UsageError(f"cannot form {k:,} classes from {n_words:,} words", where="-k", help="ask for fewer")
+        raise UsageError(f"cannot form {k:,} clusters from {n_words:,} words", where="-k", help="choose a smaller -k")
     found = cluster_words(vectors, n_words, k, iterations=iterations, seed=seed)
     words = vectors.index_to_key
     with atomic.open_output(output) as stream:
@@ -66,7 +66,7 @@ def cluster(
                 item = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
                 stream.write(f"{item or f'{words[row]} {label}'}\n")
     state = "converged" if found.converged else "not converged: raise --iterations"
-    console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
+    console.info(f"{n_words:,} words, {k:,} clusters, mean cosine {found.nearness.mean():.3f}")
     console.info(f"{found.iterations} iterations, {state}")
 
 
@@ -97,7 +97,7 @@ def project(
     target = page if format == "html" else output
     if target is not None:
         if run.resolve() in target.resolve().parents:
-            raise UsageError(f"{target} lies in the run folder", help="write it elsewhere")
+            raise UsageError(f"{target} is inside the run folder", help="write it elsewhere")
         check_not_overwriting(target, [run])
     from attnkit.plotting.html.projection import build_projection
     from attnkit.tasks.word2vec.project import ProjectionRequest, as_tsv, project_words
@@ -108,4 +108,4 @@ def project(
     with atomic.open_output(target) as stream:
         stream.write(text)
     if target is not None:
-        console.info(f"written: {target} ({len(text.encode()) / 1e6:.1f} MB, {len(found.words):,} words)")
+        console.info(f"wrote {target} ({len(text.encode()) / 1e6:.1f} MB, {len(found.words):,} words)")

@@ -34,7 +34,7 @@ def command(
     given: Annotated[
         Path | None, Option("--with", help="Phrase file to apply instead of finding phrases.", metavar="FILE")
     ] = None,
-    json: Annotated[bool, Option("--json", help="Print JSON, with -o.")] = False,
+    json: Annotated[bool, Option("--json", help="Print a JSON report; requires -o.")] = False,
 ) -> None:
     """Find and join phrases, e.g. new york -> new_york.
 

@@ -151,7 +151,7 @@ def one_hot(
 
     if not run.exists():
         help = "the last argument is a run or vector file: attnkit word2vec one-hot motel hotel RUN"
-        raise UsageError(f"no run or file {run}", help=help)
+        raise UsageError(f"no such run or file: {run}", help=help)
     found = compare_one_hot(run, words)
     if json:
         console.result(dumps(asdict(found), ensure_ascii=False))
@@ -161,7 +161,7 @@ def one_hot(
         [word, f"= {abbreviate_one_hot(place, size)}", f"1 at {place:,} of {size:,}"]
         for word, place in found.places.items()
     ]
-    rows = [["", f"one-hot ({size:,} numbers)", f"trained ({dim:,} numbers)"]]
+    rows = [["", f"one-hot ({size:,} dimensions)", f"trained ({dim:,} dimensions)"]]
     for pair in found.pairs:
         one, other = pair.words
         rows.append([f"{one} · {other}", str(pair.one_hot_dot), f"{pair.dot:.4f}"])
@@ -180,7 +180,7 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
     words = [word for word in words if word not in (":", "::", "?", "=")]
     if not {"+", "-"} & set(words):
         if len(words) != 3:
-            help = "three words, as man king woman, or a sum, as king - man + woman"
+            help = "give three words (man king woman) or a sum (king - man + woman)"
             raise UsageError(f"an analogy has three words, not {len(words)}", help=help)
         return [words[1], words[2]], [words[0]]
     terms: dict[str, list[str]] = {"+": [], "-": []}

@@ -32,7 +32,7 @@ def command(
     epochs: Annotated[int | None, Option(help="Epochs. [default: 5, glove 25]")] = None,
     alpha: Annotated[float | None, Option(help="Initial learning rate. [default: by method]")] = None,
     min_alpha: Annotated[float | None, Option(help="Final learning rate. [default: 0.0001]")] = None,
-    ns_exponent: Annotated[float | None, Option(help="Exponent of negative sampling's counts. [default: 0.75]")] = None,
+    ns_exponent: Annotated[float | None, Option(help="Exponent of the noise distribution. [default: 0.75]")] = None,
     dynamic_window: Annotated[
         bool | None,
         Option(

@@ -143,7 +143,7 @@ def read(tree: Any, where: str) -> ForeignModel:
     """Return what a ``config.json`` describes. Raises ``RunError`` for what has no counterpart or makes no sense."""
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in ("bert", "roberta", "roformer", "gpt2"):
-        what = "this names no model_type" if kind is None else f"attnkit has no model of the type '{str(kind)[:40]}'"
+        what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
         raise RunError(what, where=where, help="it imports the types bert, roberta, roformer and gpt2")
     try:
         keys = (_Gpt if kind == "gpt2" else _Bert).model_validate(tree)
@@ -162,8 +162,8 @@ def read(tree: Any, where: str) -> ForeignModel:
         what = first["msg"].removeprefix("Value error, ")
         raise RunError(f"the model cannot be imported: {key}: {what}", where=where) from error
     except KeyError as error:
-        help = f"it takes {', '.join(UNITS)}"
-        raise RunError(f"attnkit has no activation {error}", where=where, help=help) from error
+        help = f"supported: {', '.join(UNITS)}"
+        raise RunError(f"unsupported activation {error}", where=where, help=help) from error
 
 
 def _check_bert(keys: _Bert, kind: Kind) -> int:
@@ -177,7 +177,7 @@ def _check_bert(keys: _Bert, kind: Kind) -> int:
         ("hidden_act", keys.activation, "gelu" if kind == "roberta" else keys.activation),
     ):
         if value != wanted:
-            raise RunError(f"attnkit has no {kind} with {key} {value}", where=key, help=f"it takes {wanted}")
+            raise RunError(f"unsupported {kind} with {key} {value}", where=key, help=f"supported: {wanted}")
     if kind != "roberta":
         return 0
     return (1 if keys.pad_token_id is None else keys.pad_token_id) + 1

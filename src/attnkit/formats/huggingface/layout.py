@@ -35,7 +35,7 @@ class Link:
     width_axis: int | None = None  #: axis of the width in Marian's order, all sines first; Marian is only written
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Return their tensors from ours."""
+        """Return the Hugging Face tensors from attnkit's."""
         if self.width_axis is not None:  # ours alternates: (0, 2, 4, ..., 1, 3, 5, ...)
             order = torch.arange(tensor.shape[self.width_axis])
             tensor = tensor.index_select(self.width_axis, torch.cat((order[::2], order[1::2])))
@@ -46,7 +46,7 @@ class Link:
         return dict(zip(self.theirs, (part.contiguous() for part in laid), strict=True))
 
     def join(self, theirs: Tensors) -> Tensor:
-        """Return our tensor from theirs."""
+        """Return attnkit's tensor from the Hugging Face tensors."""
         parts = [theirs[name].t() if self.transposed else theirs[name] for name in self.theirs]
         if self.heads:
             parts[:2] = [_rearranged(part, (self.heads, -1, 2)) for part in parts[:2]]
@@ -176,7 +176,7 @@ def gpt_head(config: GptConfig) -> list[Link]:
 
 
 def to_theirs(links: Sequence[Link], ours: Tensors) -> dict[str, Tensor]:
-    """Return their tensors from ours."""
+    """Return the Hugging Face tensors from attnkit's."""
     return {name: tensor for link in links for name, tensor in link.split(ours[link.ours]).items()}
 
 

@@ -141,7 +141,7 @@ def _model(model: Tree, names: Sequence[str]) -> Tree:
     if len(set(new)) != len(new):
         twice = next(name for name in names if new.count(name) > 1)
         help = "train with other symbols, or another kind of vocabulary"
-        raise RunError(f"'{twice}' is an entry of the vocabulary by two names", where="vocabulary.symbols", help=help)
+        raise RunError(f"duplicate vocabulary entry '{twice}'", where="vocabulary.symbols", help=help)
     if listed:
         return {**model, "vocab": [[name, score] for name, (_, score) in zip(new, model["vocab"], strict=True)]}
     return {**model, "unk_token": names[3], "vocab": {name: id for id, name in enumerate(new)}}

@@ -75,7 +75,7 @@ def finite_rows_at(rows: Rows, key: Any, name: str) -> Floats:
 
 def not_finite(name: str, number: int) -> DataError:
     """Return the error for a row, counted from 0, that nothing can be computed with."""
-    what = "this vector holds a number that is not finite, or is too long for 32 bits"
+    what = "this vector contains a number that is not finite or overflows float32"
     help = "the file is damaged, or its training diverged: fetch it again, or train with a lower rate"
     return DataError(what, where=f"{name}, vector {number + 1:,}", help=help)
 
@@ -146,7 +146,7 @@ ENDINGS: dict[str, Format] = {
     ".tsv": "projector",
 }  #: ending of a name -> the format that is written under it; a name without one is a folder for the projector
 _ARRAYS = (".safetensors", ".npy")  #: endings of what cannot be mistaken for anything else
-_AGAIN = "fetch or write the file again"
+_AGAIN = "download or create the file again"
 LOOKED_AT = 1 << 12  #: bytes at the beginning of a file that tell what it is
 _SIZES = re.compile(rb"[-+]?[0-9]+[ \t]+[-+]?[0-9]+[ \t\r]*")
 _NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
@@ -172,7 +172,7 @@ def format_of(path: Path) -> Format:
 def recognised(begin: bytes, name: str) -> Format:
     """Return the format of a file by its first bytes (fastText's is word2vec's). Raises ``DataError`` for others."""
     if not begin:
-        raise DataError("this file is empty: it holds no vectors", where=name, help=_AGAIN)
+        raise DataError("this file is empty", where=name, help=_AGAIN)
     if begin.startswith(b"\x93NUMPY"):
         return "npy"
     if begin.startswith(b"\xba\x16\x4f\x2f"):
@@ -185,7 +185,7 @@ def recognised(begin: bytes, name: str) -> Format:
         return "safetensors"
     if (ending := Path(name).suffix.lower()) in _ARRAYS:
         what = f"not a valid {ending} file: invalid header"
-        raise DataError(what, where=name, help=f"{_AGAIN}; if it is of another format, give it another ending")
+        raise DataError(what, where=name, help=f"{_AGAIN}; if the format differs, change the suffix")
     first, _, rest = begin.partition(b"\n")
     if (sizes := header(first)) is None:
         # Rows of a single number may look like this too, but then the next one does as well.

@@ -60,12 +60,12 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
                 raise ValueError("a tensor has an invalid shape")
             n = math.prod(shape)
             if end - begin != n * dtype.itemsize or not base + begin <= base + end <= len(data):
-                raise ValueError("a tensor does not lie inside the file")
+                raise ValueError("a tensor extends beyond the file")
             found[key] = np.frombuffer(data, dtype, n, base + begin if n else 0).reshape(shape)
         return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"this is not a safetensors file : {str(error)[:200]}"
-        raise DataError(what, where=name, help="it is damaged or cut off: fetch or write the file again") from error
+        what = f"this is not a safetensors file: {str(error)[:200]}"
+        raise DataError(what, where=name, help="the file is damaged or truncated: create it again") from error
 
 
 def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | None]:

@@ -30,7 +30,7 @@ from attnkit.formats.word_vectors.table import (
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"  #: the projector's rows and words; several columns have a header
 _MAX_LINE = 64 * MAX_WIDTH  # bytes, without a word
 _GROUP = 1 << 18  # numbers that are read at a time
-FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
+FIT = "choose safetensors, npy or projector, or replace spaces (--space _)"
 
 Line = tuple[int, bytes]  #: number, counted from 1, and content without what ends it
 
@@ -133,7 +133,7 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
             shown = text[:40].decode("utf-8", "replace")
             raise DataError(f"{shown!r} is not a number" if shown else "a number is missing", where=where) from error
         if not (math.isfinite(number) and abs(number) < 3.5e38):
-            raise DataError(f"{text[:40].decode()} is not finite, or too large for 32 bits", where=where)
+            raise DataError(f"{text[:40].decode()} is not finite or too large for float32", where=where)
 
 
 def _lines(stream: BinaryIO, name: str, most: int) -> Iterator[Line]:
@@ -172,7 +172,7 @@ def _is_number(text: bytes) -> bool:
 
 Longs = NDArray[np.int64]
 _SPACE, _FEED = b" \n"
-_AGAIN = "fetch or write the file again"
+_AGAIN = "download or create the file again"
 
 
 def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
@@ -180,7 +180,7 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
     end = data.find(b"\n", 0, 64)
     sizes = header(data[: max(0, end)])
     if sizes is None:
-        raise DataError("this is not a binary file of word vectors: it does not start with its sizes", where=name)
+        raise DataError("this is not a binary file of word vectors: the header is missing", where=name)
     n_words, width = sizes
     if not (0 < width <= MAX_WIDTH and n_words):
         raise DataError(f"the header declares {n_words:,} words of width {width:,}", where=name, help=_AGAIN)

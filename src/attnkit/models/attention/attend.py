@@ -38,7 +38,7 @@ class AttentionScope:
     (``supports_varlen``)."""
 
     def allowed(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
-        """Return mask and causality as one bool tensor, None where all is allowed."""
+        """Return the mask, including causality, as a bool tensor; None: no masking."""
         if not self.causal:
             return self.mask
         # True on and below the diagonal

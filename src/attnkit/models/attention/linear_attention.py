@@ -19,8 +19,8 @@ class FavorFeatures(nn.Module):
     """Positive random features of the softmax kernel, FAVOR+ (Choromanski 2021, lemma 1 and section 2.4).
 
     φ(x) = exp(ω x̂ - |x̂|² / 2) / √m for m directions ω, with x̂ = x / d^(1/4): the mean of φ(q)·φ(k) over the draws of
-    ω is exp(q·k / √d), so that kernel x normalize approximates scaled dot x softmax. The directions come in blocks of d
-    orthogonal ones, as long as Gaussian ones are. They are a buffer, saved with the model.
+    ω is exp(q·k / √d), so that kernel x normalize approximates scaled dot x softmax. The directions are blocks of d
+    orthogonal vectors with Gaussian lengths. They are a buffer, saved with the model.
     """
 
     directions: Tensor
@@ -107,7 +107,7 @@ def linear_attention(
     """
     n_queries, n_keys = query.shape[-2], keys.shape[-2]
     if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
-        raise ValueError("linear attention needs one mask for all queries: it never builds scores of its own")
+        raise ValueError("linear attention needs one mask for all queries: it never computes scores")
     if causal and n_queries != n_keys:
         raise ValueError(f"causal linear attention needs as many keys as queries, not {n_keys} and {n_queries}")
     if not causal:

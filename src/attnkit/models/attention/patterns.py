@@ -93,7 +93,7 @@ class BlockDiagonal(Pattern):
         return (i // self.size == j // self.size) & ((j <= i) | (not self.causal))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """List the tiles of the matrix (T, S): its blocks, small ones several to a tile."""
+        """Yield the tiles of the matrix (T, S): its blocks; small ones share a tile."""
         # Small blocks share a tile, and sees keeps them apart.
         n_together = max(1, ROWS // self.size)
         sees = None if n_together == 1 and not self.causal else self.sees

@@ -32,7 +32,7 @@ def sparse_attention(
         ValueError: The mask differs between queries: that is what the pattern is for.
     """
     if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
-        raise ValueError("sparse attention needs one mask for all queries; what differs between them is the pattern's")
+        raise ValueError("sparse attention needs one mask for all queries; only the pattern may vary by query")
     mask = None if mask is None else mask.expand(*mask.shape[:-1], keys.shape[-2])
     tables = [table for table in bias.parameters() if table.requires_grad] if isinstance(bias, nn.Module) else []
     plan = _Plan(pattern, mask, bias, query.shape[-1] ** -0.5)

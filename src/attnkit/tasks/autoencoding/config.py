@@ -54,10 +54,10 @@ class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_
         wanted = self.model.kind == "mlp"
         odd = [name for name in files if name.endswith(VECTORS) != wanted]
         if odd:
-            what = "vectors, .npy or .csv" if wanted else "text, and this is a file of vectors: use model.kind=mlp"
+            what = "vectors, .npy or .csv" if wanted else "text, but this is a vector file: use model.kind=mlp"
             raise ValueError(f"data.files: '{odd[0]}' does not fit: model.kind={self.model.kind} reads {what}")
         if wanted and (self.noise.word_dropout or self.noise.shuffle_prob):
-            raise ValueError("noise.word_dropout and noise.shuffle_prob need text; vectors have noise.mask_prob")
+            raise ValueError("noise.word_dropout and noise.shuffle_prob require text; use noise.mask_prob")
         if wanted and self.vocabulary_files is not None:
             raise ValueError("vocabulary_files: vectors have no vocabulary")
         return self

@@ -84,8 +84,8 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
 
     def model_card(self, config: AutoencodeConfig, name: str) -> ModelCardFields:
         text = config.model.kind == "rnn"
-        scored = ": nats a token; exact in percent of the lines." if text else ": mean squares of one number."
-        model = f"{config.model.kind}, code of {config.model.d_code} numbers"
+        scored = ": nats per token; exact in percent of lines." if text else ": mean squared error per number."
+        model = f"{config.model.kind}, code size {config.model.d_code}"
         return ModelCardFields(
             what=f"An auto-encoder of {'lines' if text else 'vectors'} ({model})",
             data=[f"`{path}`" for path in config.data.files],

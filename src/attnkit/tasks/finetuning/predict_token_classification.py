@@ -40,8 +40,8 @@ class TokenClassificationPredictor(Predictor):
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
         if request.all_labels and not request.as_json:
-            what = "the probabilities of all tags are shown as JSON only"
-            help = "add --json, which gives that of each tag found even without --all"
+            what = "--all requires --json"
+            help = "add --json; without --all it has the probability of the best tag"
             raise UsageError(what, where="--all", help=help)
         self.labels, self.tokenizer = read_labels(opened.checkpoint).labels, read_tokenizer(opened.checkpoint)
         self.scheme = label_scheme(self.labels)
@@ -132,11 +132,11 @@ def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Co
     """Return a warning if a line holds a tab or most lines end in tags; ``n_before`` lines precede them."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:
-        return f"{line_ref(path, number)} holds a tab and is read as a sentence; --format conll reads columns"
+        return f"{line_ref(path, number)} contains a tab but is read as a sentence; for columns use --format conll"
     rows = [words for line in lines if (words := line.split())]
     tagged = [words for words in rows if len(words) > 1 and words[-1] in labels]
     if len(tagged) < 2 or 2 * len(tagged) <= len(rows) or len(set(map(len, tagged))) > 1:
         return None
     shown = f"'{' '.join(tagged[0])}'"
     whose = "standard input" if path == STDIN else str(path)
-    return f"lines of {whose} end in a tag, as {shown}, and are read as sentences; --format conll reads columns"
+    return f"lines of {whose} end in a tag, e.g. {shown}, but are read as sentences; for columns use --format conll"

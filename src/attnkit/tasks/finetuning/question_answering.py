@@ -178,7 +178,7 @@ class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredicto
     """Answers that are spans of a paragraph."""
 
     description, example = "A reader that answers questions on paragraphs", "questions.json"
-    scored = "exact answers and F1 of their words, as SQuAD's script counts them, in percent"
+    scored = "exact match and word F1 in percent, computed like the SQuAD script"
     has_labels, corpus = False, QuestionCorpus
 
     def load(self, config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
@@ -225,7 +225,7 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
     id = "" if tree.get("id") is None else str(tree["id"])
     whole = [id, tree["question"], tree["context"], *map(str, texts)]
     if strict and (half := next(filter(None, map(lone_surrogate, whole)), None)):
-        help = "write the whole surrogate pair, or leave out --strict"
+        help = "write the full surrogate pair, or remove --strict"
         raise DataError(f"lone surrogate {half}", where=where, help=help)
     id, asked, context, *mended = map(mend_surrogates, whole)
     known = tuple(Answer(text, 0) for text in mended)
@@ -343,7 +343,7 @@ class QuestionAnsweringPredictor(Predictor):
             best, sure = [one.best for one in self.found], [one.no_answer_margin for one in self.found]
             threshold, highest = best_threshold(best, self.expected, [min(one, _MAX_MARGIN) for one in sure])
             plain |= {"best_threshold": threshold, "best": highest.all.as_dictionary()}
-            headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold!r}, the best here"
+            headline += f"; best F1 {highest.all.f1:.2f} at --no-answer-threshold {threshold!r}"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
         table += [(names[n], f"{p.n_questions:,}", f"{p.exact:.2f}", f"{p.f1:.2f}") for n, p in kinds.items()]

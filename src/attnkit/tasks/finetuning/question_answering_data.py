@@ -95,7 +95,7 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
             known = tuple(question for question in paragraph.questions if question.labeled)
             self.counts["unlabeled"] += len(paragraph.questions) - len(known)
             if twins := ids.intersection(question.id for question in known):
-                what = f"two files have a question of the id '{min(twins)[:60]}'"
+                what = f"two files have the same question id '{min(twins)[:60]}'"
                 raise DataError(what, where=str(paths[-1]), help="give each file once")
             ids.update(question.id for question in known)
             if known:
@@ -116,7 +116,7 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
     def messages(self) -> Iterator[WarningEvent]:
         n = self._n_impossible_in_validation
         if n and not self.n_impossible:
-            what = f"{n:,} validation questions have no answer, but all training questions do: each gets one"
+            what = f"{n:,} validation questions are unanswerable, but no training question is: all get an answer"
             yield WarningEvent(what)
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[Paragraph]) -> int:
@@ -192,7 +192,7 @@ def open_data(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestion
         of, first, last = table.reshape(-1, 3).T
         outside = len(of) and (int(of.max()) >= len(contexts) or (last > contexts.lengths[of]).any())
         if outside or (first > last).any() or ((first == 0) & (last > 0)).any():
-            raise ValueError("an answer does not lie in its context")
+            raise ValueError("an answer is outside its context")
         train = StridedContextDataset(questions, contexts, of, config.windows, np.stack([first, last], 1) - 1)
         if len(valid.questions) != index["counts"].get("valid") or not len(train):
             raise ValueError("examples are missing")

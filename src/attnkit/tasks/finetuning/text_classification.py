@@ -115,8 +115,8 @@ class TextCorpus(ExampleCorpus[LabeledText]):
     def warnings(self, counts: Mapping[str, int]) -> Iterator[WarningEvent]:
         train, valid = counts["cut_short"], counts["cut_short_in_validation"]
         if train + valid:
-            there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
-            what = f"{there} are longer than {self._config.max_row_length} tokens: their end is not read"
+            there = f"{train:,} of {counts['train']:,} training and {valid:,} of {counts['valid']:,} validation texts"
+            what = f"{there} are longer than {self._config.max_row_length} tokens and are truncated"
             yield WarningEvent(what)
 
 
@@ -129,7 +129,7 @@ def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
     """Return the initial run's labels and the columns found. Raises ``DataError`` for other labels or kinds of text."""
     check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
-        what = f"this file has {KINDS[bool(found.pairs)]}, and the initial run was trained on {KINDS[known.pairs]}"
+        what = f"this file has {KINDS[bool(found.pairs)]}, but the initial run was trained on {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
     return Labels(labels=known.labels, columns=found.columns)
 
@@ -204,7 +204,7 @@ class TextClassificationPredictor(Predictor):
                 if "\t" in line and not warned:
                     warned = True
                     where = line_ref(path, number)
-                    self.warn(f"{where} holds a tab and is read as one text; --format pairs or table reads columns")
+                    self.warn(f"{where} contains a tab but is read as one text; --format pairs or table reads columns")
                 yield LabeledText(line, None, None, number)
                 continue
             parts = line.split("\t") if line else ["", ""]

@@ -95,7 +95,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
         scheme = seen.scheme()
         if scheme == "plain":
             shown = ", ".join(f"'{tag}'" for tag in sorted(seen.invalid_tags())[:3])
-            what = f"tags such as {shown} are not in BIO format (as 'B-PER' is); F1 is word accuracy"
+            what = f"tags such as {shown} are not in BIO format (e.g. 'B-PER'); F1 is word accuracy"
             self._tag_warnings = [what]
         else:
             seen.check_tags()

@@ -162,6 +162,6 @@ def _check_rows(model: LanguageConfig, data: TextConfig, isolated: bool) -> None
     for name, _ in model.heads:
         if isolated and name in placed:
             raise ValueError(
-                f"alignment {name} scores positions of a row, which packing documents shifts; set "
+                f"alignment {name} depends on row positions, which document packing shifts; set "
                 "data.isolate_documents=false or choose another alignment"
             )

@@ -65,7 +65,7 @@ class FillMaskPipeline:
         self.max_length: int = opened.config.model.max_text_length
         self._ordinary = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
         if not len(self._ordinary):  # an imported tokenizer.json may have lost all of its entries
-            what = "the vocabulary has special entries only, no token of text"
+            what = "the vocabulary has only special entries"
             raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:
@@ -147,7 +147,7 @@ def find_mask_token(tokenizer: Tokenizer) -> int:
     """Return the id of the mask. Raises ``DataError`` if the vocabulary has none."""
     mask = tokenizer.token_id(MASK)
     if mask is None:
-        raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
+        raise DataError(f"the vocabulary of this run has no {MASK}", help="use a run of attnkit pretrain-mlm")
     return mask
 
 
@@ -166,5 +166,5 @@ def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequenc
 def check_length(n_tokens: int, longest: int, where: str) -> None:
     """Raise ``DataError`` for a row, begin and end included, longer than the model reads."""
     if n_tokens > longest:
-        what = f"the text has {n_tokens:,} tokens with special tokens, more than the model's maximum of {longest:,}"
+        what = f"the text has {n_tokens:,} tokens including special tokens, more than the maximum of {longest:,}"
         raise DataError(what, where=where, help="shorten it")

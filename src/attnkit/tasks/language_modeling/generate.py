@@ -57,7 +57,7 @@ def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
     given = {name: value for name, value in options.items() if value is not None}
     greedy = given.get("temperature") == 0
     if greedy and n > 1:
-        what = f"without sampling all {n} texts are equal"
+        what = f"without sampling, all {n} texts are identical"
         raise UsageError(what, where="--temperature 0", help="raise it, or leave out --n")
     sampled = {"temperature", "top_k", "top_p", "seed"} & given.keys()
     if greedy:

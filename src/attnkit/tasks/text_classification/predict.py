@@ -36,7 +36,7 @@ class HanPredictor(Predictor):
         self.labels = read_labels(opened.checkpoint).labels
         self.reader = DocumentEncoder(read_tokenizer(opened.checkpoint), opened.config.data)
         if request.format == "pairs":
-            raise UsageError("a document classifier reads no pairs", where="--format", help="use lines or table")
+            raise UsageError("a document classifier does not read pairs", where="--format", help="use lines or table")
 
     def classify(self, documents: Sequence[str]) -> list[DocumentPrediction]:
         """Return the prediction for each document."""

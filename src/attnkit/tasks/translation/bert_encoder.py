@@ -61,9 +61,9 @@ def encoder_settings(bert: BertConfig) -> dict[str, Any]:
 def check_bert_supported(bert: BertConfig) -> None:
     """Raise ``UsageError`` where a BERT has what no translation model has."""
     if bert.glu:
-        raise UsageError("a translation model has no gated units", where="model.glu", help=_OTHER)
+        raise UsageError("translation models do not support gated units", where="model.glu", help=_OTHER)
     if bert.activation == "gelu_tanh":
-        raise UsageError("a translation model has no gelu_tanh", where="model.activation", help=_OTHER)
+        raise UsageError("translation models do not support gelu_tanh", where="model.activation", help=_OTHER)
 
 
 def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
@@ -87,7 +87,7 @@ def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
         what = f"{where} is {getattr(model, key)}, but the encoder of {name} was trained with {theirs}"
         raise UsageError(what, where=where, help=f"remove {where}: --init-from sets it")
     if bert.positions == "learned" and model.max_length > bert.max_length:
-        what = f"model.max_length is {model.max_length}, and the encoder of {name} has {bert.max_length} positions"
+        what = f"model.max_length is {model.max_length}, but the encoder of {name} has {bert.max_length} positions"
         raise UsageError(what, where="model.max_length", help="remove or lower model.max_length")
     check_min_parameters(source, bert.min_parameters(read_tokenizer(source).vocab_size))
 

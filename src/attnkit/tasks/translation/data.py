@@ -187,7 +187,7 @@ def open_prepared(folder: Path) -> TranslationData:
     with prepared_dir.open_prepared_dir(folder) as index:
         valid_src, valid_tgt = (prepared_dir.read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
-            raise ValueError("lines to validate on are missing")
+            raise ValueError("validation lines are missing")
         return TranslationData(
             pairs=Pairs.open(folder / "train"),
             valid=Pairs.open(folder / "valid"),

@@ -77,7 +77,7 @@ def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) 
             raise DataError(
                 f"this line has {len(ids):,} tokens, more than the {longest - 1:,} of this model",
                 where=f"{name}:{line}",
-                help="remove the pair, or train with positions and attention without a length limit",
+                help="remove the pair, or train a model without a length limit",
             )
 
 

@@ -57,8 +57,8 @@ class UnknownReplacer:
             kind = tokenizer.config.kind
             if kind != "word":
                 raise UsageError(
-                    f"--replace-unknowns is for vocabularies of words, and this run's is of kind {kind}",
-                    help="train with --set vocabulary.kind=word, or leave it out: subwords leave no unknown words",
+                    f"--replace-unknowns requires a word vocabulary; this run's kind is {kind}",
+                    help="train with --set vocabulary.kind=word, or remove --replace-unknowns",
                 )
         self._src, self._tgt = src, tgt
         self.dictionary = {} if path is None else load_dictionary(path)

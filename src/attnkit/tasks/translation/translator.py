@@ -73,7 +73,7 @@ def load_translator(
         RunError: a run is missing or damaged, or the runs have different vocabularies.
     """
     if workers > 1 and device not in ("auto", "cpu"):
-        raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
+        raise UsageError(f"--workers requires the CPU, not {device}", where="--workers")
     # Workers load while this process does.
     load = partial(load_model_on_cpu, precision=precision, checkpoint=checkpoint)
     pool = ProcessPoolSearch(load, runs, workers) if workers > 1 else None
@@ -135,7 +135,7 @@ class Translator:
             raise UsageError(
                 f"max_length {most:,} exceeds the model's {self.longest:,} positions (EOS included)",
                 where="max_length",
-                help=f"ask for at most {self.longest}",
+                help=f"use at most {self.longest}",
             )
         return config
 
@@ -214,7 +214,7 @@ class Translator:
         for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:
                 raise DataError(
-                    f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model has positions for",
+                    f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model allows",
                     help=f"give at most {self.longest - 1} tokens",
                 )
             pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
@@ -335,7 +335,7 @@ def check_request(request: TranslateRequest) -> None:
         raise UsageError("each worker uses one thread", where="--threads", help="leave out --threads or --workers")
     for path in request.runs:
         if path.is_file():
-            help = f"text is given by -i: attnkit translate RUN -i {path}"
+            help = f"pass text with -i: attnkit translate RUN -i {path}"
             raise RunError(f"{path} is a file, not a run folder", help=help)
 
 

@@ -62,11 +62,11 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     data: WordTextConfig
     """The text and which of its words get vectors."""
     method: Method = "skip-gram"
-    """A word predicts its neighbours (skip-gram), they predict it (cbow), or counts are factored (glove)."""
+    """Predict neighbours from a word (skip-gram), the reverse (cbow), or factorize counts (glove)."""
     context: Context = "mean"
     """Combination of the neighbours' vectors in CBOW."""
     loss: Loss = "negative"
-    """Against random words, along a Huffman tree, or over all words as J(θ) has it."""
+    """Negative sampling, hierarchical softmax (Huffman tree), or full softmax J(θ)."""
     dim: int = Field(default=100, ge=1, le=8192)
     """Numbers of a vector."""
     window: int = Field(default=5, ge=1, le=10_000)
@@ -90,7 +90,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     alpha: float = Field(default=0.025, gt=0, le=10, allow_inf_nan=False)
     """Learning rate at the beginning; chosen by the method unless given."""
     min_alpha: float = Field(default=1e-4, ge=0, le=10, allow_inf_nan=False)
-    """Learning rate at the end, to which it falls in a straight line (not glove, whose steps AdaGrad scales)."""
+    """Final learning rate of the linear decay (not for glove, whose steps AdaGrad scales)."""
     init_from: str | None = None
     """Initial vectors: a run, or a file of any format; other words are initialized at random."""
     threads: int = Field(default=1, ge=1, le=MAX_THREADS)

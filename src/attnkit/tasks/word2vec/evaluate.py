@@ -17,8 +17,8 @@ from attnkit.metrics.similarity import pearson, spearman
 from attnkit.tasks.word2vec.vectors import Vectors, unit_vector
 from attnkit.text.lines import read_lines
 
-_PAIRS = "a line is two words and a number, with tabs, commas or spaces between them"
-_ANALOGIES = "a line is four words, or a colon and the name of a section"
+_PAIRS = "expected per line: two words and a number, separated by tabs, commas or spaces"
+_ANALOGIES = "expected per line: four words, or a colon and a section name"
 
 
 class WordPair(NamedTuple):
@@ -62,7 +62,7 @@ def read_pairs(path: Path) -> list[WordPair]:
             if not row and not column:
                 continue
         if not 2 <= column < len(fields) or not _is_number(fields[column]) or not (fields[0] and fields[1]):
-            raise DataError("this line is not a pair of words with a number", where=f"{path}:{number}", help=_PAIRS)
+            raise DataError("this line is not two words and a number", where=f"{path}:{number}", help=_PAIRS)
         pairs.append(WordPair(fields[0], fields[1], float(fields[column])))
     if not pairs:
         raise DataError("no pairs of words in this file", where=str(path), help=_PAIRS)

@@ -51,16 +51,16 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
     if not kept:
         n = max(found.values(), default=0)
         often = "once" if n == 1 else f"{n:,} times"
-        most = f"the most frequent of {len(found):,} occurs {often}" if found else "none is there"
+        most = f"the most frequent of {len(found):,} occurs {often}" if found else "there are no words"
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
     for word, _ in kept:
         if word.encode(errors="ignore").decode() != word:
             why = "contains a lone surrogate"
         elif not word or {"\t", "\n"} & set(word):
-            why = "holds a tab or a line feed" if word else "is empty"
+            why = "contains a tab or a line feed" if word else "is empty"
         else:
             continue
-        raise DataError(f"the word {word!r} {why}: it could not be saved", help="leave such words out")
+        raise DataError(f"the word {word!r} {why} and cannot be saved", help="remove such words")
     words = WordVocabulary([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
     return words, found.total(), n_sentences
 
@@ -81,7 +81,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
     store = write_store(folder, rows(), len(words))
     if longest < 2:
         help = "a sentence is a list of words; lower min_count if words are too rare"
-        raise DataError("no sentence holds two words that get a vector, so no pair remains", help=help)
+        raise DataError("no sentence contains two in-vocabulary words: no training pairs", help=help)
     return Encoded(words, store, n_raw)
 
 
@@ -90,7 +90,7 @@ def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
     for number, sentence in enumerate(sentences, 1):
         line = sentence.split() if isinstance(sentence, str) else list(sentence)
         if not all(isinstance(word, str) for word in line):
-            what = f"sentence {number:,} holds something that is not text"
+            what = f"sentence {number:,} contains an item that is not text"
             raise DataError(what, help="a sentence is a list of words")
         yield [word.lower() for word in line] if lower else line
 
@@ -212,9 +212,9 @@ class Word2Vec:
         start_alpha: float | None = None,
         end_alpha: float | None = None,
     ) -> Word2Vec:
-        """Train on, or for the first time; words that have no vector yet stay without one.
+        """Start or continue training; out-of-vocabulary words get no vector.
 
-        ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
+        ``total_examples`` and ``total_words`` exist for compatibility with gensim and are ignored.
         """
         if (text := _only(corpus_iterable, corpus_file)) is None:
             raise UsageError("no text to train on", help="give sentences, or corpus_file=")
@@ -300,7 +300,7 @@ def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
     """
     if config.tokenizer is not None or config.phrases.passes:
         what = "phrases and tokenizer require corpus_file and training from scratch"
-        help = "Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted"
+        help = "use Word2Vec(corpus_file=...), or pass sentences that are already tokenized"
         raise UsageError(what, where="settings", help=help)
     if isinstance(text, str | Path):
         return _Lines(Path(text))

@@ -45,7 +45,7 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
         inputs[len(words) :, :dim] = source.buckets
     share = n_found / len(words)
     more = " and all n-grams" if source.buckets is not None else ""
-    yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} are initialized from it"
+    yield f"{n_found:,} of {len(words):,} words ({share:.1%}){more} initialized from {path}"
 
 
 def check_init_vectors(config: Word2VecConfig) -> None:

@@ -145,17 +145,17 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
     size, least = checkpoint.entry(FILE).size, sum(shape.n_bytes for shape in found.values())
     try:
         if not least < size <= least + _PREFIX + _MAX_HEADER:
-            raise ValueError(f"it has {size:,} bytes, the configuration asks for about {least:,}")
+            raise ValueError(f"the file has {size:,} bytes, expected about {least:,}")
         raw = checkpoint.read(FILE)
         begin = _PREFIX + int.from_bytes(raw[:_PREFIX], "little")
         if begin > len(raw) or begin > _PREFIX + _MAX_HEADER:
-            raise ValueError("its header is too long")
+            raise ValueError("the header is too long")
         header, expected = parse_json(raw[_PREFIX:begin]), _header(found)
         if not isinstance(header, dict) or header.keys() != found.keys():
-            raise ValueError(f"it does not hold {', '.join(found)}")
+            raise ValueError(f"the file does not contain {', '.join(found)}")
         for name, shape in found.items():
             if header[name] != expected[name]:
-                raise ValueError(f"'{name}' is not described as {shape.n} rows of {shape.width} numbers of 32 bits")
+                raise ValueError(f"'{name}' is not a float32 matrix of shape ({shape.n}, {shape.width})")
         if begin + least != len(raw):
             raise ValueError("the file has extra bytes after the last matrix")
     except ValueError as error:

@@ -88,7 +88,7 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
     n_words = asked.n_words or DEFAULT_WORDS[asked.method]
     if n_words > MAX_WORDS:
         what = f"{asked.method} shows at most {MAX_WORDS:,} words, not {n_words:,}"
-        raise UsageError(what, where="--words", help="the most frequent words show the picture")
+        raise UsageError(what, where="--words", help="lower --words")
     vectors = Vectors.load(asked.path, mmap=True)
     words = list(vectors.index_to_key[:n_words])
     if len(words) < 3 or vectors.vector_size < 2:
@@ -138,7 +138,7 @@ def _tsne(
 
     if 3 * asked.perplexity > len(rows) - 1:
         what = f"a perplexity of {asked.perplexity:g} is too large for {len(rows):,} words"
-        help = f"at most {(len(rows) - 1) / 3:g}: a third of the other words"
+        help = f"use at most {(len(rows) - 1) / 3:g}, a third of the other words"
         raise UsageError(what, where="--perplexity", help=help)
     tell(f"t-SNE: {asked.steps:,} steps")
     with threadpool_limits(1):  # several threads add in the order in which they happen to end

@@ -162,7 +162,7 @@ Word vectors of dimension {config.dim} ({method}), trained with attnkit.
 
 ## Training
 
-{config.epochs} epochs, window {config.window}, {counters["minutes"]:.1f} minutes, seed {config.seed}. The whole
+{config.epochs} epochs, window {config.window}, {counters["minutes"]:.1f} minutes, seed {config.seed}. The full
 configuration is in `config.yaml`.
 {loss}
 ## Use

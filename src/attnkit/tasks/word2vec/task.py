@@ -44,7 +44,7 @@ class Word2VecTask(Task[Word2VecConfig, Any, Any]):
         config = cast(Word2VecConfig, request.config)
         if request.init_from is not None:
             help = "use --set init_from=RUN"
-            raise UsageError("word vectors are initialized by a key", where="--init-from", help=help)
+            raise UsageError("word vectors do not support --init-from", where="--init-from", help=help)
         if config.init_from is not None and Path(config.init_from).resolve() == request.path.resolve():
             raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")
         if request.overwrite or not RunFolder(request.path).steps():

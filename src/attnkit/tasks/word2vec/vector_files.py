@@ -154,7 +154,7 @@ def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
     """
     if format == "projector":
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists, and is not an empty folder", help="name a new folder")
+            raise UsageError(f"{path} exists, and is not an empty folder", help="choose a new folder")
         metadata = text.metadata_text(table)
         with atomic.atomic_dir(path) as folder:
             with atomic.create_exclusive(folder / text.VECTORS) as rows_file:
@@ -163,7 +163,7 @@ def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
         return
     if format == "npy":
         if path.exists() and not path.is_file():
-            raise UsageError("a .npy file cannot be written into a pipe or a device", where=str(path))
+            raise UsageError("a .npy file cannot be written to a pipe or device", where=str(path))
         atomic.write_bytes(path.with_suffix(".words.txt"), tensors.words_text(table))
     with atomic.open_output(path) as stream:
         if format == "npy":

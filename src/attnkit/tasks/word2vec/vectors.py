@@ -211,7 +211,7 @@ class Vectors:
     def unknown(self, word: str) -> UnknownWordError:
         """Return the error for a word that has no vector, with words that are spelt like it."""
         found = suggest(word, self.index_to_key)
-        help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
+        help = f"near spellings: {', '.join(found)}" if found else "the spelling must match exactly"
         return UnknownWordError(f"no vector for {word[:60]!r}", where=self.name, help=help)
 
     # --- cosines
@@ -264,7 +264,7 @@ class Vectors:
         terms = [(*_weighted(item), 1.0) for item in _listed(positive)]
         terms += [(*_weighted(item), -1.0) for item in _listed(negative)]
         if not terms:
-            raise UsageError("no word to look for")
+            raise UsageError("no words given")
         signs = np.array([weight * sign for _, weight, sign in terms], np.float32)
         query = unit_vector(signs @ self._unit([key for key, _, _ in terms]))
         scores = self.cosines(query[None], restrict_vocab)[0]
@@ -280,7 +280,7 @@ class Vectors:
         """
         good, bad = _listed(positive), _listed(negative)
         if not good:
-            raise UsageError("no word to look for")
+            raise UsageError("no words given")
         cosines = (1 + self.cosines(self._unit([*good, *bad]), restrict_vocab)) / 2
         scores = cosines[: len(good)].prod(0) / (cosines[len(good) :].prod(0) + np.float32(_SMALL))
         return self._named(scores, topn, [*good, *bad])
@@ -288,7 +288,7 @@ class Vectors:
     def rank_by_centrality(self, words: Sequence[str]) -> list[tuple[float, str]]:
         """Return the cosine of each word with the mean of all, the most central first."""
         if not words:
-            raise UsageError("no word to choose from")
+            raise UsageError("no words given")
         rows = self._unit(list(words))
         found = (rows @ unit_vector(rows.mean(0))).tolist()
         return sorted(zip(found, words, strict=True), reverse=True)

@@ -112,7 +112,7 @@ class TextWorkload:
         return stats
 
     def rate(self, step: int) -> float:
-        """Return the learning rate after so many pieces of all epochs."""
+        """Return the learning rate after ``step`` pieces over all epochs."""
         epoch, number = divmod(step, self.n_pieces)
         return self._alpha(epoch * self._n_words + int(self._borders[number]))
 
@@ -193,8 +193,8 @@ def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
     """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
     n_others = n_words - 1
     if config.method != "glove" and config.loss == "negative" and config.negative > n_others:
-        what = f"negative={config.negative} random words cannot be drawn from the {n_others} others of the vocabulary"
-        help = "give more text, a smaller --negative, or --loss full, which needs none"
+        what = f"negative={config.negative} exceeds the {n_others} other words of the vocabulary"
+        help = "add text, lower --negative, or use --loss full"
         raise UsageError(what, where="negative", help=help)
 
 

@@ -117,7 +117,7 @@ class Aligner:
         if not 0 <= request.min_prob <= 1:
             raise UsageError(f"--min-prob must be between 0 and 1, not {request.min_prob:g}")
         if request.null_prob is not None and not 0 < request.null_prob < 1:
-            raise UsageError(f"--null-prob must lie between 0 and 1, and {request.null_prob:g} does not")
+            raise UsageError(f"--null-prob must be above 0 and below 1, not {request.null_prob:g}")
         self.request = request
         self.report = AlignmentReport()
         self._progress = progress
@@ -187,8 +187,8 @@ class Aligner:
                 tgt_starts.append(len(tgt))
             self._progress(f"read {report.pairs:,} pairs of lines")
         if not src:
-            why = f"all {report.pairs:,} are blank on a side or too long" if report.pairs else "no lines"
-            raise DataError(f"no pair of lines to align: {why}", where=str(self.request.src))
+            why = f"all {report.pairs:,} have a blank side or are too long" if report.pairs else "no lines"
+            raise DataError(f"no line pairs to align: {why}", where=str(self.request.src))
         report.src_words, report.tgt_words = len(src), len(tgt)
         words = [np.frombuffer(side, np.int32) for side in (src, tgt)]
         starts = [np.frombuffer(side, np.int64) for side in (src_starts, tgt_starts)]

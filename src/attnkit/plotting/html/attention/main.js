@@ -94,13 +94,13 @@ async function show() {
   const axes = now.shape === "matrix" ? map.axes : map.axes.replace(/rows?:/, "right:").replace("columns:", "left:");
   const view = { map, matrix, top, row: now.row, column: now.column, choose };
   let note = "";
-  if (now.shape === "lines") note = `; lines below ${((drawLines(byId("plot"), view) * top) / 10 ** digitsOf(map)).toFixed(3)} are left out`;
+  if (now.shape === "lines") note = `; lines below ${((drawLines(byId("plot"), view) * top) / 10 ** digitsOf(map)).toFixed(3)} are omitted`;
   else drawMatrix(byId("plot"), view);
-  byId("axes").textContent = `${axes}${note}; entropy of a row ${entropyOf(map, now.layer, now.head).toFixed(2)} bits on average`;
+  byId("axes").textContent = `${axes}${note}; mean entropy ${entropyOf(map, now.layer, now.head).toFixed(2)} bits per row`;
   byId("high").textContent = weightText(map, top);
   const ramp = byId("ramp");
   paint(ramp, Uint16Array.from({ length: 128 }, (_, i) => i), 1, 128, 127, coloursOf());
-  byId("exact").textContent = `Weights are kept to ${digitsOf(map)} decimals, rounded to nearest.`;
+  byId("exact").textContent = `Weights are rounded to ${digitsOf(map)} decimals.`;
   markOverview(buttons, now.layer, now.head);
   tell(view);
   if (byId("table").open) tabulate(view);
@@ -124,7 +124,7 @@ function tell({ map, matrix }) {
     byId(place).querySelectorAll(".token").forEach((token, i) => token.classList.toggle("on", i === number));
   }
   if (row < 0) {
-    byId("readout").replaceChildren("Point at a cell, or choose one with the arrow keys, to read its weight.");
+    byId("readout").replaceChildren("Hover over a cell, or select one with the arrow keys, to see its weight.");
     return;
   }
   const weight = weightText(map, matrix[row * map.keys.length + column]);

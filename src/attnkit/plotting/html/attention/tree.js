@@ -48,7 +48,7 @@ function branch(svg, tree, i, y, heights) {
   svg.append(word, number);
 }
 
-const FATES = { open: "kept", pruned: "dropped at once", ended: "finished", cut: "cut off at the greatest length" };
+const FATES = { open: "kept", pruned: "pruned", ended: "finished", cut: "truncated at the maximum length" };
 
 function saying(node) {
   const score = node.score === null ? "" : `, score ${node.score.toFixed(3)}`;
@@ -67,16 +67,16 @@ function tabulateTree(sentence) {
   const score = (i) => tree[i].score ?? -Infinity;
   ended.sort((a, b) => score(b) - score(a));
   const number = (value) => (value === null ? "" : value.toFixed(3));
-  byId("finished").replaceChildren(tableOf("Best first; the score compares translations of different lengths",
+  byId("finished").replaceChildren(tableOf("Best first; scores are comparable across lengths",
     ["rank", "score", "log-probability", ["words", "words"], "end"],
     ended.map((i, rank) => [String(rank + 1), number(tree[i].score), number(tree[i].log_prob),
       [wordsTo(tree, i), "words"], FATES[tree[i].fate]])));
   const all = byId("all-nodes");
-  const fill = () => byId("nodes").replaceChildren(tableOf("In the order of the search",
-    ["step", "log-probability", ["words", "words"], "what became of it"],
+  const fill = () => byId("nodes").replaceChildren(tableOf("In search order",
+    ["step", "log-probability", ["words", "words"], "outcome"],
     tree.map((node, i) => [String(node.step + 1), number(node.log_prob), [wordsTo(tree, i), "words"],
       node.fate === "open" && !tree.some((other) => other.parent === i && other.fate !== "pruned")
-        ? "kept, then dropped" : FATES[node.fate]])));
+        ? "kept, later pruned" : FATES[node.fate]])));
   all.ontoggle = () => { if (all.open) fill(); };
   if (all.open) fill();
 }

@@ -37,8 +37,8 @@ def build_projection(projection: Projection) -> str:
     data = {
         "facts": [[name, display_text(text)] for name, text in projection.facts.items()],
         "note": display_text(projection.note),
-        "exactness": "Cosines are of vectors kept as whole numbers from -127 to 127; the largest difference from the "
-        f"exact ones that was found is {error:.4f}.",
+        "exactness": "Cosines use vectors quantized to integers from -127 to 127; the largest error found against the "
+        f"exact cosines is {error:.4f}.",
         "words": [display_text(word) for word in projection.words],
         "x": x,
         "y": y,

@@ -10,7 +10,7 @@ function paint() {
   now.drawn = paintMap(now.word, now.near, now.pointed);
   canvas.labels = now.drawn.labels; // for whoever looks on: where the names lie
   const count = (number) => number.toLocaleString("en");
-  byId("note").textContent = `${data.note} ${count(now.drawn.seen)} of ${count(data.words.length)} words are in sight, ${count(now.drawn.labels.length)} by name.`;
+  byId("note").textContent = `${data.note} ${count(now.drawn.seen)} of ${count(data.words.length)} words are visible, ${count(now.drawn.labels.length)} labelled.`;
 }
 
 function redraw() { waiting ||= requestAnimationFrame(paint); }
@@ -18,9 +18,9 @@ function redraw() { waiting ||= requestAnimationFrame(paint); }
 function choose(word, go) {
   const found = word < 0 ? [] : nearest(word, NEIGHBOURS);
   Object.assign(now, { word, near: found.map(([other]) => other) });
-  byId("word-title").textContent = word < 0 ? "No word is chosen" : data.words[word];
-  byId("said").textContent = word < 0 ? "Click a word of the map, or search for one, to see its nearest neighbours."
-    : `Word ${(word + 1).toLocaleString("en")} of ${data.words.length.toLocaleString("en")}. ${found.length ? `Its nearest neighbours among these, by cosine; the first is ${data.words[found[0][0]]}.` : "Its vector is zero: it has no neighbours."}`;
+  byId("word-title").textContent = word < 0 ? "No word selected" : data.words[word];
+  byId("said").textContent = word < 0 ? "Click a word in the map or search for a word to see its nearest neighbours."
+    : `Word ${(word + 1).toLocaleString("en")} of ${data.words.length.toLocaleString("en")}. ${found.length ? `Nearest neighbours among these words by cosine; the first is ${data.words[found[0][0]]}.` : "Its vector is zero: it has no neighbours."}`;
   byId("near").replaceChildren(...found.map(([other, cosine]) => neighbour(other, cosine)));
   if (go && word >= 0) lookAround(word);
   redraw();
@@ -154,7 +154,7 @@ function take(word) {
 
 byId("search").addEventListener("input", (event) => {
   const found = search(event.target.value, 10);
-  byId("none").textContent = found.length || !event.target.value.trim() ? "" : `None of the ${data.words.length.toLocaleString("en")} words here holds this.`;
+  byId("none").textContent = found.length || !event.target.value.trim() ? "" : `None of the ${data.words.length.toLocaleString("en")} words contains this text.`;
   offer(found, -1);
 });
 byId("search").addEventListener("blur", () => offer([], -1));
