@@ -26,7 +26,7 @@ def test_a_line_of_links_for_each_pair(call: Call, texts: tuple[Path, Path], tmp
     code, out, err = call("align", *texts, "-o", tmp_path / "words.tsv", "--iterations", 15)
     assert (code, out) == (0, "0-0 1-1\n\n0-0 1-1\n0-0 1-1\n")
     assert "4 pairs, 6 source words, 6 target words" in err and "forward: perplexity" in err and "words.tsv" in err
-    assert "1 pairs have a blank side" in err
+    assert "1 pairs are not aligned: one side is blank" in err
     assert "das\tthe\t" in (tmp_path / "words.tsv").read_text(encoding="utf-8")
 
 
@@ -76,7 +76,7 @@ def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
     for arguments, code, said in (
         ([src, tmp_path / "short", "-o", tmp_path / "out"], 3, "has 4 lines and"),
         ([src, tmp_path / "bad", "-o", tmp_path / "out"], 3, "bad:4"),
-        ([src, tmp_path / "missing"], 2, "no file"),
+        ([src, tmp_path / "missing"], 2, "no such file"),
         ([src, tgt, "-o", tgt], 2, "is also an input file"),
         ([src, tgt, "--method", "both"], 2, "grow-diag"),
         ([src, tgt, "--null-prob", 2], 2, "--null-prob must be above 0 and below 1"),

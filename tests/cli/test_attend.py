@@ -183,8 +183,8 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--html", "."], 5, ["name a file"]),
         (["{run}", LINE, "--beam-size", "0"], 2, ["--beam-size"]),
         (["{run}", LINE, "--alignment", "dot"], 2, ["--example cat or to --compare"]),
-        (["{run}", LINE, "--distribution", "softmax"], 2, ["has no --distribution"]),
-        (["{run}", LINE, "--seed", "0"], 2, ["has no --seed", "--example cat or to --compare"]),
+        (["{run}", LINE, "--distribution", "softmax"], 2, ["--distribution cannot be used"]),
+        (["{run}", LINE, "--seed", "0"], 2, ["--seed cannot be used", "--example cat or --compare"]),
         (["{run}", LINE, "--target", "1", "--beam-size", "9"], 2, ["--beam-size cannot be combined"]),
         (["{run}", LINE, "--html", "p.html", "--svg", "p.svg", "--layer", "9"], 2, ["no layer 9"]),
         (["{run}", LINE, "--html", "p.html", "--layer", "9"], 2, ["no layer 9"]),
@@ -269,7 +269,7 @@ def test_functions_are_compared_on_one_models_states(call: Call, trained: Path, 
     assert (code, err) == (0, "")
     maps = {map["kind"]: map for map in json.loads(out)["attention"]}
     assert list(maps) == ["cross", *ALIGNMENT_NAMES]
-    assert "the run's own" in maps["cross"]["note"] and "drawn, seed 1" in maps["deep"]["note"]
+    assert "the run's own" in maps["cross"]["note"] and "random parameters, seed 1" in maps["deep"]["note"]
     assert maps["dot"]["note"] == "no parameters"
     own, weights = np.array(maps["cross"]["weights"]), {name: np.array(map["weights"]) for name, map in maps.items()}
     assert {each.shape for each in weights.values()} == {own.shape}

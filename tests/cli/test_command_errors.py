@@ -33,9 +33,9 @@ def refused(answer: tuple[int, str, str], code: int, *words: str) -> list[str]:
 
 def test_missing_files(call: Call, workshop: Any, trained: Path, tmp_path: Path) -> None:
     train = ["train", "--tgt", workshop.file("train.tgt"), "-o", tmp_path / "run"]
-    refused(call(*train, "--src", workshop.file("train.scr")), 2, "no file", "did you mean", "train.src?")
-    refused(call("translate", trained, "-i", tmp_path / "missing"), 2, "no file")
-    refused(call("score", trained, tmp_path / "missing", workshop.file("test.tgt")), 2, "no file")
+    refused(call(*train, "--src", workshop.file("train.scr")), 2, "no such file", "did you mean", "train.src?")
+    refused(call("translate", trained, "-i", tmp_path / "missing"), 2, "no such file")
+    refused(call("score", trained, tmp_path / "missing", workshop.file("test.tgt")), 2, "no such file")
     refused(call("train", "--config", tmp_path / "c.yaml"), 2, "cannot read the configuration", "c.yaml")
     assert not (tmp_path / "run").exists()
 

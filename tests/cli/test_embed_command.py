@@ -80,7 +80,7 @@ def test_the_table_is_a_file_of_word_vectors(call: Call, bert: Path, tmp_path: P
         (["BERT", "--what", "static", "-o", "{out}.csv"], 2, "tokens may contain commas"),
         (["BERT", "{text}", "--reconstruct"], 2, "cannot reconstruct lines"),
         (["BERT", "{text}", "-o", "{out}.safetensors", "--json"], 2, "a .safetensors file cannot store JSON"),
-        (["BERT", "{out}.npy"], 2, "no file"),
+        (["BERT", "{out}.npy"], 2, "no such file"),
         (["TRANSLATOR", "{text}", "--what", "mean"], 4, "not an auto-encoder"),
         (["LINES", "{text}", "--what", "mean"], 2, "auto-encoders do not support --what and --layer"),
     ],

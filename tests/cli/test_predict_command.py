@@ -168,7 +168,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
     ("words", "code", "said"),
     [
         (["nowhere", "test.tsv"], 4, "no run folder nowhere"),
-        (["run", "none.tsv"], 2, "no file none.tsv"),
+        (["run", "none.tsv"], 2, "no such file: none.tsv"),
         (["run", "test.tsv", "--summary"], 2, "this option requires gold labels"),
         (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or omit -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),

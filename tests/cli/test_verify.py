@@ -45,7 +45,7 @@ def test_a_whole_run_is_good(call: Call, run: Path) -> None:
             *("config.yaml", "tokenizer.json", "data"),
         )
     ]
-    assert "all 11 parts parts parts are good; the newest good checkpoint is step-12" in " ".join(out.split())
+    assert "all 11 parts are good; the newest good checkpoint is step-12" in " ".join(out.split())
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     code, out, err = call("verify", run, run, "--json")
     assert (code, err, out.count("\n")) == (0, "", 2)
@@ -59,7 +59,7 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "the average": ("averaged/model.safetensors", "averaged: model.safetensors of checkpoint averaged"),
     "a line of the log": ("metrics.jsonl", "metrics.jsonl: line 4 damaged"),
     "a line of the clock's log": ("timings.jsonl", "timings.jsonl: line 3 damaged"),
-    "the copy of the vocabulary": ("tokenizer.json", "tokenizer.json: differs from the one in step-12"),
+    "the copy of the vocabulary": ("tokenizer.json", "tokenizer.json: differs from that in step-12"),
     "the copy of the configuration": ("config.yaml", "config.yaml: "),
     "the status": ("status.json", "status.json: cannot be read"),
     "the name of the best": ("best", "best: the file naming the best checkpoint is damaged"),
@@ -102,7 +102,7 @@ def test_every_damaged_file_has_a_row_of_at_most_eighty_columns(call: Call, run:
     assert max(len(line) for line in out.splitlines()[:-2]) <= 80
     assert "BAD   step-12         state.json of checkpoint step-12 cannot be used: its" in out
     assert "points to step-12, which is damaged" in out
-    assert "4 of 13 damaged; the newest good checkpoint is step-8" in " ".join(out.split())
+    assert "4 of 13 parts damaged; the newest good checkpoint is step-8" in " ".join(out.split())
     assert json.loads(call("verify", run, "--json")[1])["good"] is False
 
 

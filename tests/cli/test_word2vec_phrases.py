@@ -74,7 +74,7 @@ def test_saved_phrases_are_joined_in_other_text(
         (["--with", "p.tsv", "--passes", "2"], 2, "--with"),
         (["--with", "missing.tsv"], 4, "missing.tsv"),
         (["-o", "a.txt"], 2, "also an input file"),
-        (["missing.txt"], 2, "no file missing.txt"),
+        (["missing.txt"], 2, "no such file: missing.txt"),
         (["bad.txt"], 3, "bad.txt:2"),
         (["empty.txt"], 0, ""),
     ],

@@ -108,7 +108,7 @@ def test_coordinates_as_lines(call: Call, vectors: Path, tmp_path: Path, method:
 def test_a_page(call: Call, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = call("word2vec", "project", vectors)
-    assert (code, out) == (0, "") and "written: projection.html" in err
+    assert (code, out) == (0, "") and "wrote projection.html" in err
     page = (tmp_path / "projection.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "the first 40 of 40" in page and "principal components" in page
 

@@ -106,7 +106,7 @@ def test_cluster(call: Call, path: Path, tmp_path: Path) -> None:
     code, out, err = call("word2vec", "cluster", path, "-k", 3, "--top", 7)
     labels = dict(line.rsplit(" ", 1) for line in out.splitlines())
     assert code == 0 and labels["king"] == labels["man"] == "0" and labels["queen"] == labels["woman"] == "1"
-    assert labels["apple"] == labels["pear"] == labels["plum"] == "2" and "7 words, 3 classes" in err
+    assert labels["apple"] == labels["pear"] == labels["plum"] == "2" and "7 words, 3 clusters" in err
     code, out, _ = call("word2vec", "cluster", path, "-k", 3, "--top", 7, "-o", tmp_path / "c", "--by-class")
     assert [line.split()[1] for line in (tmp_path / "c").read_text().splitlines()] == list("0011222") and out == ""
     code, out, _ = call("word2vec", "cluster", path, "-k", 3, "--summary")
@@ -125,7 +125,7 @@ def test_convert(call: Call, path: Path, tmp_path: Path) -> None:
     assert code == 3 and "'new york' contains white space" in err and "--space" in err
     assert not list(tmp_path.glob("a.bin*")) and not list(tmp_path.glob(".tmp*"))
     code, out, _ = call("word2vec", "convert", path, tmp_path / "a.bin", "--space", "_", "--top", 8)
-    assert code == 0 and out.endswith("8 words, 4 numbers each (word2vec-binary)\n")
+    assert code == 0 and out.endswith("8 words, 4 dimensions (word2vec-binary)\n")
     assert Vectors.load(tmp_path / "a.bin")["new_york"].tolist() == WORDS["new york"]
 
 
@@ -135,14 +135,14 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
     for arguments, code, said in (
         (["similar", path, "kign"], 3, "near spellings: king"),
         (["similar", tmp_path / "bad", "a"], 3, "bad:3"),
-        (["similar", tmp_path / "none", "a"], 2, "no file"),
+        (["similar", tmp_path / "none", "a"], 2, "no such file"),
         (["similar", tmp_path, "a"], 4, "no word vectors in the folder"),
         (["analogy", path, "king", "man"], 2, "an analogy has three words, not 2"),
         (["analogy", path, "king", "+", "man", "woman"], 2, "missing + or - before 'woman'"),
         (["odd-one", path, "king", "man", "king"], 2, "three"),
         (["distance", path, "king", "nobody"], 3, "no vector for 'nobody'"),
         (["evaluate", path, tmp_path / "pairs"], 3, "pairs:1|no pairs"),
-        (["evaluate", path, tmp_path / "missing"], 2, "no file"),
+        (["evaluate", path, tmp_path / "missing"], 2, "no such file"),
         (["cluster", path, "-k", 10], 2, "cannot form 10 clusters from 9 words"),
         (["cluster", path, "-k", 2, "-o", path], 2, "is also an input file"),
         (["convert", path, path], 2, "is also an input file"),

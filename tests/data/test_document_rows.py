@@ -111,10 +111,10 @@ def test_labeled_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a\tx\nno label\n", "1 column, not two"),
+        ("a\tx\nno label\n", "1 column, expected two"),
         ("a\tx\nb\ty\tz\n", "3 columns, expected two"),
         ("a\tx\nb\t \n", "the label is missing"),
-        ("a\tx\n\n", "1 column, not two"),
+        ("a\tx\n\n", "1 column, expected two"),
         ("a\tx\nb\ty\rz\n", "a carriage return"),
         (f"a\tx\nb\t{'y' * 201}\n", "201 characters, more than 200"),
     ],

@@ -125,7 +125,7 @@ def test_the_place_of_a_bad_byte_needs_no_luck_with_blocks(
 
 
 def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="no such file"):
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     (tmp_path / "a.gz").write_bytes(gzip.compress(make_text().encode())[:-20])
     with pytest.raises(DataError, match="damaged or truncated") as caught:

@@ -135,7 +135,7 @@ CASES = [
         lambda s: (s.put(NEWEST + "tokenizer.target.json", "{}"), resign(s.newest)),
         "translate last",
         4,
-        "not an attnkit vocabulary",
+        "not a valid attnkit vocabulary",
     ),
     *(Case(f"a header of {n} bytes", length(n), "translate last", 4, UNFIT) for n in (0, 1, 10**6, 1 << 40, 2**64 - 1)),
     Case("a shape of 2^124", weights(first("shape", [2**62, 2**62])), "translate last", 4, UNFIT),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 TEXT = ["the dog ran over the hill", "the cats ran", "1 2 3 4 5"] * 4
-NONE = "not an attnkit vocabulary"
+NONE = "not a valid attnkit vocabulary"
 HUGE = 10**15
 
 
@@ -108,7 +108,7 @@ CHANGES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "a compiled normalizer": ("bpe", replaced("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
     "a processor": ("bpe", replaced("post_processor", TEMPLATE)),
     "a decoder": ("word", replaced("decoder", {"type": "Fuse"})),
-    "another version": ("word", replaced("version", "9.0")),
+    "another attnkit version": ("word", replaced("version", "9.0")),
     "a model of no kind": ("bpe", replaced("model.type", "Magic")),
     "a model of another kind": ("bpe", replaced("model.type", "WordLevel")),
     "dropout of 2": ("bpe", replaced("model.dropout", 2.0)),

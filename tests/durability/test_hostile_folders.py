@@ -31,17 +31,21 @@ def changed(text: str, **values: Any) -> str:
 VOCABULARIES: dict[str, tuple[Callable[[str], str | bytes | None], int, str]] = {
     # what becomes of a good one (None: there is none); exit code; words
     "missing": (lambda good: None, 4, "no such vocabulary file: v"),
-    "empty": (lambda good: "", 4, "v is not an attnkit vocabulary"),
-    "truncated": (lambda good: good[: len(good) // 2], 4, "v is not an attnkit vocabulary"),
-    "another JSON": (lambda good: '{"model": {}}', 4, "v is not an attnkit vocabulary"),
-    "a list": (lambda good: "[]", 4, "v is not an attnkit vocabulary"),
-    "a number": (lambda good: "5", 4, "v is not an attnkit vocabulary"),
-    "text": (lambda good: "1 2 3\n", 4, "v is not an attnkit vocabulary"),
-    "not UTF-8": (lambda good: b"\xff\xfe{}", 4, "v is not an attnkit vocabulary"),
+    "empty": (lambda good: "", 4, "v is not a valid attnkit vocabulary"),
+    "truncated": (lambda good: good[: len(good) // 2], 4, "v is not a valid attnkit vocabulary"),
+    "another JSON": (lambda good: '{"model": {}}', 4, "v is not a valid attnkit vocabulary"),
+    "a list": (lambda good: "[]", 4, "v is not a valid attnkit vocabulary"),
+    "a number": (lambda good: "5", 4, "v is not a valid attnkit vocabulary"),
+    "text": (lambda good: "1 2 3\n", 4, "v is not a valid attnkit vocabulary"),
+    "not UTF-8": (lambda good: b"\xff\xfe{}", 4, "v is not a valid attnkit vocabulary"),
     "of a later version": (lambda good: changed(good, version=99), 4, "v has version 99"),
-    "of no version": (lambda good: changed(good, version=None), 4, "v is not an attnkit vocabulary"),
-    "of unknown settings": (lambda good: changed(good, config={"kind": "runes"}), 4, "v is not an attnkit vocabulary"),
-    "5,000 brackets": (lambda good: "[" * 5000, 4, "v is not an attnkit vocabulary"),
+    "of no version": (lambda good: changed(good, version=None), 4, "v is not a valid attnkit vocabulary"),
+    "of unknown settings": (
+        lambda good: changed(good, config={"kind": "runes"}),
+        4,
+        "v is not a valid attnkit vocabulary",
+    ),
+    "5,000 brackets": (lambda good: "[" * 5000, 4, "v is not a valid attnkit vocabulary"),
     "5,000 digits": (lambda good: good.replace('"version":1', '"version":' + "9" * 5000), 4, "v"),
 }
 
@@ -206,7 +210,7 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     "averages none": (spoil_all, "average run", 4, ("no checkpoint can be used",)),
     "continues after damage": (spoil(12), "{train} -o run", 0, ("warning: ", "resuming from step 10")),
     "of another kind": (lambda run: rewrite(run, task="tagging"), SAY, 4, ("of task 'tagging'",)),
-    "of another version": (lambda run: rewrite(run, wings=2), SAY, 4, ("another version", "wings")),
+    "of another version": (lambda run: rewrite(run, wings=2), SAY, 4, ("another attnkit version", "wings")),
     "of another model": (
         lambda run: rewrite(run, model={"kind": "transformer", "d_model": 8, "n_heads": 1}),
         SAY,

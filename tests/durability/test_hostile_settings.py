@@ -149,7 +149,7 @@ PLACES: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "word": ("Path('c').write_text('seed')", "c", 2, ("the configuration must be a mapping", "at c:1")),
     "mark": ("Path('c').write_bytes(b'\\xef\\xbb\\xbfseed: x')", "c", 2, ("no training data given",)),
     "no data": ("Path('c').write_text('data:')", "c", 2, ("no training data given",)),
-    "no file": ("Path('c').write_text('data: {src: no.en, tgt: no.de}')", "c", 2, ("no file no.en",)),
+    "no file": ("Path('c').write_text('data: {src: no.en, tgt: no.de}')", "c", 2, ("no such file: no.en",)),
     "NUL": ("Path('c').write_text('data: {src: \"a\\\\0\", tgt: b}')", "c", 2, ("is not a valid file name",)),
     "surrogate": ("Path('c').write_text('data: {src: \"\\\\ud800\", tgt: b}')", "c", 2, ("is not a valid file name",)),
 }
@@ -265,7 +265,7 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "two times standard input": (["score-bleu", "-", "-"], ("standard input",)),
     "pairs from standard input": (["score", "{run}", "-", "-"], ("standard input",)),
     "a flag of bytes": (["check", "\udcff", "--\udcff"], ("No such option",)),
-    "a command of bytes": (["\udcff"], ("no command",)),
+    "a command of bytes": (["\udcff"], ("unknown command",)),
     "a command of escapes": (["\x1b[31m"], ("unknown command '<U+001B>[31m'",)),
     "an endless command": (["x" * 100_000], ("unknown command 'xxx",)),
 }

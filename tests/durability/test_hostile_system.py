@@ -62,7 +62,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "no home to translate": ("unset HOME; TMPDIR=/proc attnkit translate $1 -i a --workers 2", 0, ()),
     "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("usable for training",)),
     "locale POSIX": ("LC_ALL=POSIX PYTHONUTF8=0 attnkit translate $1 -i ü", 0, ()),
-    "an unknown locale": ("LC_ALL=xx_XX.latin9 attnkit check none-ü a", 2, ("no file none-ü",)),
+    "an unknown locale": ("LC_ALL=xx_XX.latin9 attnkit check none-ü a", 2, ("no such file: none-ü",)),
 }
 TRAIN = (
     "train --src a --tgt a --preset tiny --max-steps 2 --device cpu --precision float32 --threads 1"
@@ -165,7 +165,7 @@ def test_terminals(attnkit: Any, tmp_path: Path, terminal: dict[str, str | None]
     (tmp_path / "a").write_text(LINES)
     for arguments in (["--help"], ["train", "--help"], ["check", "a", "a"]):
         attnkit(arguments, tmp_path, env=terminal).check(0)
-    attnkit(["check", "none", "a"], tmp_path, env=terminal).check(2, "no file none")
+    attnkit(["check", "none", "a"], tmp_path, env=terminal).check(2, "no such file: none")
 
 
 @pytest.fixture

@@ -154,12 +154,12 @@ def test_odd_text_is_told_and_kept(attnkit: Any, trained: Path, tmp_path: Path, 
 SAME = "output file {a} is also an input file"
 SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     # command; exit code; words; what makes the input
-    "missing": ("check a {tgt}", 2, ("no file a",), ""),
+    "missing": ("check a {tgt}", 2, ("no such file: a",), ""),
     "folder as text": ("check a {tgt}", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to translate": ("translate {run} -i a", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to score": ("score-bleu {tgt} a", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to train on": ("train --src a --tgt {tgt} -o run", 2, ("a is a folder",), "os.mkdir('a')"),
-    "a file as folder": ("check a/b {tgt}", 2, ("no file a/b",), "open('a', 'w')"),
+    "a file as folder": ("check a/b {tgt}", 2, ("no such file: a/b",), "open('a', 'w')"),
     "pipe to check": ("check a {tgt}", 2, ("a can be read only once",), "os.mkfifo('a')"),
     "pipe to train on": ("train --src a --tgt {tgt} -o run", 2, ("a can be read only once",), "os.mkfifo('a')"),
     "pipe for a vocabulary": ("vocab a -o v.json", 2, ("a can be read only once",), "os.mkfifo('a')"),
@@ -216,10 +216,10 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     ),
     "vocabulary is input": ("vocab a -o a", 2, ("output file a is also an input file",), "cut('a', 9)"),
     "run is input": ("train --src a --tgt {tgt} -o a", 4, ("a is not a folder",), "cut('a', 160)"),
-    "name with an escape": (["check", "\x1b[31m\nerror:", "{tgt}"], 2, ("no file <U+001B>[31m error:",), ""),
-    "name of bytes": (["check", "\udcff", "{tgt}"], 2, ("no file",), ""),
-    "name without end": (["check", "x" * 100_000, "{tgt}"], 2, ("no file xxx",), ""),
-    "name of many folders": (["train", "--src", "x/" * 3000, "--tgt", "{tgt}"], 2, ("no file x/x/",), ""),
+    "name with an escape": (["check", "\x1b[31m\nerror:", "{tgt}"], 2, ("no such file: <U+001B>[31m error:",), ""),
+    "name of bytes": (["check", "\udcff", "{tgt}"], 2, ("no such file",), ""),
+    "name without end": (["check", "x" * 100_000, "{tgt}"], 2, ("no such file: xxx",), ""),
+    "name of many folders": (["train", "--src", "x/" * 3000, "--tgt", "{tgt}"], 2, ("no such file: x/x/",), ""),
     "empty name": (["score-bleu", "", "{tgt}"], 2, ("is a folder",), ""),
 }
 CUT = "cut = lambda name, n: open(name, 'wb').write(b'\\n'.join(open({src!r}, 'rb').read().split(b'\\n')[:160][:n]))\n"

@@ -242,7 +242,7 @@ def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(vocabulary, "AT_ONCE", 10)
-    with pytest.raises(UsageError, match="kind bpe has at least 260 entries") as small:
+    with pytest.raises(UsageError, match="kind bpe needs at least 260 entries") as small:
         train_vocabulary(["some words"] * 100_000, VocabularyConfig(size=64))
     assert small.value.lines()[1:] == ["  at vocabulary.size", "help: use at least 260, or disable byte fallback"]
     bad = tmp_path / "bad"

@@ -76,7 +76,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
 def test_what_does_not_exist_there_is_refused(config: RnnConfig | TransformerConfig, message: str) -> None:
     with pytest.raises(RunError, match=message) as caught:
         make_spec(config, {}, ([], []), None)
-    assert caught.value.help is not None and "it takes" in caught.value.help
+    assert caught.value.help is not None and "supported: " in caught.value.help
 
 
 def test_names_of_twins_carry_their_id() -> None:

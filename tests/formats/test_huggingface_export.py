@@ -198,7 +198,7 @@ def test_what_has_no_counterpart_is_refused(
     save_run(tmp_path / "run", config, model, WORDS)
     with pytest.raises(RunError, match=said) as caught:
         export_huggingface(tmp_path / "run", tmp_path / "hub")
-    assert caught.value.where == f"{tmp_path / 'run'}: {key}" and "it takes" in str(caught.value.help)
+    assert caught.value.where == f"{tmp_path / 'run'}: {key}" and "supported: " in str(caught.value.help)
     assert not (tmp_path / "hub").exists()
 
 

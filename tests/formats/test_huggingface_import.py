@@ -347,8 +347,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
         "sharded weights",
     ),
-    "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "no model of the type 't5'"),
-    "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "names no model_type"),
+    "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "unsupported model_type 't5'"),
+    "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "model_type is missing"),
     "a list": (lambda hub: (hub / "config.json").write_text("[]"), "is not a JSON object"),
     "brackets": (deep, "config.json cannot be used"),
     "a width that is not a number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
@@ -362,7 +362,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda hub: rewrite(hub, position_embedding_type="relative_key"),
         "position_embedding_type relative_key",
     ),
-    "another activation": (lambda hub: rewrite(hub, hidden_act="mish"), "no activation 'mish'"),
+    "another activation": (lambda hub: rewrite(hub, hidden_act="mish"), "unsupported activation 'mish'"),
     "not finite": (
         lambda hub: tensors(hub, lambda found: found["bert.embeddings.LayerNorm.bias"].fill_(float("nan"))),
         "are not finite",
@@ -463,7 +463,7 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
     (tmp_path / "other/mine").touch()
     with pytest.raises(AttnkitError, match="contains other files"):
         import_huggingface(hub, tmp_path / "other")
-    with pytest.raises(RunError, match="no folder"):
+    with pytest.raises(RunError, match="no such folder"):
         import_huggingface(tmp_path / "none", tmp_path / "third")
 
 

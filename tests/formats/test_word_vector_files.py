@@ -209,7 +209,7 @@ BROKEN_BINARY = {
     "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "cut off here", "row 3 of 999,999,999,999"),
     "no words": (b"0 2\n", "declares 0 words", "a.bin"),
     "no sizes": (b"king 2\n", "the header is missing", "a.bin"),
-    "nothing": (b"", "does not start", "a.bin"),
+    "nothing": (b"", "the header is missing", "a.bin"),
     "no end of a word": (b"1 2\n" + b"a" * 9000, "no word ends within", "row 1"),
     "no word": (b"1 2\n" + packed(b"", 1, 2), "no word", "row 1"),
     "not UTF-8": (b"1 2\n" + packed(b"\xff", 1, 2), "0xFF in a word is not UTF-8", "row:1"),

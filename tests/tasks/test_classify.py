@@ -215,7 +215,7 @@ def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
 HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
     "empty": ("", DataError, "no documents"),
     "one label": ("a b\tx\nc d\tx\n", DataError, "every document has the label 'x'"),
-    "one column": ("a b\tx\nc d\n", DataError, "1 column, not two"),
+    "one column": ("a b\tx\nc d\n", DataError, "1 column, expected two"),
     "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, expected two"),
     "no label": ("a b\tx\nc d\t\n", DataError, "the label is missing"),
     "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document left for validation"),

@@ -42,7 +42,7 @@ def test_the_demo_shows_all_it_promises(
     assert "I am a student." in out and "The cat sat on the mat." in out
     assert "Attention weights" in out and "</s>" in out
     assert f"attnkit translate '{tmp_path / 'a demo' / 'run'}'" in out, "a path with a space is quoted"
-    assert "making 400 English sentences" in err and "400 train" in err and "step      4  dev" in err
+    assert "generating 400 English sentences" in err and "400 train" in err and "step      4  dev" in err
     assert max(map(len, err.splitlines())) <= 80
 
     assert run("demo", "-o", str(tmp_path / "a demo")) == 0, "shown again at once"

@@ -209,7 +209,7 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
     events = list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     told = [event.text for event in events if isinstance(event, StatusEvent) and "is the text" in event.text]
     assert told == [
-        "'Premise' is the text, 'hypothesis' is the text2, 'gold' the label; not read: 'idx'",
+        "'Premise' is the text, 'hypothesis' is the text2, 'gold' the label; ignored: 'idx'",
         "'text' is the text, 'text2' is the text2, 'label' the label",
     ]
     labels = read_labels(RunFolder(tmp_path / "run").checkpoint()[0])

@@ -264,7 +264,11 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
         DataError,
         "the context at character 12 is ' Rom', not 'Rome'",
     ),
-    "behind the end": (json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 99}])), DataError, "stands ''"),
+    "behind the end": (
+        json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 99}])),
+        DataError,
+        "character 99 is ''",
+    ),
     "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but there are 1"),
     "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few for training and validation"),
 }
@@ -307,5 +311,5 @@ def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Pa
 def test_windows_that_do_not_fit_are_refused_before_training() -> None:
     with pytest.raises(UsageError, match=r"need model\.max_length of 50"):
         configure("question-answering", Path("a"), None, "data.windows.max_length=50")
-    with pytest.raises(UsageError, match="leaves 7 tokens for the context, given max_question=30"):
+    with pytest.raises(UsageError, match="leaves 7 tokens for the context, given max_question_length=30"):
         configure("question-answering", Path("a"), None, "data.windows.max_question_length=30", "data.windows.stride=8")

@@ -174,7 +174,7 @@ def test_a_tab_far_down_is_told_with_its_line(run: Path, tmp_path: Path) -> None
     told: list[str] = []
     asked = predicting(run, write(tmp_path / "words.txt", *["fox"] * 1500, "the\tfox"), told=told)
     assert sum(map(len, asked)) == 1501
-    assert len(told) == 1 and told[0].startswith(f"{tmp_path / 'words.txt'}:1501 holds a tab")
+    assert len(told) == 1 and told[0].startswith(f"{tmp_path / 'words.txt'}:1501 contains a tab")
 
 
 def test_entities_are_told_with_their_words(run: Path, tmp_path: Path) -> None:

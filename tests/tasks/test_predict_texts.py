@@ -96,7 +96,7 @@ def test_all_that_can_be_read_is(run: Path, tmp_path: Path, monkeypatch: pytest.
         max(row, key=row.__getitem__) for row in (alone(run, "the fox"), alone(run, ""))
     ]
     assert sum("not UTF-8" in text for text in told) == sum("carriage return" in text for text in told) == 3
-    assert [text.split(" holds")[0] for text in told if "holds a tab" in text] == [
+    assert [text.split(" contains")[0] for text in told if "contains a tab" in text] == [
         *(f"{path}:4" for path in paths[:2]),
         "line 4 of standard input",
     ]
@@ -150,10 +150,10 @@ def test_a_run_that_was_taught_pairs_reads_pairs(run: Path, taught: dict[str, Pa
     found = predicted(taught["pairs"], pairs)
     assert found == predicted(run, pairs, format="pairs") == predicted(taught["pairs"], pairs, format="pairs")
     assert found != predicted(run, pairs), "the test needs texts of which it matters how they are read"
-    with pytest.raises(DataError, match="1 column, not two"):
+    with pytest.raises(DataError, match="1 column, expected two"):
         predicted(taught["pairs"], write(tmp_path / "one.txt", "the dog"))
     told: list[str] = []
-    assert predicted(taught["singles"], pairs, told=told) == predicted(run, pairs) and "holds a tab" in told[0]
+    assert predicted(taught["singles"], pairs, told=told) == predicted(run, pairs) and "contains a tab" in told[0]
 
 
 @pytest.mark.parametrize(("kind", "format", "other"), [("pairs", "lines", "pairs"), ("singles", "pairs", "lines")])
@@ -184,7 +184,7 @@ def test_tables_are_read_by_the_names_that_were_trained_on(taught: dict[str, Pat
         predicted(run, given, format="table")
     glue = write(tmp_path / "glue.tsv", "idx\tsentence\tlabel", *(f"{i}\t{row[1]}\t" for i, row in enumerate(rows)))
     assert predicted(run, glue, format="table", told=told) == expected, "labels that nobody asks for may be missing"
-    assert told == [f"{glue}:1: 'sentence' is the text, 'label' the label; not read: 'idx'"]
+    assert told == [f"{glue}:1: 'sentence' is the text, 'label' the label; ignored: 'idx'"]
 
 
 def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_what_a_run_would_refuse_is_refused(path: Path, tmp_path: Path) -> None:
         told(path, init_from=str(tmp_path / "wide.txt"))
     with pytest.raises(UsageError, match="exceeds the 1 other words"):
         told(tmp_path / "few.txt")
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="no such file"):
         told(tmp_path / "none.txt")
     with pytest.raises(DataError, match="damaged or truncated"):
         told(tmp_path / "cut.gz")

@@ -19,7 +19,7 @@ from attnkit.tasks.word2vec.vector_files import width_at
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU": ({"device": "cuda"}, "no CUDA device"),
-    "vectors": ({"init_from": "none.vec"}, "no file none.vec"),
+    "vectors": ({"init_from": "none.vec"}, "no such file: none.vec"),
     "vectors that can be read again": ({"init_from": "-"}, "standard input can be read only once"),
     "numba": ({"subwords": {}}, "subwords need numba"),
 }

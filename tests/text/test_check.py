@@ -118,7 +118,7 @@ def test_overlap_with_training_text(tmp_path: Path) -> None:
     found = summary(check_pair(*here, others=others))
     assert found == {("source_overlap", "source"): (2, 4), ("pair_overlap", "pair"): (1, 8)}
     assert summary(check_pair(*here, others=(others[0], None))) == {("source_overlap", "source"): (2, 4)}
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="no such file"):
         check_pair(*here, others=(tmp_path / "none", None))
 
 
@@ -264,7 +264,7 @@ def test_the_vocab_command(tmp_path: Path, attnkit) -> None:
     assert json.loads(ended.out)["vocab_size"] == 320
     assert attnkit("check", "a.src", "a.tgt", "--vocab", "v.json").code == 0
     refused = attnkit("vocab", "a.sra", "-o", "v.json")
-    assert refused == (2, "", "error: no file a.sra\nhelp: did you mean a.src?\n")
+    assert refused == (2, "", "error: no such file: a.sra\nhelp: did you mean a.src?\n")
     assert attnkit("vocab", "a.src", "-o", "a.src").code == 2
     assert attnkit("vocab", "a.src", "-o", "none/v.json").code == 2
     assert attnkit("vocab", "a.src", "-o", str(tmp_path / "a.src")).code == 2, "the same file by another path"

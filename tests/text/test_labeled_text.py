@@ -82,7 +82,7 @@ def test_names_that_were_trained_on_are_known(
 
 def test_what_is_taken_for_what_is_told() -> None:
     columns = find_columns(["idx", "premise", "hypothesis", "label"])
-    assert columns.message() == "'premise' is the text, 'hypothesis' is the text2, 'label' the label; not read: 'idx'"
+    assert columns.message() == "'premise' is the text, 'hypothesis' is the text2, 'label' the label; ignored: 'idx'"
     assert columns.taken == ("label", "premise", "hypothesis")
     assert find_columns(["text"], labeled=False).message() == "'text' is the text"
 

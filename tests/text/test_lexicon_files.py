@@ -94,10 +94,10 @@ DAMAGED = {
     "far too many lines": (header(lines=1 << 40).encode() + b"\n1\t1\t1\n", "lines"),
     "no fingerprint": (header(vocabularies=["x", "y"]).encode() + b"\n1\t1\t1\n", "vocabularies"),
     "a frequent token that is none": (header(frequent=[8]).encode() + b"\n1\t1\t1\n", "no token 8"),
-    "cut off": (header(lines=2).encode() + b"\n1\t1\t1\n", "cut off"),
-    "a line too many": (header().encode() + b"\n1\t1\t1\n1\t2\t1\n", "has more"),
-    "two columns": (header().encode() + b"\n1\t11111\n", "tabs between"),
-    "four columns": (header().encode() + b"\n1\t1\t1\t1\n", "tabs between"),
+    "cut off": (header(lines=2).encode() + b"\n1\t1\t1\n", "truncated here"),
+    "a line too many": (header().encode() + b"\n1\t1\t1\n1\t2\t1\n", "more than the 1 entries in the header"),
+    "two columns": (header().encode() + b"\n1\t11111\n", "separated by tabs"),
+    "four columns": (header().encode() + b"\n1\t1\t1\t1\n", "separated by tabs"),
     "no number": (header().encode() + b"\n1\tx\t0.5\n", "not a token of the vocabulary"),
     "a source too high": (header().encode() + b"\n6\t1\t0.5\n", "not a token of the vocabulary"),
     "a target too high": (header().encode() + b"\n1\t8\t0.5\n", "not a token of the vocabulary"),
@@ -107,7 +107,7 @@ DAMAGED = {
     "not a probability": (header().encode() + b"\n1\t1\tnan\n", "not a probability"),
     "more than certain": (header().encode() + b"\n1\t1\t1.5\n", "not a probability"),
     "impossible": (header().encode() + b"\n1\t1\t0\n", "not a probability"),
-    "not UTF-8": (header().encode() + b"\n1\t\xff\t1\n", "tabs between"),
+    "not UTF-8": (header().encode() + b"\n1\t\xff\t1\n", "separated by tabs"),
 }
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_word_is_refused(tmp_path: Path, row: str) -> None:
 
 
 def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no lexicon"):
+    with pytest.raises(RunError, match="no such lexicon"):
         load_dictionary(tmp_path / "missing")
     with pytest.raises(RunError, match="not a regular file"):
         load_dictionary(tmp_path)

@@ -149,7 +149,7 @@ def test_what_can_be_read_only_once_is_told_from_files(tmp_path: Path, monkeypat
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     write(tmp_path / "train.en", "")
-    with pytest.raises(UsageError, match="no file") as caught:
+    with pytest.raises(UsageError, match="no such file") as caught:
         open_binary(tmp_path / "trian.en")
     assert "did you mean" in str(caught.value.help)
     with pytest.raises(UsageError, match="is a folder"):

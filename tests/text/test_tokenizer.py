@@ -184,7 +184,7 @@ def test_json_round_trip_and_fingerprint(trained: dict[str, Tokenizer], tmp_path
 def test_damaged_vocabularies_are_refused(text: str, tmp_path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text(text)
-    with pytest.raises(RunError, match=r"vocab\.json is not an attnkit vocabulary"):
+    with pytest.raises(RunError, match=r"vocab\.json is not a valid attnkit vocabulary"):
         load(path)
 
 
@@ -195,7 +195,7 @@ def test_holes_and_later_versions_are_refused(trained: dict[str, Tokenizer], tmp
         Tokenizer.from_json(json.dumps(tree))
     tree["version"] = 1
     del tree["tokenizer"]["model"]["vocab"]["<s>"]
-    with pytest.raises(RunError, match="not an attnkit vocabulary"):
+    with pytest.raises(RunError, match="not a valid attnkit vocabulary"):
         Tokenizer.from_json(json.dumps(tree))
     with pytest.raises(RunError, match="no such vocabulary file"):
         load(tmp_path / "none.json")

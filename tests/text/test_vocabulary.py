@@ -58,7 +58,7 @@ def test_sizes_are_multiples_and_at_most_what_was_asked_for(kind: str, size: int
 def test_a_size_without_room_for_the_bytes_is_refused() -> None:
     with pytest.raises(UsageError, match="kind bpe needs at least 260 entries with byte fallback, not 100"):
         train_vocabulary(LINES, VocabularyConfig(size=100))
-    with pytest.raises(UsageError, match="kind wordpiece has at least 516"):
+    with pytest.raises(UsageError, match="kind wordpiece needs at least 516"):
         train_vocabulary(LINES, VocabularyConfig(kind="wordpiece", size=512))
     with pytest.raises(UsageError, match="without byte fallback"):
         train_vocabulary(LINES, VocabularyConfig(size=8, byte_fallback=False))
@@ -185,7 +185,7 @@ def test_a_vocabulary_that_no_file_may_hold_is_an_error_of_the_size(monkeypatch:
     config = VocabularyConfig(kind="unigram", size=600)
     train_vocabulary(LINES, config)
     monkeypatch.setattr("attnkit.text.vocabulary_schema.MAX_NODES", 300)
-    with pytest.raises(DataError, match="the trained vocabulary is invalid: its entries are too many") as caught:
+    with pytest.raises(DataError, match="the trained vocabulary is invalid: its entries are too large") as caught:
         train_vocabulary(LINES, config)
     assert (caught.value.where, caught.value.help) == ("vocabulary.size", "lower vocabulary.size")
 

@@ -37,7 +37,7 @@ def test_inputs_are_left_alone() -> None:
     [
         ([], "no checkpoints"),
         ([{"a": torch.ones(2)}, {"b": torch.ones(2)}], "'a' is in only one"),
-        ([{"a": torch.ones(2)}, {"a": torch.ones(3)}], "another shape"),
+        ([{"a": torch.ones(2)}, {"a": torch.ones(3)}], "differs in shape"),
         ([{"a": torch.ones(2, dtype=torch.int64)}, {"a": torch.zeros(2, dtype=torch.int64)}], "cannot be averaged"),
     ],
 )

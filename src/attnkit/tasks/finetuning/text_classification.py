@@ -209,7 +209,7 @@ class TextClassificationPredictor(Predictor):
                 continue
             parts = line.split("\t") if line else ["", ""]
             if len(parts) != 2:
-                what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, not two"
+                what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, expected two"
                 raise DataError(what, where=f"{path}:{number}", help="separate two texts by one tab")
             yield LabeledText(parts[0], parts[1], None, number)
 
