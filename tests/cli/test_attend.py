@@ -182,7 +182,7 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--html", "no/such/a.html"], 5, ["no/such"]),
         (["{run}", LINE, "--html", "."], 5, ["name a file"]),
         (["{run}", LINE, "--beam-size", "0"], 2, ["--beam-size"]),
-        (["{run}", LINE, "--alignment", "dot"], 2, ["--example cat or to --compare"]),
+        (["{run}", LINE, "--alignment", "dot"], 2, ["--example cat or --compare"]),
         (["{run}", LINE, "--distribution", "softmax"], 2, ["--distribution cannot be used"]),
         (["{run}", LINE, "--seed", "0"], 2, ["--seed cannot be used", "--example cat or --compare"]),
         (["{run}", LINE, "--target", "1", "--beam-size", "9"], 2, ["--beam-size cannot be combined"]),
@@ -193,7 +193,7 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--json", "--compare", "--head", "99"], 2, ["no head 99"]),
         (["{run}", LINE, "5", "--html", "p.html", "--svg", "a.svg"], 2, ["one line, not 2"]),
         *[
-            (["--example", "cat", *given], 2, [f"--example cat has no {given[0]}"])
+            (["--example", "cat", *given], 2, [f"{given[0]} cannot be used with --example cat"])
             for given in (
                 ["--layer", "9"],
                 ["--head", "mean"],
@@ -356,12 +356,12 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     assert code == 0 and "Sentence attention, layer 1, head 1" in out
     refused(call("attend", documents, text, "--target", "1"), 2, "does not generate text", "--target")
     refused(call("attend", documents, " "), 3, "blank")
-    refused(call("attend", documents, text, "--compare"), 4, "kind 'text-classification'")
+    refused(call("attend", documents, text, "--compare"), 4, "task 'text-classification'")
 
 
 def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_path: Path) -> None:
     folder = tmp_path / "hub"
-    refused(call("export", documents, folder, "--to", "huggingface"), 4, "no classifiers of kind 'han'")
+    refused(call("export", documents, folder, "--to", "huggingface"), 4, "classifiers of kind 'han'")
     assert not folder.exists()
 
 

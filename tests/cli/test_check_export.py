@@ -22,10 +22,10 @@ def test_what_can_be_exported_is_said(call: Call, workshop: Any) -> None:
 @pytest.mark.parametrize(
     ("system", "setting", "said"),
     [
-        ("huggingface", "model.norm=pre", "no Marian with norms before"),
-        ("huggingface", "model.positions=rotary", "no Marian with rotary positions"),
+        ("huggingface", "model.norm=pre", "Marian with norms before"),
+        ("huggingface", "model.positions=rotary", "Marian with rotary positions"),
         ("huggingface", "model.kind=rnn", "does not support translation models of kind 'rnn'"),
-        ("huggingface", "model.alignment=additive", "scaled dot products"),
+        ("huggingface", "model.alignment=additive", "attention other than scaled_dot"),
         ("ctranslate2", "model.positions=alibi", "alibi positions"),
     ],
 )

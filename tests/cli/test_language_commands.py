@@ -176,7 +176,7 @@ def test_both_models_side_by_side(call: Call, runs: dict[str, Path]) -> None:
         (["fill-mask", "bert", "[MASK]", "--json", "--fill"], 2, "--fill"),
         (["fill-mask", "bert", "[MASK]", "--top", "0"], 2, "--top"),
         (["generate", "bert", "x"], 4, "use attnkit fill-mask"),
-        (["generate", "gpt", "x", "--temperature", "0", "--n", "2"], 2, "are equal"),
+        (["generate", "gpt", "x", "--temperature", "0", "--n", "2"], 2, "are identical"),
         (["generate", "gpt", "x", "--top-p", "2"], 2, "--top-p"),
         (["generate", "gpt", "x", "--temperature", "-1"], 2, "--temperature"),
         (["generate", "gpt", "x", "--window", "25"], 2, "exceeds the model's 24 positions"),

@@ -189,7 +189,7 @@ def test_a_run_in_use_is_checked_as_far_as_it_is_complete(
     assert err.startswith(f"{run} is in use by process {os.getpid()} on ") and "only complete files are checked" in err
     assert "good  step-4          was deleted by rotation during verification" in out
     assert "good  step-8          5 files" in out
-    assert "good  best            names step-16" in out
+    assert "good  best            points to step-16" in out
     assert call("verify", run)[2] == ""
 
 

@@ -150,10 +150,10 @@ def test_rows_come_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "ends", "text"),
     [
-        ([100], [1], "vocabulary of 100"),
+        ([100], [1], "vocabulary size 100"),
         ([-1], [1], "vocabulary"),
-        ([1], [2], "rows end"),
-        ([1, 2], [2, 1], "rows end"),
+        ([1], [2], "invalid row ends"),
+        ([1, 2], [2, 1], "invalid row ends"),
     ],
 )
 def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int], ends: list[int], text: str) -> None:
@@ -164,7 +164,7 @@ def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int]
     ):
         writer.append(np.array(ids), np.array(ends))
     with (
-        pytest.raises(ValueError, match="rows end"),
+        pytest.raises(ValueError, match="invalid row ends"),
         atomic.atomic_dir(tmp_path / "t") as folder,
         store_writer(folder, 9) as writer,
     ):
@@ -174,7 +174,7 @@ def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int]
 
 def test_a_row_without_an_end_is_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(ValueError, match="no end"),
+        pytest.raises(ValueError, match="the last row is incomplete"),
         atomic.atomic_dir(tmp_path / "s") as folder,
         store_writer(folder, 9) as writer,
     ):

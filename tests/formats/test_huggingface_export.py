@@ -179,13 +179,13 @@ def test_marian_scores_the_same_words(tied: Any, tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("mlm", {"norm": "pre"}, "model.norm", "no BERT with norms"),
-    ("clm", {"positions": "rotary"}, "model.positions", "no GPT-2 with rotary positions"),
+    ("mlm", {"norm": "pre"}, "model.norm", "BERT with norm 'pre'"),
+    ("clm", {"positions": "rotary"}, "model.positions", "GPT-2 with rotary positions"),
     ("mlm", {"positions": "alibi"}, "model.positions", "alibi positions"),
     ("mlm", {"glu": True}, "model.glu", "gated units"),
-    ("mlm", {"alignment": "additive"}, "model.alignment, model.distribution", "scaled dot products"),
-    ("clm", {"norm": "post"}, "model.norm", "no GPT-2 with norms"),
-    ("clm", {"direction": "right-to-left"}, "direction", "from right to left"),
+    ("mlm", {"alignment": "additive"}, "model.alignment, model.distribution", "attention other than scaled_dot"),
+    ("clm", {"norm": "post"}, "model.norm", "GPT-2 with norm 'post'"),
+    ("clm", {"direction": "right-to-left"}, "direction", "right-to-left GPT-2"),
 ]
 
 

@@ -290,8 +290,8 @@ def test_what_was_imported_can_be_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rotary_value": True}, "no roformer with rotary_value True"),
-        ({"embedding_size": 16}, "no roformer with embedding_size 16"),
+        ({"rotary_value": True}, "roformer with rotary_value True"),
+        ({"embedding_size": 16}, "roformer with embedding_size 16"),
         ({"type_vocab_size": 1}, "one non-zero segment embedding"),
     ],
     ids=str,

@@ -125,7 +125,7 @@ def test_slots_stay_put_when_beams_are_reordered() -> None:
 def test_a_wrong_number_of_beams_is_refused() -> None:
     model = build("none")
     state = model.start(*sources(), n_beams=K, max_length=STEPS)
-    with pytest.raises(ValueError, match="holds 1 beams, not 3"):
+    with pytest.raises(ValueError, match="the state has 1 beams, not 3"):
         model.step(torch.ones(4, K, dtype=torch.int64), state)
 
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 7 lines and .* has 6") as caught:
         Aligner(AlignRequest(*files(tmp_path, SRC, TGT[:6])))
     assert "attnkit check" in (caught.value.help or "")
-    for src, tgt, said in (([], [], "no lines"), (["a", ""], ["", "b"], "all 2 are blank on a side")):
+    for src, tgt, said in (([], [], "no lines"), (["a", ""], ["", "b"], "all 2 have a blank side")):
         with pytest.raises(DataError, match=said):
             Aligner(AlignRequest(*files(tmp_path, src, tgt)))
     for null_prob in (0.0, 1.0, -1.0, float("nan")):

@@ -231,7 +231,7 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((30, 2)))
     flags = {"task": "autoencode", "data.files": [str(tmp_path / "a.npy")]}
     assert resolve(flags).config.model.kind == "mlp", "the name of the file says it"
-    for sets, said in ((["noise.word_dropout=0.1"], "need text"), (["model.kind=rnn"], "reads text")):
+    for sets, said in ((["noise.word_dropout=0.1"], "require text"), (["model.kind=rnn"], "reads text")):
         with pytest.raises(UsageError, match=said):
             resolve(flags, sets=sets)
 

@@ -133,7 +133,7 @@ def test_a_preset_can_be_named_in_a_file(tmp_path: Path) -> None:
     for wrong in ("huge", "[small]", "{a: b}"):
         with pytest.raises(UsageError, match="unknown preset") as caught:
             resolve(FLAGS, sets=[f"preset={wrong}"])
-        assert caught.value.help == "choose auto, tiny, small, base, big"
+        assert caught.value.help == "choose one of auto, tiny, small, base, big"
 
 
 @pytest.mark.parametrize(("content", "n"), [(b"a\nb\n", 2), (b"a\nb", 2), (b"\n", 1), (b"a\r\nb\x0c\n", 2)])

@@ -156,11 +156,11 @@ def test_analogies_with_and_without_sections(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "said", "line"),
     [
-        (read_pairs, "a\tb\t1\nc\td\n", "not a pair", 2),
-        (read_pairs, "a\tb\t1\nc\td\tx\n", "not a pair", 2),
-        (read_pairs, "a\tb\t1\nc\t\t2\n", "not a pair", 2),
-        (read_pairs, "a\tb\t1\nc\td\tnan\n", "not a pair", 2),
-        (read_pairs, "a b\nc d\n", "not a pair", 2),
+        (read_pairs, "a\tb\t1\nc\td\n", "not two words and a number", 2),
+        (read_pairs, "a\tb\t1\nc\td\tx\n", "not two words and a number", 2),
+        (read_pairs, "a\tb\t1\nc\t\t2\n", "not two words and a number", 2),
+        (read_pairs, "a\tb\t1\nc\td\tnan\n", "not two words and a number", 2),
+        (read_pairs, "a b\nc d\n", "not two words and a number", 2),
         (read_pairs, "", "no pairs", None),
         (read_analogies, ": a\na b c\n", "not an analogy", 2),
         (read_analogies, ": a\n", "no analogies", None),

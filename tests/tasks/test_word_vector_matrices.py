@@ -69,11 +69,11 @@ def with_nan(raw: bytes) -> bytes:
     ("change", "words"),
     [
         (lambda raw: raw[:-4], "extra bytes after the last matrix"),
-        (lambda raw: raw[: len(raw) // 2], "it has"),
+        (lambda raw: raw[: len(raw) // 2], "the file has 400,056 bytes"),
         (lambda raw: (1 << 40).to_bytes(8, "little") + raw[8:], "too long"),
-        (with_header(lambda header: header.pop("outputs")), "does not hold"),
-        (with_header(lambda header: header["inputs"].update(shape=[20, 5000])), "'inputs' is not described"),  # type: ignore[attr-defined]
-        (with_header(lambda header: header["outputs"].update(dtype="F16")), "'outputs' is not described"),  # type: ignore[attr-defined]
+        (with_header(lambda header: header.pop("outputs")), "does not contain inputs"),
+        (with_header(lambda header: header["inputs"].update(shape=[20, 5000])), "'inputs' is not a float32 matrix"),  # type: ignore[attr-defined]
+        (with_header(lambda header: header["outputs"].update(dtype="F16")), "'outputs' is not a float32 matrix"),  # type: ignore[attr-defined]
         (lambda raw: raw + b"\0" * 4, "extra bytes after the last matrix"),
         (with_nan, "'outputs' are not finite"),
     ],

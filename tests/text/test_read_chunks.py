@@ -77,7 +77,7 @@ def test_a_line_that_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         list(read_chunks(path, 20))
     assert found.value.where == f"{path}:2"
     path.write_bytes("fine and more text\n".encode("utf-16-le"))
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match="invalid UTF-8"):
         list(read_chunks(path))
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     path.write_bytes(b"fine\n" + b"x" * 200)

@@ -80,7 +80,7 @@ ANSWER = (*QUESTION, "answers", 0)
         (("data",), {}, "the file: 'data' is missing or not a list"),
         (("data",), [], "no questions"),
         (("data", 0), 3, r"data\[0\]: 'paragraphs' is missing"),
-        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\]: 'context' is missing or not a text"),
+        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\]: 'context' is missing or not a string"),
         ((*QUESTION, "id"), 7, r"qas\[0\]: 'id' is missing"),
         ((*QUESTION, "id"), "b", r"qas\[1\]: duplicate question id 'b'"),
         ((*QUESTION, "is_impossible"), True, "'is_impossible' is true, but there are 2 answers"),
@@ -105,11 +105,11 @@ def test_faults_are_named_with_their_place(tmp_path: Path, place: tuple[Any, ...
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (("data", 0, "title"), r"^data\[0\]: 'title' holds U\+D83D"),
-        ((*PARAGRAPH, "context"), r"^data\[0\].paragraphs\[0\]: 'context' holds"),
-        ((*QUESTION, "id"), r"^data\[0\].paragraphs\[0\].qas\[0\]: 'id' holds"),
-        ((*QUESTION, "question"), r"qas\[0\]: 'question' holds"),
-        ((*ANSWER, "text"), r"qas\[0\].answers\[0\]: 'text' holds"),
+        (("data", 0, "title"), r"^data\[0\]: 'title' contains U\+D83D"),
+        ((*PARAGRAPH, "context"), r"^data\[0\].paragraphs\[0\]: 'context' contains"),
+        ((*QUESTION, "id"), r"^data\[0\].paragraphs\[0\].qas\[0\]: 'id' contains"),
+        ((*QUESTION, "question"), r"qas\[0\]: 'question' contains"),
+        ((*ANSWER, "text"), r"qas\[0\].answers\[0\]: 'text' contains"),
     ],
 )
 def test_half_a_character_is_refused_with_its_place(tmp_path: Path, place: tuple[Any, ...], said: str) -> None:

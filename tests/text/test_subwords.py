@@ -91,7 +91,7 @@ def test_vectors_are_means_of_rows() -> None:
 
 @pytest.mark.parametrize("numbers", [(0, 3, 10), (4, 3, 10), (3, -1, 10), (3, 6, 0)])
 def test_meaningless_numbers_are_refused(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="no n-grams"):
+    with pytest.raises(ValueError, match="invalid min_n="):
         Subwords(*numbers)
 
 
