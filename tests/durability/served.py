@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 MODULES = (
     *("conversion.export_ctranslate2", "demo", "engine.averaging", "engine.resolve", "text.vocabulary"),
-    *(f"tasks.translation.{name}" for name in ("evaluate", "score", "stream", "task", "translator")),
+    *(f"tasks.translation.{name}" for name in ("evaluate", "score", "task", "translator")),
 )
 
 

@@ -128,11 +128,11 @@ class Event(NamedTuple):
 def keep_loops(folder: Path) -> None:
     """Put the loops of word vectors into another cache, as compiling each takes seconds."""
     from attnkit.kernels import jit as compiled
-    from attnkit.kernels import word2vec, words
+    from attnkit.kernels import word2vec_backend, words
 
     words.compiled_loops()
-    word2vec.CompiledBackend(
-        word2vec.LoopSpec(dim=20, exact=True), word2vec.LookupTables(np.empty(0, np.uint32)), np.uint16
+    word2vec_backend.CompiledBackend(
+        word2vec_backend.LoopSpec(dim=20, exact=True), word2vec_backend.LookupTables(np.empty(0, np.uint32)), np.uint16
     )
     if (kept := compiled.cache_folder() / compiled._sources()).is_dir():  # what others are writing now is left out
         shutil.copytree(kept, folder / compiled._sources(), ignore=shutil.ignore_patterns("*.tmp.*"))
