@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -29,6 +30,11 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def room_of(path: Path) -> str:
     parts = path.relative_to(SOURCES).parts
     return parts[0] if len(parts) > 1 else path.stem
@@ -36,7 +42,7 @@ def room_of(path: Path) -> str:
 
 def imported_rooms(path: Path) -> set[str]:
     """Return the rooms that a file imports, inside functions too, save for type checking alone."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     typing_only = {
         id(node)
         for block in ast.walk(tree)
@@ -90,7 +96,7 @@ def test_there_is_no_import_cycle() -> None:
     arrows: dict[str, set[str]] = {}
     for name, path in files.items():
         named = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnkit"):
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -118,7 +124,7 @@ def test_names_of_test_files_are_unique() -> None:
 def test_a_class_name_has_one_home() -> None:
     homes: dict[str, list[str]] = {}
     for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
@@ -128,7 +134,7 @@ def test_what_benchmarks_import_is_there() -> None:
     """Nothing else runs most of them."""
     missing = []
     for path in sorted((SOURCES.parents[1] / "benchmarks").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "attnkit":
                 found = importlib.import_module(str(node.module))
                 parts = {module.name for module in pkgutil.iter_modules(getattr(found, "__path__", []))}
@@ -270,7 +276,7 @@ def test_yaml_is_read_by_the_strict_loader_alone() -> None:
 
 
 def imported_modules(path: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(parsed(path)))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 

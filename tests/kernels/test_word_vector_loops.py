@@ -74,14 +74,20 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
+PIECES = ("bag, mean", "bag, subwords", "paths")
+COMPILED_ANEW = [  # numba takes six seconds for each kind of loop
+    pytest.param(name, marks=pytest.mark.slow if "subwords" in name or "paths" in name else ()) for name in SPECS
+]
+
+
+@pytest.mark.parametrize("name", COMPILED_ANEW)
 def test_compiled_equals_slow(name: str) -> None:
     spec = SPECS[name]
     slow = check(spec)
     assert slow.words > 100 and slow.terms > 500
 
 
-@pytest.mark.parametrize("name", ["bag, mean", "bag, subwords", "paths"])
+@pytest.mark.parametrize("name", [spec for spec in COMPILED_ANEW if spec.values[0] in PIECES])
 def test_pieces_reach_beyond_their_ends(name: str) -> None:
     spec = SPECS[name]
     for span in ((0, 0), (0, 1), (40, 95), (90, 92), (231, 300)):

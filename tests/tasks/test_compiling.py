@@ -103,6 +103,7 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
     assert failed.value.where == "torch_compile" and "torch_compile to false" in str(failed.value.help)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
     """Sent to a whole group of processes, it would leave the training to wait forever for what is compiled."""
@@ -124,6 +125,7 @@ def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
     assert (own, workers) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_stop_that_ends_the_compiler_too_is_a_stop(
     workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
