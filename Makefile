@@ -1,6 +1,6 @@
 # Two commands: `make demo` shows the toolkit at work, `make test` checks it. Each makes its own environment.
-# .ci/run adds `make durability` (commands killed, stopped and fed hostile input) and `make browser` (pages in Chromium).
-# `make slow` runs further and longer cases of many tests.
+# .ci/run adds `make durability` (commands killed, stopped and fed hostile input), `make browser` (pages in Chromium)
+# and `make slow` (further and longer cases of many tests).
 # `make docs` writes the reference pages of commands and configuration keys from the sources.
 PYTHON ?= python3
 VENV ?= .venv
