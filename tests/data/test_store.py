@@ -150,7 +150,7 @@ def test_rows_come_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "ends", "text"),
     [
-        ([100], [1], "vocabulary size 100"),
+        ([100], [1], "vocabulary of 100"),
         ([-1], [1], "vocabulary"),
         ([1], [2], "invalid row ends"),
         ([1, 2], [2, 1], "invalid row ends"),

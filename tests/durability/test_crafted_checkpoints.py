@@ -107,7 +107,13 @@ CASES = [
         for file in ("config.yaml", "model.safetensors", "optimizer.safetensors", "state.json")
     ),
     Case("pickle as weights", lambda s: s.sign("model.safetensors", s.pickled), "translate last", 4, UNFIT),
-    Case("pickle as vocabulary", lambda s: s.sign("tokenizer.json", s.pickled), "translate last", 4, "no attnkit"),
+    Case(
+        "pickle as vocabulary",
+        lambda s: s.sign("tokenizer.json", s.pickled),
+        "translate last",
+        4,
+        "not a valid attnkit",
+    ),
     Case("pickle as manifest", lambda s: s.put(NEWEST + "manifest.json", s.pickled), "translate last", 0, UNUSABLE),
     Case(
         "a tag in the configuration",

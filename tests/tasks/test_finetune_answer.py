@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
         DataError,
         "character 99 is ''",
     ),
-    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but there are 1"),
+    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but it has answers"),
     "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few for training and validation"),
 }
 

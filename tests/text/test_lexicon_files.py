@@ -81,10 +81,10 @@ def header(**changes: Any) -> str:
 
 
 DAMAGED = {
-    "nothing": (b"", "the format field is missing"),
-    "other text": (b"a\tb\t0.5\n", "the format field is missing"),
-    "no end of the first line": (header().encode(), "the format field is missing"),
-    "a header without end": (b"# " + b"[" * 70_000 + b"\n", "the format field is missing"),
+    "nothing": (b"", "its first line is not a lexicon header"),
+    "other text": (b"a\tb\t0.5\n", "its first line is not a lexicon header"),
+    "no end of the first line": (header().encode(), "its first line is not a lexicon header"),
+    "a header without end": (b"# " + b"[" * 70_000 + b"\n", "its first line is not a lexicon header"),
     "not JSON": (b"# {\n", "not a lexicon"),
     "deep JSON": (b"# " + b"[" * 30_000 + b"\n", "not a lexicon"),
     "a key twice": (b'# {"units": "words", "units": "words"}\n', "duplicate key"),
@@ -95,7 +95,7 @@ DAMAGED = {
     "no fingerprint": (header(vocabularies=["x", "y"]).encode() + b"\n1\t1\t1\n", "vocabularies"),
     "a frequent token that is none": (header(frequent=[8]).encode() + b"\n1\t1\t1\n", "no token 8"),
     "cut off": (header(lines=2).encode() + b"\n1\t1\t1\n", "truncated here"),
-    "a line too many": (header().encode() + b"\n1\t1\t1\n1\t2\t1\n", "more than the 1 entries in the header"),
+    "a line too many": (header().encode() + b"\n1\t1\t1\n1\t2\t1\n", "more entries than the header declares"),
     "two columns": (header().encode() + b"\n1\t11111\n", "separated by tabs"),
     "four columns": (header().encode() + b"\n1\t1\t1\t1\n", "separated by tabs"),
     "no number": (header().encode() + b"\n1\tx\t0.5\n", "not a token of the vocabulary"),

@@ -2,6 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -56,7 +57,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.held_out: set[int] = set()
-        self._blank: set[int] = set()  #: numbers of the blank examples, as far as a first pass has read
+        self._blank = array("q")  #: numbers of the blank examples, as far as a first pass has read
         self.samples: list[tuple[Sequence[ExampleT], int, int]] = []
         """First examples of each file, how many there are in all, and how many are in the sample, for estimates."""
 
@@ -106,7 +107,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
                 if n <= n_sampled:
                     sample.append(example)
                 if not self.valid_paths and self.is_blank(example):
-                    self._blank.add(total + n - 1)
+                    self._blank.append(total + n - 1)
                 yield example
             total += n
             self.samples.append((sample, n, len(sample)))
@@ -119,7 +120,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         if not self.valid_paths:
             n, seed, where = self.data.held_out, self.data.held_out_seed, self.data.files[0]
             self.held_out = prepared_dir.sample_validation_indices(total, n, seed, where)
-            if self.held_out <= self._blank:
+            if len(self.held_out.intersection(self._blank)) == len(self.held_out):
                 raise self.none_left()
 
     @functools.cached_property

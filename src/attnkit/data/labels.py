@@ -65,11 +65,11 @@ def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: st
         raise DataError(what, where=where, help=help)
 
 
-def check_valid_label(label: str | None, labels: Collection[str], unit: str, where: str) -> None:
+def check_valid_label(label: str | None, labels: Collection[str], where: str) -> None:
     """Raise ``DataError`` for a label of the development set that no training example has."""
     if label not in labels:
         what = f"label '{label}' does not occur in the training data"
-        raise DataError(what, where=where, help=f"those to train on have {_abbreviate(sorted(labels))}")
+        raise DataError(what, where=where, help=f"training labels: {_abbreviate(sorted(labels))}")
 
 
 def _abbreviate(labels: Sequence[str]) -> str:

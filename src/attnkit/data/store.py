@@ -100,7 +100,7 @@ class Store:
             ends = np.fromfile(self._folder / "offsets.bin", "<i8", len(rows), offset=8 * (start + 1))
             sizes = np.diff(ends, prepend=last)
             if len(ends) != len(rows) or sizes.min() < 0 or sizes.max() >= 1 << 31:
-                raise _damaged(self._folder / "offsets.bin", "row offsets are not ascending")
+                raise _damaged(self._folder / "offsets.bin", "has row offsets that are out of order or beyond the ids")
             rows[:] = sizes
             last = ends[-1:]
         return lengths
@@ -123,7 +123,7 @@ class Store:
 
     def _gather(self, starts: Ids, lengths: Ids) -> tuple[Ids, Ids]:
         if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.ids)):
-            raise _damaged(self._folder / "offsets.bin", "row offsets are not ascending")
+            raise _damaged(self._folder / "offsets.bin", "has row offsets that are out of order or beyond the ids")
         ids = self.ids[ranges(starts, lengths)].astype(np.int64)
         # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
         if len(ids) and ids.max() >= self.vocab_size:

@@ -32,6 +32,7 @@ def load_model(
     *,
     device: str = "auto",
     checkpoint: str | None = None,
+    dtype: torch.dtype | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> LoadedModel:
     """Load a checkpoint of a run: ``best``, the default, ``last``, ``averaged`` or ``step-N``.
@@ -48,4 +49,4 @@ def load_model(
     # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
     model = task_of(config).model_for_checkpoint(chosen, config)
     load_weights(model, chosen)
-    return LoadedModel(path, chosen, config, model.eval().to(where), where)
+    return LoadedModel(path, chosen, config, model.eval().to(where, dtype), where)

@@ -23,7 +23,7 @@ def model_card(
 
     ``counters`` are those of ``TrainState``.
     """
-    score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in scores.items())
+    score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in sorted(scores.items()))
     # Markdown lists and tables.
     sources = "\n".join(f"- {item}" for item in about.data)
     return f"""# {name}

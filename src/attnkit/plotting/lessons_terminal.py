@@ -64,7 +64,7 @@ _SEES, _STRONG, _WARM, _COLD = "48;5;30;38;5;231", "1", "38;5;208", "38;5;39"
 
 PATTERN_WORDS = {
     "window": "Every position sees its neighbours, {size} to each side, and itself.",
-    "strided": "Every position sees positions less than {size} away, and every {size}th one beyond.",
+    "strided": "Every position sees positions less than {size} away, and one in {size} beyond.",
     "block": "The sequence is cut into blocks of {size}; every position sees its own block.",
     "global": "Every position sees {size} neighbours to each side and itself; the first {n_global}\n"
     "  see all and are seen by all.",

@@ -150,7 +150,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
                 raise fault(f"{here}: {found}, not '{answer.text[:60]}'")
             answers.append(answer)
         if impossible and answers:
-            raise fault(f"{where}: 'is_impossible' is true, but there are {len(answers)} answers")
+            raise fault(f"{where}: 'is_impossible' is true, but it has answers ({len(answers)})")
         return Question(id, text, tuple(answers), impossible)
 
     for i, article in enumerate(part(tree, "data", list, "the file")):

@@ -151,7 +151,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             size = os.fstat(stream.fileno()).st_size
             raw = stream.readline(MAX_HEADER_BYTES)
             if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
-                raise ValueError("the format field is missing")
+                raise ValueError("its first line is not a lexicon header")
             text = raw[len(_MARK) :]
             parse_json(text)  # refuses a key that occurs twice
             header = Header.model_validate_json(text)
@@ -173,7 +173,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             number, total = 1, f"{header.lines:,} entries"
             for number, raw in enumerate(stream, 2):
                 if number > header.lines + 1:
-                    raise _damaged(path, number, f"more than the {total} in the header")
+                    raise _damaged(path, number, f"more entries than the header declares, {header.lines:,}")
                 try:
                     source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
                     prob = float(text)

@@ -87,7 +87,7 @@ class TextCorpus(ExampleCorpus[LabeledText]):
                 raise DataError(what, where=f"{path}:1", help=_HEADER)
             for line in table:
                 if paths is self.valid_paths:
-                    check_valid_label(line.label, self._found, self.unit, f"{path}:{line.line}")
+                    check_valid_label(line.label, self._found, f"{path}:{line.line}")
                 yield line
 
     def content(self, example: LabeledText) -> Hashable:

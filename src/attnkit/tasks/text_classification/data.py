@@ -70,7 +70,7 @@ class LabeledDocuments(ExampleCorpus[LabeledDocument]):
         for path in paths:
             for document, label in read_labeled(path):
                 if paths is self.valid_paths:
-                    check_valid_label(label, self._found, self.unit, str(path))
+                    check_valid_label(label, self._found, str(path))
                 yield document, label
 
     def content(self, example: LabeledDocument) -> Hashable:

@@ -45,8 +45,10 @@ def load_run(
         RunError: no run, no such checkpoint, damaged, or of another kind.
     """
     warnings: list[str] = []
-    opened = load_model(path, "translation", device=device, checkpoint=checkpoint, warn=warnings.append)
-    packed = pack(opened.model.to(dtype=DTYPES[precision]))
+    opened = load_model(
+        path, "translation", device=device, checkpoint=checkpoint, dtype=DTYPES[precision], warn=warnings.append
+    )
+    packed = pack(opened.model)
     vocabularies = read_vocabularies(opened.checkpoint)
     name = opened.checkpoint.name
     return LoadedRun(path, name, opened.config, packed, *vocabularies, opened.device, tuple(warnings))

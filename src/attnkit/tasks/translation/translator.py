@@ -130,13 +130,11 @@ class Translator:
             UsageError: no such setting, a value it cannot have, or lengths that the model has no positions for.
         """
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
-        most = config.limit(self.max_source + 1)
-        if self.longest is not None and max(most, config.min_length + 1) > self.longest:
-            raise UsageError(
-                f"max_length {most:,} exceeds the model's {self.longest:,} positions (EOS included)",
-                where="max_length",
-                help=f"use at most {self.longest}",
-            )
+        lengths = {"max_length": config.limit(self.max_source + 1), "min_length": config.min_length + 1}
+        name = max(lengths, key=lengths.__getitem__)
+        if self.longest is not None and lengths[name] > self.longest:
+            what = f"{name} needs {lengths[name]:,} positions, EOS included; the model has {self.longest:,}"
+            raise UsageError(what, where=name, help=f"use at most {self.longest - (name == 'min_length')}")
         return config
 
     def stream(
