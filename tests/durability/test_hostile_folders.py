@@ -232,7 +232,7 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     ),
     "status is damaged": (lambda run: (run / "status.json").write_text("{"), SAY, 0, ()),
     "lock is damaged": (lambda run: (run / "lock").write_bytes(b"\xff"), "{train} -o run", 0, ("run is finished",)),
-    "export into a file": (touch, "export run out --to ctranslate2", 2, ("something here", "at out")),
+    "export into a file": (touch, "export run out --to ctranslate2", 2, ("not empty", "at out")),
     "corpus into a file": (touch, "toy-corpus reverse -o out", 5, ("out", "help: ")),
     "two of a kind": (nothing, "average run --last 1", 2, ("--last",)),
     "begins from itself": (nothing, "{train} -o run --init-from run", 2, ("cannot be initialized from itself",)),

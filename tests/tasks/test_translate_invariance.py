@@ -96,10 +96,9 @@ def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, Translato
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beam_size", [1, 5])
-def test_a_thousand_lines_of_every_model(model: tuple[str, Translator], beam_size: int) -> None:
+def test_a_thousand_lines_of_every_model(model: tuple[str, Translator]) -> None:
     _, translator = model
-    assert_batches_change_nothing(translator, make_lines(1000), 1000, translator.configure({"beam_size": beam_size}))
+    assert_batches_change_nothing(translator, make_lines(1000), 1000, translator.configure({"beam_size": 5}))
 
 
 @pytest.mark.sample(3)

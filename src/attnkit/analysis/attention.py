@@ -1,4 +1,4 @@
-"""Attention of a run: translate lines or score given translations, and return all weights and the search."""
+"""Attention of a run: translate lines or score given translations, and return the weights and the search tree."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -169,7 +169,7 @@ def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str
 
 
 def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
-    """Write a vocabulary's vectors in the format of a file's ending; return False if it names no format."""
+    """Write a vocabulary's vectors in the format that the suffix names; return False if it names none."""
     ending = path.suffix.lower()
     if ending == ".csv":
         raise UsageError("no .csv output: tokens may contain commas", where="-o", help="choose .tsv or another name")

@@ -109,7 +109,7 @@ for _tag, _pattern, _first in _SCALARS:
 def parse_yaml(text: str, origin: str) -> Any:
     """Parse YAML text; ``origin`` names it in messages.
 
-    Raises ``UsageError`` for invalid YAML, a repeated key, a language feature beyond plain data, or far too much of it.
+    Raises ``UsageError`` for invalid YAML, a repeated key, a YAML feature beyond plain data, or too many values.
     """
     try:
         return copy.deepcopy(_parsed(text))

@@ -30,7 +30,7 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
     """Chooses which pairs are held out, and nothing else."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
-    """Longest side of a training pair in tokens; longer pairs are dropped and counted."""
+    """Maximum tokens on either side of a training pair; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=20.0, ge=1.0, le=1e9)
     """Largest ratio of the two lengths of a training pair in tokens (each plus one); others are dropped and counted."""
     max_character_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
@@ -106,8 +106,8 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     isolate_documents: bool = True
     """Whether documents in one row are masked from each other."""
     language_sampling_alpha: float = Field(default=1.0, ge=0, le=1)
-    """A file that holds the share p of all tokens gets a share of each epoch that grows as p**alpha (Conneau and Lample
-    2019, equation 1): 1 uses each document once, 0 all files alike."""
+    """A file with the share p of all tokens gets a share of each epoch proportional to p**alpha (Conneau and Lample
+    2019, equation 1): 1 uses each document once, 0 all files equally."""
 
 
 class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -214,7 +214,7 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     min_count: int = Field(default=5, ge=1, lt=2**40)
     """Words that occur less often get no vector and are left out before windows are formed."""
     max_vocab: int | None = Field(default=None, ge=1, le=1 << 28)
-    """Keep no more than this many words, the most frequent. Null: all that occur often enough."""
+    """Keep at most this many words, the most frequent. Null: all with at least ``min_count`` occurrences."""
     tokenizer: str | None = None
     """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: those between white space are."""
     phrases: PhrasesConfig = PhrasesConfig()
@@ -235,7 +235,7 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     mask_replace_prob: float = Field(default=0.8, ge=0, le=1)
     """Share of the chosen that become [MASK]."""
     random_replace_prob: float = Field(default=0.1, ge=0, le=1)
-    """Share of the chosen that become any word of the vocabulary; the rest stay as they are."""
+    """Share of the chosen that are replaced by a random token; the rest stay unchanged."""
     mask_unit: Literal["tokens", "words", "spans"] = "tokens"
     """Unit of masking: tokens, whole words, or spans of words (Joshi et al. 2020)."""
     span_geometric_p: float = Field(default=0.2, gt=0, le=1)
@@ -252,5 +252,5 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
     @property
     def unchanged(self) -> float:
-        """Return the share of the chosen that stay as they are."""
+        """Return the share of the chosen tokens that stay unchanged."""
         return max(0.0, 1 - self.mask_replace_prob - self.random_replace_prob)

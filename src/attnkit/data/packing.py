@@ -13,8 +13,8 @@ _WASTE = 0.005  #: share of rows beyond the minimum from which on looking ahead 
 def pack_with_lookahead(sizes: Sizes, room: int) -> Sizes:
     """Return the row of each piece, rows numbered in the order in which they are filled.
 
-    Pieces of one size are alike, so a row is a pattern: the number of pieces per size. The largest piece left opens a
-    row, a subset sum fills it, and the pattern is repeated as often as there are pieces for it.
+    Pieces of equal size are interchangeable, so a row is a pattern: a count per size. The largest piece left opens a
+    row, a subset sum fills it, and the pattern is repeated while there are enough pieces.
 
     >>> pack_with_lookahead(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()
     [0, 1, 1, 0, 0, 1]

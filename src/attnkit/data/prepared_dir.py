@@ -42,7 +42,7 @@ class WarningEvent:
 
 @dataclass(frozen=True)
 class DataCheckEvent:
-    """Two files were looked through before they are used."""
+    """The check of a pair of files before use has finished."""
 
     report: CheckReport
 

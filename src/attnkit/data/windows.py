@@ -55,10 +55,10 @@ class Windows:
 
 
 def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
-    """Return the windows over contexts of ``lengths`` (n,), none longer than its room (n,).
+    """Return the windows over contexts of ``lengths`` (n,), of at most ``rooms`` (n,) tokens each.
 
-    Windows start ``stride`` tokens apart, one number or (n,). The last one ends with its context, so all are full. The
-    best window of a token is the one whose nearer border is farthest from it, the earlier of two. An empty context has
+    Windows start ``stride`` tokens apart, one number or (n,). The last one is moved back so that it is full. The
+    best window of a token is the one whose nearer border is farthest from it, the earlier if tied. An empty context has
     one empty window. Raises ``ValueError`` if a room is smaller than the stride, which would leave tokens out.
     """
     strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)

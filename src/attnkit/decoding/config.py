@@ -42,7 +42,7 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     extra: int = Field(default=10, ge=1, le=MAX_TOKENS)
     """Target tokens allowed on top of that."""
     n_words: int | None = Field(default=None, gt=3, lt=2**31)
-    """Ids from here on only pad the vocabulary's size and are never generated; none means that there are none."""
+    """First id that only pads the vocabulary's size; it and all later ids are never generated. None: no such ids."""
     scores: bool = True
     """Greedy search only: false saves the normalisation over the vocabulary, scores are then not a number."""
 

@@ -26,23 +26,23 @@ def search(
     tree: BeamTrace | None = None,
     on_step: TokenCallback | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search for translations of a batch; several models vote with the mean of their probabilities.
+    """Search for translations of a batch; several models form an ensemble that averages probabilities.
 
     A result depends on its own sentence alone, never on its place in the batch or on the batch's other sentences.
 
     Args:
         models: in evaluation mode, on the device of the sources, all over the same target vocabulary.
         record: whether to return attention weights.
-        tree: filled in with what a beam search keeps and drops; it chooses the same without.
-        on_step: called with the tokens of every step of a search without beams as they are chosen.
+        tree: records what a beam search keeps and drops, without changing its result.
+        on_step: called with the tokens of each step as they are chosen; not for beam search.
 
     Returns:
-        Per sentence ``num_hypotheses`` of them, the best first (samples in the order of their number); fewer where the
-        rules allow no more, never none.
+        ``num_hypotheses`` per sentence, best first (samples in the order they are numbered); fewer if the
+        constraints allow no more, but at least one.
 
     Raises:
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
-            is needed and a model has none, or a tree or words as they come of a search that has none.
+            is needed and a model has none, or the search does not support ``tree`` or ``on_step``.
     """
     beams = config.beam_size > 1 and not config.sampling
     if not models:

@@ -81,7 +81,7 @@ def compiler_failure(error: Exception) -> SystemFailure | None:
 
 
 def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
-    """Return whether the weights are sharded, so that all ranks must compute equally many micro-batches."""
+    """Return whether the weights are sharded, so that all ranks must compute the same number of micro-batches."""
     return config.fsdp and ranks.world > 1
 
 

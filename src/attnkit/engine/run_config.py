@@ -130,7 +130,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are always float32."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
+    """CPU threads per operation; none: torch's default, or an equal share of the CPUs per torchrun process."""
     # Several processes.
     rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
     """Seconds after which one of several processes is taken for dead that does not answer."""

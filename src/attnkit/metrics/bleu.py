@@ -1,6 +1,6 @@
-"""BLEU, chrF and TER as sacreBLEU computes them with their signatures, and BLEU as the lecture notes write it.
+"""BLEU, chrF and TER as computed by sacreBLEU, with signatures, and BLEU as defined in the lecture notes.
 
-Whether one system is better than another beyond chance is Koehn's paired bootstrap (2004), as sacreBLEU does it.
+Significance is tested by Koehn's paired bootstrap (2004), as implemented in sacreBLEU.
 """
 
 from __future__ import annotations
@@ -151,10 +151,10 @@ def paired_bootstrap(
 ) -> Comparison:
     """Compare a system with a baseline on ``n_samples`` resamples of the same sentences.
 
-    The defaults are those of ``sacrebleu --paired-bs``. A p-value below 0.05 is what papers call significant.
+    The defaults are those of ``sacrebleu --paired-bs``. Papers call a p-value below 0.05 significant.
 
     Raises:
-        ValueError: The two systems or a reference differ in their number of lines, or no lines.
+        ValueError: The systems and references differ in their number of lines, or are empty.
     """
     from sacrebleu.significance import PairedTest, Result
 

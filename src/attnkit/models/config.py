@@ -179,7 +179,7 @@ class TransformerConfig(
     distribution: Distributions = "softmax"
     """Distribution function, from scores to weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
-    """Options of these functions."""
+    """Options of the alignment and distribution functions."""
     # Sparse self-attention, tile by tile.
     pattern: Literal["none", PatternName] = "none"
     """Sparse pattern of self-attention in encoder and decoder; none: all positions attend."""
@@ -266,7 +266,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     distribution: DistributionName = "softmax"
     """Distribution function, from scores to weights; local is Luong's window around a predicted centre."""
     attention_options: AttentionOptions = AttentionOptions()
-    """Options of these functions."""
+    """Options of the alignment and distribution functions."""
     # The order of a step: attend, then recur (Bahdanau), or recur, then attend (Luong).
     attention_query: Literal["previous", "current"] = "previous"
     """Decoder state used as the query: s_(t-1) (Bahdanau) or s_t (Luong); unused without an alignment."""

@@ -99,7 +99,7 @@ class BertConfig(LanguageConfig, frozen=True):
     """Kind of model."""
     # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
-    """Kinds of segments that have a vector of their own: the two parts of a pair."""
+    """Number of segment embeddings: 2 for the two parts of a pair."""
     separators: int = Field(default=1, ge=1, le=2)
     """Ends that stand between the two parts of a pair: one in BERT, two in RoBERTa (Liu et al. 2019, their code)."""
     next_sentence: bool = False

@@ -281,7 +281,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, own: Mix, positions: Tensor | None = None) -> Tensor:
         """Return (B, T, D); ``own`` computes self-attention from (heads, query, keys, values).
 
-        With positions (N,) of the flattened rows, only these are computed: (N, D).
+        If ``positions`` (N,) of the flattened rows are given, return only these: (N, D).
         """
         attend = partial(self.attention, mix=own, positions=positions)
         x = self.around_attention.add(x, attend, positions)  # (B, T, D), or (N, D)

@@ -33,7 +33,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Width of the two attentions' hidden layers, and of what they compare with."""
     # Attention, the same function at both levels.
     alignment: AlignmentName = "dot"
-    """Alignment function of a learned context vector and the states of words and of sentences; dot is the paper's."""
+    """Alignment function between a learned context vector and word or sentence states; the paper uses dot."""
     distribution: DistributionName = "softmax"
     """Distribution function of words and of sentences, from scores to weights."""
     attention_options: AttentionOptions = AttentionOptions()

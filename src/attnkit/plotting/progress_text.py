@@ -74,7 +74,7 @@ def data_check_lines(report: CheckReport) -> list[str]:
 
 
 def scores(metrics: Mapping[str, float]) -> str:
-    """Return scores in one line."""
+    """Format scores on one line."""
     return "  ".join(_SCORES.get(name, name + " {:.3f}").format(value) for name, value in metrics.items())
 
 

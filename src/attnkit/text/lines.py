@@ -1,6 +1,6 @@
-"""Text files as lines: plain or compressed, split at newlines and nowhere else, every oddity counted.
+"""Text files as lines: plain or compressed, split at newlines and nowhere else, irregularities counted.
 
-Lines of pipes and keyboards come in batches as they arrive.
+Lines from pipes and terminals are yielded in batches as they arrive.
 """
 
 import bz2

@@ -1,7 +1,7 @@
 """Lexicons on disk: the translations of words, or of the tokens of a vocabulary, as tab-separated text.
 
 The first line is ``#`` and a JSON object, the header. Each other line is ``source<TAB>target<TAB>probability``: words
-as they are, tokens as their ids. The lines of one source are adjacent, the likeliest first; an empty source is NULL,
+as they are, tokens as their ids. The lines of one source are adjacent, most probable first; an empty source is NULL,
 the source of target words that translate nothing.
 """
 

@@ -41,8 +41,8 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     warmup_steps: int = Field(default=400, ge=0, le=MAX_COUNT)
     """Steps over which the learning rate rises linearly from zero."""
     warmup_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Most of the run that this rise may take, so that a short run is not all warmup. Not for
-    ``inverse_sqrt`` and ``noam``, whose warmup shapes the rest."""
+    """Maximum share of the run spent on warmup, so that a short run is not all warmup. Not for
+    ``inverse_sqrt`` and ``noam``, whose warmup determines the rest of the schedule."""
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
     """Lowest learning rate of ``cosine``, ``linear``, ``wsd`` and ``plateau``, as a share of ``learning_rate``."""
     decay_fraction: float = Field(default=0.2, gt=0, le=1)
@@ -70,7 +70,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
 
 
 class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """When training ends: at the first limit that is reached. At least one of the first four is needed."""
+    """Limits that end training, whichever is reached first. At least one of the first four is required."""
 
     # Whichever comes first.
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -132,7 +132,7 @@ class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
 
 class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """All of training that is neither data nor model."""
+    """Training settings other than data and model."""
 
     limits: LimitsConfig
     """When training ends."""

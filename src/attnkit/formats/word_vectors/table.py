@@ -81,7 +81,7 @@ def not_finite(name: str, number: int) -> DataError:
 
 
 def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
-    """Yield all rows in groups of a few megabytes, each with the number of its first."""
+    """Yield all rows in groups of a few megabytes, each with the number of its first row."""
     return ((part.start, rows_at(rows, part)) for part in _parts(rows))
 
 

@@ -191,7 +191,7 @@ class Gaussian(AlignmentModule):
 
 
 def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the curve (T,) at numbers ``at`` (T,) through points (x, y), (S,) each, and its weights (T, S).
+    """Return the kernel regression (T,) of points (x, y), (S,) each, at ``at`` (T,), and its weights (T, S).
 
     The mask (T, S) is True where a point may be used.
     """

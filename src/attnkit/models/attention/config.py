@@ -135,7 +135,7 @@ def n_parameters(alignment: AlignmentName, d_query: int, d_key: int, options: At
 def saved_activations(
     alignment: AlignmentName, distribution: DistributionName, d_query: int, options: AttentionOptions
 ) -> int:
-    """Estimate how many numbers the backward pass needs for each score of one head: none in fused forms."""
+    """Estimate the activations saved for the backward pass per score of one head: 0 if fused."""
     if (alignment, distribution) in (("scaled_dot", "softmax"), ("kernel", "normalize")):
         return 0
     # concat and additive keep the sum and its activation, deep two tensors per layer.

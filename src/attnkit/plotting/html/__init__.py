@@ -43,7 +43,7 @@ def escape(text: str) -> str:
 
 
 def as_json(data: Any) -> str:
-    """Return JSON of ASCII alone in which no sign begins or ends markup."""
+    """Return ASCII-only JSON in which all HTML markup characters are escaped."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

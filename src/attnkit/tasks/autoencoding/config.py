@@ -71,7 +71,7 @@ def autoencode_kind(given: Mapping[str, Any]) -> str:
 
 
 def autoencode_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset; an unknown kind gets that of text."""
+    """Return the configuration tree of a preset; an unknown kind gets the text settings."""
     scale = SCALES[name]
     return {
         **scale,

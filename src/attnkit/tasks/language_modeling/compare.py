@@ -1,6 +1,6 @@
 """BERT and GPT on one text: the context of each position, and the predictions there.
 
-BERT takes one pass per word, all tokens of which are masked, so that no part of a word gives its rest away; GPT takes
+BERT takes one pass per word, all tokens of which are masked, so that no part of a word reveals the rest; GPT takes
 one pass over the text in its direction. Letters: T tokens of the text, V vocabulary.
 """
 

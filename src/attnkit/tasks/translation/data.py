@@ -133,8 +133,8 @@ def prepare(
         config: the run's configuration.
         folder: RUN/data.
         checkpoint: the one that provides vocabularies, if any.
-        origin: fingerprint of the weights that initialize the run. Text of other weights is encoded again: the ids
-            of another vocabulary would mean nothing to these.
+        origin: fingerprint of the weights that initialize the run. If it changes, the text is encoded again: the ids
+            of another vocabulary do not fit these weights.
 
     Raises:
         DataError: missing or undecodable files, different line counts, nothing left to train on.

@@ -1,4 +1,4 @@
-"""Translation as a task: pairs of lines, a translation model, its loss, scores and estimate."""
+"""The translation task: data, model, loss, evaluation and the cost estimate of a dry run."""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -1,1 +1,1 @@
-"""Word vectors from raw text: what is configured, in which pieces it is trained, kept and used. Torch-free."""
+"""Word vectors from raw text: configuration, training, storage and queries. Torch-free."""

@@ -78,7 +78,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     exact: bool = False
     """Skip-gram draws fresh random words for every pair, as gensim does, instead of sharing them in a block."""
     sample: float = Field(default=1e-3, ge=0, le=1, allow_inf_nan=False)
-    """Words of a larger share of the text than this are left out at random; 0 leaves out none."""
+    """Words that make up a larger share of the text than this are randomly dropped; 0 drops none."""
     ns_exponent: float = Field(default=0.75, ge=-10, le=10)
     """Random words are drawn by their count to this power."""
     subwords: SubwordConfig | None = None

@@ -273,7 +273,7 @@ class Vectors:
     def most_similar_cosmul(
         self, positive: Keys = None, negative: Keys = None, topn: int = 10, restrict_vocab: int | None = None
     ) -> Neighbours:
-        """Return the words with the largest product of cosines, shifted to 0..1, over those of ``negative``.
+        """Return the words with the largest ratio of ``positive`` to ``negative`` cosine products, shifted to 0..1.
 
         3CosMul: Levy and Goldberg 2014, "Linguistic Regularities in Sparse and Explicit Word Representations",
         equation 4.

@@ -64,7 +64,7 @@ class Sampler:
         self._verb = lexicon.verbs_of("does")[0]
 
     def sentence(self) -> Sentence:
-        """Draw a sentence of 3 to 20 tokens on either side."""
+        """Draw a sentence pair of 3 to 20 tokens per side."""
         while True:
             self._you = _VOUS
             phrase = self.expand("sentence")
