@@ -68,13 +68,13 @@ def with_nan(raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda raw: raw[:-4], "extra bytes after the last matrix"),
+        (lambda raw: raw[:-4], "bytes, expected"),
         (lambda raw: raw[: len(raw) // 2], "the file has 400,056 bytes"),
         (lambda raw: (1 << 40).to_bytes(8, "little") + raw[8:], "too long"),
         (with_header(lambda header: header.pop("outputs")), "does not contain inputs"),
         (with_header(lambda header: header["inputs"].update(shape=[20, 5000])), "'inputs' is not a float32 matrix"),  # type: ignore[attr-defined]
         (with_header(lambda header: header["outputs"].update(dtype="F16")), "'outputs' is not a float32 matrix"),  # type: ignore[attr-defined]
-        (lambda raw: raw + b"\0" * 4, "extra bytes after the last matrix"),
+        (lambda raw: raw + b"\0" * 4, "bytes, expected"),
         (with_nan, "'outputs' are not finite"),
     ],
 )

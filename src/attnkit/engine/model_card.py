@@ -12,7 +12,7 @@ class ModelCardFields:
     # Markdown, as sentences of the card.
     what: str  #: Kind of model, as "A translation model (rnn)"
     data: Sequence[str]  #: training files, one list item each
-    scored: str  #: description of the metrics, which follows "Of the checkpoint `step-40`"
+    scored: str  #: description of the metrics, which follows "Checkpoint `step-40`"
     use: str  #: command that uses the model
 
 

@@ -115,7 +115,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Raise ``RunError`` where a checkpoint's weights cannot be those of the model."""
 
     def find_errors(self, checkpoint: Checkpoint, config: ConfigT) -> Iterator[str]:
-        """Yield why a checkpoint of intact files cannot be used; raise the last reason as ``RunError``."""
+        """Yield why a checkpoint of intact files cannot be used; ``RunError`` for an error that ends the search."""
         import torch
 
         from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of

@@ -57,13 +57,15 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
         raise UsageError(what, where=where, help=f"remove {where}")
 
 
-# Kept for a moment: a model is built for the tokenizer's size, and then a task reads it once more.
-_parsed = lru_cache(maxsize=2)(Tokenizer.from_json)
+@lru_cache(maxsize=2)
+def _parse(raw: bytes, file: str) -> Tokenizer:
+    """Parse a file once for the model, built for the tokenizer's size, and for the task; ``file`` tells sides apart."""
+    return Tokenizer.from_json(raw)
 
 
 def read_tokenizer(checkpoint: Checkpoint, file: str = "tokenizer.json") -> Tokenizer:
     """Return the tokenizer of a checkpoint, by default the only one or that of the source."""
-    return _parsed(read_bounded(checkpoint, file, MAX_BYTES))
+    return _parse(read_bounded(checkpoint, file, MAX_BYTES), file)
 
 
 def read_vocabularies(checkpoint: Checkpoint) -> Vocabularies:

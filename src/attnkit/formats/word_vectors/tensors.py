@@ -80,7 +80,8 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | N
         if len(matrices) != 1:
             held = ", ".join(list(tensors)[:8]) or "nothing that can be read"
             help = f"name the matrix 'vectors'; it holds {held}"
-            raise DataError("ambiguous: several tensors could be the vectors", where=name, help=help)
+            what = "ambiguous: several tensors could be the vectors" if matrices else "no tensor is a matrix of floats"
+            raise DataError(what, where=name, help=help)
         (rows,) = matrices.values()
     check_shape(rows, name)
     if (raw := tensors.get("words")) is None:

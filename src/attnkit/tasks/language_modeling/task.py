@@ -65,13 +65,13 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
             return ModelCardFields(
                 what="A masked language model (bert)",
                 data=data,
-                scored=", of masked held-out tokens: nats; accuracies in percent.",
+                scored="; masked held-out tokens: loss in nats, accuracies in percent.",
                 use=f'attnkit fill-mask {name} "The cat sat on the [MASK]."',
             )
         return ModelCardFields(
             what=f"A language model (gpt, {config.direction})",
             data=data,
-            scored=", of held-out tokens: nats; accuracies in percent.",
+            scored="; held-out tokens: loss in nats, accuracies in percent.",
             use=f'attnkit generate {name} "The cat sat"',
         )
 

@@ -157,7 +157,7 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
             if header[name] != expected[name]:
                 raise ValueError(f"'{name}' is not a float32 matrix of shape ({shape.n}, {shape.width})")
         if begin + least != len(raw):
-            raise ValueError("the file has extra bytes after the last matrix")
+            raise ValueError(f"the file has {len(raw):,} bytes, expected {begin + least:,}")
     except ValueError as error:
         raise RunError(f"the weights do not fit the configuration: {error}", where=where) from error
     matrices = {}

@@ -171,7 +171,7 @@ class Vectors:
         if len(found) != len(words):
             second, word = next((i, word) for i, word in enumerate(words) if found[word] != i)
             where = f"{self.name}, words {second + 1:,} and {found[word] + 1:,}"
-            raise DataError(f"duplicate word {word[:60]!r}", where=where, help="remove one of the two lines")
+            raise DataError(f"duplicate word {word[:60]!r}", where=where, help="remove one of the two")
         return found
 
     def __len__(self) -> int:
