@@ -178,7 +178,7 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
         (
             ["BERT", "--task", "text-classification", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"],
             3,
-            "have a, b",
+            "training labels: a, b",
         ),
         (
             ["BERT", "--task", "text-classification", "--train", "good.tsv", "--dev", "other.tsv"],
