@@ -221,7 +221,7 @@ def test_lines_are_as_many_as_weights_worth_one(browser: Browser, page: Path) ->
     rounded = np.rint(CROSS.weights[0, 1] * 1e4)
     expected = int((rounded >= 0.05 * rounded.max()).sum())
     assert browser.ask("document.querySelectorAll('#plot path').length") == expected
-    assert "are left out" in browser.ask("document.querySelector('#axes').textContent")
+    assert "are omitted" in browser.ask("document.querySelector('#axes').textContent")
 
 
 def test_the_tree_shows_what_was_kept_and_dropped(browser: Browser, page: Path) -> None:

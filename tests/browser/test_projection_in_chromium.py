@@ -135,7 +135,7 @@ def test_the_search_finds_words_whatever_their_case(browser: Browser, page: Path
     assert chosen(browser) == "motel"
     assert browser.ask("document.querySelector('#found').hidden") is True
     assert typed(browser, "nowhere") == []
-    assert browser.ask("document.querySelector('#none').textContent") == "None of the 10,000 words here holds this."
+    assert browser.ask("document.querySelector('#none').textContent") == "None of the 10,000 words contains this text."
     assert typed(browser, "word12") and len(typed(browser, "word12")) == 10
     browser.key("Escape")
     assert browser.ask("document.querySelector('#found').hidden") is True
@@ -145,10 +145,10 @@ def test_the_pointer_reads_chooses_moves_and_zooms(browser: Browser, page: Path)
     opened(browser, page)
     area = next(area for area in labels(browser) if area["left"] > 200 and area["top"] > 100)
     sight = "document.querySelector('#note').textContent"
-    assert "10,000 of 10,000 words are in sight" in browser.ask(sight)
+    assert "10,000 of 10,000 words are visible" in browser.ask(sight)
     mouse(browser, "mouseWheel", area["left"] - 5, area["top"] + 8, deltaX=0, deltaY=-1200)
     browser.settle()
-    assert "10,000 of 10,000 words are in sight" not in browser.ask(sight)
+    assert "10,000 of 10,000 words are visible" not in browser.ask(sight)
     after = next(each for each in labels(browser) if each["word"] == area["word"])
     assert abs(after["top"] - area["top"]) < 60, "what is pointed at stays where it is"
     x = after["left"] - 5 if after["left"] > area["left"] - 20 else after["right"] + 5
@@ -164,7 +164,7 @@ def test_the_pointer_reads_chooses_moves_and_zooms(browser: Browser, page: Path)
     assert abs(second["left"] - first["left"]) == pytest.approx(40, abs=80) and chosen(browser) == name
     browser.ask("document.querySelector('#whole').click()")
     browser.settle()
-    assert "10,000 of 10,000 words are in sight" in browser.ask(sight)
+    assert "10,000 of 10,000 words are visible" in browser.ask(sight)
     quiet(browser)
 
 
