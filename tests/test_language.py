@@ -57,3 +57,14 @@ def test_texts_use_the_terms_of_the_field() -> None:
                     wrong.append(f"{name}:{line}: {plain[max(0, found.start() - 30) : found.end() + 30]}")
         wrong += [f"{name}:{line}: {text}" for line, text in helps(path) if HELP_STARTS.match(text)]
     assert wrong == []
+
+
+def test_first_lines_of_docstrings_fit_80_characters() -> None:
+    long = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = (ast.get_docstring(node) or "").split("\n")[0]
+                if len(first) > 80:
+                    long.append(f"{path.relative_to(SOURCES)}:{getattr(node, 'lineno', 1)}: {len(first)} characters")
+    assert long == []

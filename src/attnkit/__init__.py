@@ -1,4 +1,4 @@
-"""attnkit: raw text to a scored translation, as a command line and as a library.
+"""attnkit: a translation and pretraining toolkit, for the command line and Python.
 
 ``import attnkit`` is cheap: torch is imported by the first call that needs it.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
-# meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
-# with 64. The first is read when torch is loaded, so this has to come before.
+# On CPU, torch caches 1,024 compiled matrix products and oneDNN as many again, each with its buffers. In training,
+# shapes keep changing, and caching them takes gigabytes. Decoding repeats its shapes and is a fifth slower with 64
+# entries. Torch reads the first variable when it is loaded, so both are set here.
 for _name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(_name, "128")
 
@@ -30,11 +30,11 @@ _CLASSES = {"Vectors": "tasks.word2vec.vectors", "Word2Vec": "tasks.word2vec.fit
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class, or look up the version, when it is asked for."""
+    """Import a class, or look up the version, on access."""
     if name in _CLASSES:
         return getattr(import_module(f"attnkit.{_CLASSES[name]}"), name)
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version  # a tenth of the time of a help page
+        from importlib.metadata import PackageNotFoundError, version  # slow: a tenth of the time of a help page
 
         try:
             return version("attnkit")
@@ -52,21 +52,21 @@ def train(
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Translator:
-    """Train as ``attnkit train`` does, without a word, and return the best model. Called again it resumes.
+    """Train a translation model, or resume its run, and return the best model.
 
-    What is odd about the text, and damaged checkpoints that were passed over, come as ``UserWarning``.
+    Works like ``attnkit train``, but without output. Problems in text or checkpoints are issued as ``UserWarning``.
 
     Args:
         src: source text, one sentence per line.
-        tgt: target text, line by line.
-        run: the run folder.
-        preset: preset of all other keys: auto (the run's own when it resumes, else by size), tiny, small, base or big.
-        settings: dotted keys to values, as ``{"model.d_model": 512, "limits.max_epochs": 10.0}``.
-        overwrite: move an old run of this name aside.
+        tgt: target text; line n translates line n of ``src``.
+        run: run folder.
+        preset: preset of all other keys: tiny, small, base, big or auto (by corpus size; a resumed run keeps its own).
+        settings: configuration keys and values, e.g. ``{"model.d_model": 512, "limits.max_epochs": 10.0}``.
+        overwrite: rename an existing run folder and start a new run.
 
     Raises:
-        UsageError: a setting that does not exist or cannot be.
-        DataError: text that cannot be trained on.
+        UsageError: unknown setting or invalid value.
+        DataError: text that cannot be used for training.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
     from attnkit.engine.resolve import preset_of, resolve
@@ -86,12 +86,12 @@ def train(
 
 
 def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: str = "float32") -> Translator:
-    """Load a run (or several, as an ensemble) for translating and scoring.
+    """Load a run, or several runs as an ensemble, for translation and scoring.
 
-    A damaged checkpoint that was passed over for an older one comes as ``UserWarning``.
+    If a damaged checkpoint is skipped in favour of an older one, a ``UserWarning`` is issued.
 
     Raises:
-        RunError: no run, a damaged one, or one of another kind.
+        RunError: a run is missing, damaged or of another task.
     """
     from attnkit.tasks.translation.translator import load_translator
 

@@ -1,4 +1,4 @@
-"""``python -m attnkit``."""
+"""Entry point of ``python -m attnkit``."""
 
 from attnkit.cli.main import main
 

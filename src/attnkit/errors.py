@@ -17,13 +17,13 @@ _HELP = {
 
 
 class AttnkitError(Exception):
-    """An error that a user can understand and fix.
+    """Base class of errors that the user can understand and fix.
 
-    Shown as at most three lines: ``error: what``, the place, ``help: next step``.
+    Printed as at most three lines: ``error: WHAT``, ``at WHERE`` and ``help: NEXT STEP``.
     """
 
     exit_code = 1
-    silent = False  #: whether nothing is printed: it has been said, or nobody is left to tell
+    silent = False  #: print nothing: the error was already reported, or standard output is closed
 
     def __init__(self, what: str, *, where: str | None = None, help: str | None = None) -> None:
         super().__init__(what)
@@ -32,54 +32,54 @@ class AttnkitError(Exception):
         self.help = help
 
     def lines(self) -> list[str]:
-        """Return the message as it is printed, one string per line, none of them containing a line break."""
+        """Return the printed lines; line breaks within a text become spaces."""
         parts = [("error: ", self.what), ("  at ", self.where), ("help: ", self.help)]
         shown = [] if self.silent else [f"{label}{text}" for label, text in parts if text or label == "error: "]
         return [" ".join(line.splitlines()) for line in shown]
 
 
 class UsageError(AttnkitError):
-    """Wrong flags or configuration."""
+    """Invalid option or configuration."""
 
     exit_code = 2
 
 
 class DataError(AttnkitError):
-    """Input text that cannot be used as it is."""
+    """Invalid input data."""
 
     exit_code = 3
 
 
 class RunError(AttnkitError):
-    """A run folder or model that is missing, damaged or of another kind."""
+    """Missing, damaged or incompatible run folder or model."""
 
     exit_code = 4
 
 
 class SystemFailure(AttnkitError):
-    """Disk, permission or lock."""
+    """Failure of the disk, a permission or a lock."""
 
     exit_code = 5
 
 
 class PeerLostError(SystemFailure):
-    """Another process of the run ended or stopped responding; the same command may succeed."""
+    """Loss of another process of the run; running the command again may succeed."""
 
 
 class DivergedError(AttnkitError):
-    """Training produced non-finite numbers ten times in a row."""
+    """Divergence: training produced non-finite numbers ten times in a row."""
 
     exit_code = 6
 
 
 class StoppedError(AttnkitError):
-    """Stopped on request with a checkpoint saved: running the same command again resumes."""
+    """Stop on request, after saving a checkpoint; the same command resumes."""
 
     exit_code = 75
 
 
 class PeerFailedError(AttnkitError):
-    """A failure reported by another process or an earlier attempt; this process ends silently with its exit code."""
+    """Failure reported by another process or attempt; exits silently with its code."""
 
     silent = True
 
@@ -89,20 +89,20 @@ class PeerFailedError(AttnkitError):
 
 
 class BrokenOutputError(AttnkitError):
-    """Standard output was closed, e.g. by ``| head``; not a failure."""
+    """Closed standard output, e.g. by ``| head``; not a failure."""
 
     exit_code = 0
     silent = True
 
 
 def system_failure(action: str, path: Path | str, error: OSError) -> SystemFailure:
-    """Return the error a user sees for ``error``; ``action`` reads like "write" or "make the folder"."""
+    """Return a ``SystemFailure``; ``action`` is a verb phrase, e.g. 'make the folder'."""
     help = _HELP.get(error.errno or 0, f"check the disk, {_AGAIN}")
     return SystemFailure(f"cannot {action} {path}: {error.strerror or error}", help=help)
 
 
 def exit_code(error: BaseException | None) -> int:
-    """Return the exit code of a process ended by ``error``; 0 if None."""
+    """Return the exit code of a process that ends with ``error``; 0 for None."""
     if error is None:
         return 0
     if isinstance(error, AttnkitError):

@@ -1,6 +1,6 @@
-"""Agreements between rooms: special ids, stepwise decoding, the tags of entities.
+"""Shared conventions: special ids, entity tags and the stepwise decoding protocol.
 
-Letters: B batch, S source length, D model width, V vocabulary, K beam (parents per sentence).
+Letters: B batch, S source length, D model width, V vocabulary, K beam size.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:  # text and formats import this module and do without torch
+if TYPE_CHECKING:  # ``text`` and ``formats`` import this module without torch
     from torch import Tensor
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")  #: the first tokens of every vocabulary
@@ -19,7 +19,7 @@ _READ_AS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 
 
 class Entity(NamedTuple):
-    """Words ``begin`` up to, but not including, ``end``."""
+    """An entity over the words from ``begin`` to ``end`` (exclusive)."""
 
     type: str
     begin: int
@@ -27,7 +27,7 @@ class Entity(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the letter of a tag and the type after its hyphen; of ``O`` and of bare letters the type is empty.
+    """Return the letter and the type of a tag; without a hyphen, the type is empty.
 
     >>> split_tag("B-creative-work")
     ('B', 'creative-work')
@@ -37,17 +37,17 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def names_entity(tag: str) -> bool:
-    """Return whether a tag is one of an entity: one of the letters, a hyphen and a type."""
+    """Return whether a tag marks an entity: a known letter, a hyphen and a type."""
     letter, type = split_tag(tag)
     return letter in _READ_AS and bool(type)
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """Return the entities of a sentence, whatever its tags are: what is not well-formed is read as conlleval does.
+    """Return the entities of a sentence; ill-formed tags are read as in conlleval.
 
-    A word continues the entity before it if that one is of its type and has not ended (its last tag is B or I), and
-    its own tag is I, E or L. So an I after O, or after another type, begins an entity; which is how IOB1 writes most.
-    A tag with another letter names none, as ``O`` does.
+    A word continues the entity of the previous word if its tag is I, E or L, the previous tag is B or I, and both have
+    the same type. An I after ``O`` or after another type thus starts an entity, which is the usual notation in IOB1.
+    Tags with an unknown letter are read as ``O``.
 
     >>> entities(["O", "I-PER", "I-PER", "B-PER", "I-LOC"])
     [Entity(type='PER', begin=1, end=3), Entity(type='PER', begin=3, end=4), Entity(type='LOC', begin=4, end=5)]
@@ -67,25 +67,25 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 class DecoderState(Protocol):
-    """Memory of one model between decoding steps. Methods may change it in place: use what they return."""
+    """Decoding state of a model; methods may modify it in place, so use their result."""
 
     @property
     def attention(self) -> Tensor | None:
-        """Return the last step's weights (B, K, S), mean over heads; None unless ``start`` has ``record``."""
+        """Return head-averaged weights (B, K, S) of the last step; None if not recorded."""
 
     def reorder_beams(self, parents: Tensor) -> DecoderState:
-        """Continue beam k of sentence b from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        """Replace beam k of sentence b by beam parents[b, k]; parents is (B, K)."""
 
     def select_rows(self, sentences: Tensor) -> DecoderState:
-        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
+        """Keep the given batch rows, in the given order; sentences is (n,) int64."""
 
 
 class Decodable(Protocol):
     """A model that predicts one target token per step."""
 
-    # States are Any here: a model takes back only its own kind, which a parameter's type cannot say.
+    # States are Any: a model accepts only its own state class, which a parameter type cannot express.
     def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> Any:
-        """Encode the sources (B, S) once; return a state for at most n_beams beams and max_length steps."""
+        """Encode sources (B, S); return a state for up to n_beams and max_length steps."""
 
     def step(self, prev: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the features (B, K, D) after the tokens prev (B, K), and the new state.
@@ -94,7 +94,7 @@ class Decodable(Protocol):
         """
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return fresh logits (..., V) of features (..., D), or of the given tokens alone (..., len(ids)).
+        """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``.
 
-        The search overwrites them.
+        The tensor must be newly allocated, since the search overwrites it.
         """

@@ -1,1 +1,1 @@
-"""Analysis of trained runs: attention maps, comparisons, line embeddings, verification."""
+"""Analysis of trained runs: attention maps, comparisons, embeddings, verification."""

@@ -1,4 +1,4 @@
-"""Attention of a run: translate lines or score given translations, and return the weights and the search tree."""
+"""Attention weights of a run, for given or generated targets, with search trees."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +26,10 @@ from attnkit.tasks.translation.translator import Translator
 
 
 def extract_attention(query: AttentionQuery) -> AttentionReport:
-    """Load the run and return every weight of its sentences, or of its documents if it is a classifier.
+    """Load a run and return all attention weights for each line of a request.
 
-    Raises ``RunError`` for a run that is missing, damaged or without attention, ``DataError`` for a line that is blank
-    or too long, ``UsageError`` for fewer or more targets than sources, or a classifier asked for a translation.
+    Raises ``RunError`` if the run is missing, damaged or without attention, ``DataError`` if a line is blank or too
+    long, ``UsageError`` if the numbers of sources and targets differ, or for targets with a classifier.
     """
     checkpoint, warnings = RunFolder(query.run).checkpoint(query.checkpoint)
     model = read_tree(checkpoint).get("model")
@@ -52,13 +52,13 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
 
 
 def _documents(classifier: HanPredictor, query: AttentionQuery) -> Iterator[AttentionExample]:
-    """Yield the attention weights of documents, one document per line."""
+    """Yield the word and sentence attention of each document, one document per line."""
     for number, document, _ in pair_lines(query):
         encoded = classifier.reader.encode([document])
         (found,) = classifier.classify_encoded(encoded)
         if not found.sentences:
             raise DataError("the document is blank", where=f"source:{number}")
-        # The words' map has a row per sentence and a column for every word of the document.
+        # The word map has one row per sentence and one column per word of the document.
         words = [word for sentence in found.sentences for word in sentence]
         weights = np.zeros((1, 1, len(found.sentences), len(words)), np.float32)
         first = 0
@@ -75,7 +75,7 @@ def _documents(classifier: HanPredictor, query: AttentionQuery) -> Iterator[Atte
 
 
 def load_attending(query: AttentionQuery) -> Translator:
-    """Load a run to search in this process. Raises ``RunError`` also where its model has no attention."""
+    """Load a run for local search; raise ``RunError`` if it has no attention."""
     run = load_run(query.run, device=query.device, checkpoint=query.checkpoint)
     if not run.config.model.has_attention:
         help = "train one with model.alignment=additive"
@@ -84,7 +84,7 @@ def load_attending(query: AttentionQuery) -> Translator:
 
 
 def run_summary(run: LoadedRun) -> dict[str, str]:
-    """Return what makes a run's maps, in words."""
+    """Return path, checkpoint, architecture and attention functions for display."""
     model = run.config.model
     return {
         "run": str(run.path),
@@ -96,21 +96,21 @@ def run_summary(run: LoadedRun) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ForcedTarget:
-    """A line and its translation, whose attention is recorded while it is written once more."""
+    """A sentence pair whose attention weights are computed by teacher forcing."""
 
     source: str
     target: str
     source_ids: list[int]
     target_ids: list[int]
-    ends: bool  #: whether the end symbol is shown: a search may stop before it
+    ends: bool  #: whether EOS is included; a search may stop before it
     tree: Sequence[BeamNode] = ()
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[ForcedTarget]:
-    """Yield each line with the translation that is given, or else found.
+    """Yield each line with its given translation, or else with the model's own.
 
-    Raises ``DataError`` for a line that is blank or too long for one, or a translation of too many tokens.
+    Raises ``DataError`` if a line is blank or too long, or if a given translation has too many tokens.
     """
     run = translator.runs[0]
     for number, source, target in pair_lines(query):
@@ -126,7 +126,7 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
             check_lengths(run, written, "target", number)
             yield ForcedTarget(source, target, ids, written[0], ends=True)
             continue
-        # The run's search, as a beam search that gives all its hypotheses.
+        # The run's search settings, but without sampling and with all hypotheses of the beam returned.
         width = query.beam_size or translator.search.beam_size
         plain = {"sampling": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
         config = translator.configure({**plain, "beam_size": width, "num_hypotheses": width})
@@ -147,8 +147,8 @@ def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[For
 
 @torch.inference_mode()
 def attention_maps(run: LoadedRun, line: ForcedTarget) -> list[AttentionMap]:
-    """Return the attention weights for a target, cross-attention first; with ``ends``, EOS is included."""
-    # A search that found nothing writes the end.
+    """Return the attention maps of a sentence pair, cross-attention first."""
+    # If the search found no tokens, EOS alone is shown.
     written = [*line.target_ids, EOS_ID] if line.ends else line.target_ids or [EOS_ID]
     inputs = [BOS_ID, *written[:-1]]
     src, mask = pad_sources([line.source_ids], run.device)
@@ -163,7 +163,7 @@ def attention_maps(run: LoadedRun, line: ForcedTarget) -> list[AttentionMap]:
 
 
 def head_names(run: LoadedRun) -> list[str]:
-    """Return what each head computes with."""
+    """Return the alignment and distribution function of each head, as text."""
     model: Any = run.config.model
     n_heads = getattr(model, "n_heads", 1)
     alignments: tuple[AlignmentName, ...] = per_head(model.alignment, n_heads)

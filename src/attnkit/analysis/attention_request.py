@@ -13,7 +13,7 @@ from attnkit.plotting.figures import PictureFormat, attention_picture, missing_g
 from attnkit.plotting.html.attention import build_page
 from attnkit.text.lines import STDIN, LineReader
 
-MAX_WEIGHTS = 1 << 26  #: weights held at once for a page or a picture: a quarter of a gigabyte
+MAX_WEIGHTS = 1 << 26  #: maximum number of weights in memory for a page or a figure, 256 MiB
 Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: output paths of the HTML page, SVG, PNG and PDF
 
 
@@ -31,12 +31,12 @@ class AttentionQuery:
 
 @dataclass(frozen=True)
 class MapSelection:
-    """Which of the maps a picture shows."""
+    """Selection of the attention maps to draw."""
 
     kind: str | None = None  #: None: cross-attention, or the model's first kind
     layer: Choice | None = None  #: None: the last layer
     head: Choice = "mean"
-    every: bool = False  #: all kinds if none is named
+    every: bool = False  #: all kinds if ``kind`` is None
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ class AttentionReport:
     facts: dict[str, str]  #: description of the model and of the maps
     sentences: Iterator[AttentionExample]  #: computed lazily
     warnings: tuple[str, ...] = ()
-    afterwards: Callable[[], Sequence[str]] = tuple  #: warnings after the last sentence
+    afterwards: Callable[[], Sequence[str]] = tuple  #: returns the warnings after the last sentence
 
 
 def source_lines(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of texts from a command line; ``-`` reads standard input."""
+    """Yield the lines of command-line texts; ``-`` reads standard input."""
     for text in texts:
         if text == "-":
             yield from LineReader(STDIN, on_bad="replace")
         else:
-            # What a shell hands over need not be UTF-8.
+            # Command-line arguments need not be valid UTF-8.
             whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             yield from whole.removesuffix("\n").split("\n")
 
 
 def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
-    """Yield number, source and target of each line; the target is None where the model is to translate."""
+    """Yield (number, source, target) per line; target is None without given targets."""
     targets = [next(source_lines([target]), "") for target in query.targets]
     sources, number = query.sources, 0
     if targets:
@@ -77,9 +77,9 @@ def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
 
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
-    """Parse the flags that select kind, layer and head. A layer or head is a number from 1, mean, max or all.
+    """Parse the options --kind, --layer and --head.
 
-    Raises ``UsageError`` for anything else.
+    Layer and head are numbers from 1, mean, max or all. Raises ``UsageError`` for any other value.
     """
 
     def choice(flag: str, text: str) -> Choice:
@@ -94,7 +94,7 @@ def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelect
 
 
 def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
-    """Return the maps to draw. Raises ``UsageError`` for an unknown kind, layer or head."""
+    """Return the maps to draw; raise ``UsageError`` if the selection does not exist."""
     kinds = [map.kind for map in sentence.maps]
     if shown.kind is not None and shown.kind not in kinds:
         raise UsageError(f"unknown kind '{shown.kind[:40]}'", where="--kind", help=f"choose one of {', '.join(kinds)}")
@@ -107,15 +107,15 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
 
 
 def checked(sentences: Iterable[AttentionExample], shown: MapSelection) -> Iterator[AttentionExample]:
-    """Yield the sentences; raise ``UsageError`` at the first if it lacks the kind, layer or head, drawn or not."""
+    """Yield the sentences; raise ``UsageError`` if the first lacks the selected maps."""
     for number, sentence in enumerate(sentences):
         if not number:
-            pick(sentence, shown)
+            pick(sentence, shown)  # validates the selection even if nothing is drawn
         yield sentence
 
 
 def gather(sentences: Iterable[AttentionExample]) -> list[AttentionExample]:
-    """Return all sentences at once. Raises ``DataError`` where they are too many to be held together."""
+    """Return all sentences; raise ``DataError`` if they exceed ``MAX_WEIGHTS``."""
     held: list[AttentionExample] = []
     n_weights = 0
     for sentence in sentences:
@@ -134,7 +134,7 @@ def write_files(
     paths: Paths,
     tell: Callable[[str], None],
 ) -> None:
-    """Write page and pictures; ``tell`` takes messages. Raises ``UsageError`` for a picture of several sentences."""
+    """Write page and figures; raise ``UsageError`` for a figure of several sentences."""
     html, *drawn = paths
     if any(drawn) and len(sentences) != 1:
         raise UsageError(f"a figure shows one line, not {len(sentences)}", help="use --html for several lines")
@@ -152,7 +152,7 @@ def write_files(
             some = f"{' '.join(missing[:5])}{' …' if len(missing) > 5 else ''}"
             tell(f"warning: no installed font has {some}; install one (pip install mplfonts), or write --svg")
         contents.append((path, attention_picture(slices, format, heading)))
-    for path, content in contents:  # once all are made: what cannot be made leaves no file
+    for path, content in contents:  # after all are rendered: a failure leaves no files
         with atomic.open_output(path) as stream:
             stream.buffer.write(content)
         tell(f"written: {path}")

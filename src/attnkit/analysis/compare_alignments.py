@@ -1,7 +1,7 @@
-"""Alignment functions side by side, on the states of one run's model: its own queries and keys, every other function.
+"""Comparison of alignment functions on the queries and keys of one trained model.
 
-The model computes its states as always. Only who is asked about them differs, so what differs in the maps is the
-functions alone. Those with parameters are not trained for these states, but drawn.
+The model computes its states with its own functions, so that the maps differ only in the alignment function. Compared
+functions with parameters get random ones, which are not trained for these states.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from attnkit.tasks.translation.loading import LoadedRun
 
 @dataclass(frozen=True)
 class FunctionChoice:
-    """Alignment functions to compare."""
+    """Alignment functions to compare, with one distribution function."""
 
-    alignments: Sequence[AlignmentName] = ()  #: empty: all that the distribution function allows
+    alignments: Sequence[AlignmentName] = ()  #: empty: all that can be combined with the distribution function
     distribution: DistributionName | None = None  #: None: the run's, or softmax if its heads differ
     seed: int = 1  #: seed of the random parameters
 
 
 class StateRecorder(AlignmentModule):
-    """An alignment function that keeps what it is asked; the results are those of the wrapped function."""
+    """Wrapper of an alignment function that records its queries and keys."""
 
     def __init__(self, inner: AlignmentModule, heads: Sequence[int]) -> None:
         super().__init__()
@@ -40,25 +40,25 @@ class StateRecorder(AlignmentModule):
         self.queries: list[Tensor] = []
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Keep the keys (B, H, S, d) and prepare them."""
+        """Record the keys (B, H, S, d) and return them prepared."""
         self.recorded_keys.append(keys)
         return self.inner.prepare(keys, at)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Keep the queries (B, H, T, d) and return their scores (B, H, T, S)."""
+        """Record the queries (B, H, T, d) and return their scores (B, H, T, S)."""
         self.queries.append(query)
         return self.inner.score(query, prepared)
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        """Keep the queries (B, H, T, d) and return what normalize is given in the scores' place (B, H, T, S)."""
+        """Record the queries (B, H, T, d); return row-scaled scores (B, H, T, S)."""
         self.queries.append(query)
         return self.inner.relative(query, prepared, mask)
 
 
 def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
-    """Load the run and return a sentence per line: a map for the run's own functions and one for each other.
+    """Compare alignment functions with the run's own, in one example per input line.
 
-    Raises ``UsageError`` for a layer that is missing, or a named function that does not fit the distribution.
+    Raises ``UsageError`` for an unknown layer, or for a named function that cannot be combined with the distribution.
     """
     translator = load_attending(query)
     run = translator.runs[0]
@@ -89,7 +89,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
 
 @torch.inference_mode()
 def _compared(run: LoadedRun, line: ForcedTarget, functions: FunctionChoice, layer: int) -> AttentionExample:
-    """Return the map of the run's own functions, and that of each other function on the same states."""
+    """Return the map of the run's own functions and of the others on its states."""
     own, queries, keys = record_states(run, line, layer)
     note = f"the run's own: {run_summary(run)['attention']}"
     maps = [replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)]
@@ -112,13 +112,16 @@ def _compared(run: LoadedRun, line: ForcedTarget, functions: FunctionChoice, lay
 
 
 def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[AttentionMap, Tensor, Tensor]:
-    """Return the weights over the source, and a layer's (from 1) queries (1, H, T, d) and keys (1, H, S, d)."""
+    """Return the cross-attention map, and the queries and keys of one layer.
+
+    ``layer`` counts from 1. Queries are (1, H, T, d), keys (1, H, S, d), with the heads in the order of the model.
+    """
     assert isinstance(run.model, nn.Module)
-    # Each layer's alignments over the source, with the module that holds them.
+    # Cross-attention alignments per layer: (parent module, alignment, recorder).
     layers: dict[str, list[tuple[nn.Module, AlignmentModule, StateRecorder]]] = {}
     for name, module in run.model.named_modules():
         inner = dict(module.named_children()).get("align")
-        # In a Transformer's decoder, layers.N.attention looks at the target, layers.N.cross at the source.
+        # In a Transformer's decoder, layers.N.attention is self-attention, layers.N.cross cross-attention.
         if isinstance(inner, AlignmentModule) and name.startswith("decoder") and ".attention." not in f".{name}.":
             recorder = StateRecorder(inner, module.indices if isinstance(module, HeadGroup) else [0])
             layers.setdefault(name.split(".groups.")[0], []).append((module, inner, recorder))
@@ -132,7 +135,7 @@ def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[Atten
             parent.register_module("align", inner)
     recorders = [recorder for _, _, recorder in list(layers.values())[layer - 1]]
     order = torch.tensor([head for recorder in recorders for head in recorder.heads]).argsort()
-    # A recurrent decoder asks step by step, with the keys of the one sentence prepared once.
+    # A recurrent decoder scores one query per step, against keys that are prepared once per sentence.
     queries = torch.cat([torch.cat(recorder.queries, 2) for recorder in recorders], 1)[:, order]
     keys = torch.cat([recorder.recorded_keys[0] for recorder in recorders], 1)[:, order]
     return own, queries, keys

@@ -1,7 +1,7 @@
-"""A word in several sentences: the one static vector that it has in all, and contextual ones where there is an encoder.
+"""Static and contextual vectors of a word in several sentences.
 
-Word vectors give a word one vector, whatever it means; an encoder like BERT gives it one per sentence, and
-has a static one too, of its embeddings. Torch is loaded where there is an encoder to run.
+Word vectors have one vector per word, whatever its meaning. An encoder like BERT computes one per sentence and also has
+a static one, in its embedding table. Torch is imported only if an encoder is run.
 """
 
 import re
@@ -23,18 +23,18 @@ WordEncoder = Callable[[str, int, int], NDArray[np.float32]]  #: (sentence, star
 
 @dataclass(frozen=True)
 class Cosine:
-    """Cosine of a word's vectors in two sentences, numbered from 1."""
+    """Cosines of a word's vectors in two sentences, numbered from 1."""
 
     sentences: tuple[int, int]
-    static: float  #: 1: the same vector
+    static: float  #: always 1: the vector is the same
     contextual: float | None  #: None without an encoder
 
 
 @dataclass(frozen=True)
 class WordComparison:
-    """A word in several sentences."""
+    """Vectors of a word in several sentences."""
 
-    word: str  #: spelling of the vocabulary
+    word: str  #: spelling in the vocabulary
     found: list[str]  #: word form in each sentence
     pieces: list[str] | None  #: tokens whose mean is the static vector; None if the word has its own vector
     static: list[float]
@@ -43,7 +43,7 @@ class WordComparison:
 
 
 def encoder_of(path: Path, layer: int | None = None) -> WordEncoder | None:
-    """Return a function for the mean of a word's pieces after ``layer`` layers; None for a run of word vectors."""
+    """Return BERT's or GPT's word encoder at ``layer``; None for word vectors."""
     if not is_language(path):
         return None
     from attnkit.analysis.embed_transformer import open_reader, word_vector
@@ -54,15 +54,15 @@ def encoder_of(path: Path, layer: int | None = None) -> WordEncoder | None:
 def compare_contexts(
     path: Path, sentences: Sequence[str], word: str, encoder: WordEncoder | None = None
 ) -> WordComparison:
-    """Compare a word, in any case, in two sentences or more.
+    """Compare the vectors of a word in two or more sentences, ignoring case.
 
-    ``path`` has word vectors, or is a run of BERT or GPT, whose embeddings are compared. Raises ``UsageError`` for
-    fewer sentences, ``DataError`` if a sentence or the vocabulary lacks the word.
+    The static vector is from the word vectors at ``path``, or from the embedding table of BERT or GPT. Raises
+    ``UsageError`` for fewer than two sentences, ``DataError`` if a sentence or the vocabulary lacks the word.
     """
     if len(sentences) < 2:
         help = 'give two: "I eat an apple." "Apple released iOS."'
         raise UsageError("two sentences are needed to compare", help=help)
-    spans: list[tuple[int, int]] = []  # the first place where the word stands by itself, in whatever case
+    spans: list[tuple[int, int]] = []  # first whole-word match in each sentence
     for number, sentence in enumerate(sentences, 1):
         match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
         if match is None:
@@ -97,6 +97,6 @@ def compare_contexts(
 
 
 def cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Return the cosine of two vectors, 0 where one of them is zero."""
+    """Return the cosine of two vectors; 0 if one of them is zero."""
     lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
     return float(one @ other) / lengths if lengths else 0.0

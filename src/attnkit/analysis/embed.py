@@ -1,4 +1,4 @@
-"""A row out for each row in: codes and reconstructions of an auto-encoder for lines or vectors, vectors of lines."""
+"""Embeddings and reconstructions of lines or vectors, one output row per input."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ from attnkit.tasks.word2vec.vector_files import write_vectors
 from attnkit.text.lines import read_line_batches
 
 _WINDOW = 4096
-BINARY = {".npy": write_npy, ".safetensors": write_matrix}  #: writers of files of numbers by ending
+BINARY = {".npy": write_npy, ".safetensors": write_matrix}  #: file suffix -> writer of a binary matrix
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ class Request:
     """Request of ``attnkit embed``."""
 
     run: Path
-    files: list[Path]  #: files of lines or of vectors; ``-``: standard input
+    files: list[Path]  #: text or vector files; ``-`` is standard input
     reconstruct: bool = False  #: reconstructions instead of codes
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
-    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
+    strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
     what: What | None = None  #: pooling of a language model; None: the mean of the tokens
-    layer: int | None = None  #: layer, 0: the embeddings; None: the last
+    layer: int | None = None  #: layer to read; 0: the embeddings; None: the last layer
 
 
 @dataclass(frozen=True)
 class EmbeddingBatch:
-    """Some rows: numbers, or what came back."""
+    """Output rows: vectors, or reconstructed lines."""
 
-    numbers: npt.NDArray[Any] | None  #: (n, columns); None where text came back
+    numbers: npt.NDArray[Any] | None  #: (n, columns); None for reconstructed lines
     texts: list[str] | None = None  #: reconstructed lines
-    inputs: list[str] | None = None  #: name of each row: a line, or a token of the vocabulary
+    inputs: list[str] | None = None  #: input of each row: a line, or a token of the vocabulary
 
 
 @dataclass
@@ -86,11 +86,11 @@ class EmbedTotals:
 
 
 def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
-    """Yield the rows in groups as they are ready; ``tell`` takes warnings, ``totals`` counts what came back.
+    """Yield output rows in batches; add the results of reconstruction to ``totals``.
 
-    The first group has no rows: the columns are known where none follow. Raises ``RunError`` for a run of neither an
-    auto-encoder nor a language model, ``UsageError`` if the run cannot do what is asked of it, ``DataError`` for
-    invalid vector files, vectors of another width than the model's, and vectors for a run that reads lines.
+    The first batch is empty (except for static): it gives the number of columns even without input. Raises ``RunError``
+    for a run of another task, ``UsageError`` for an option that the run does not support, ``DataError`` for invalid
+    vector files, vectors of the wrong width, and vector files for a run that reads text.
     """
     set_threads(request.threads)
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
@@ -150,7 +150,7 @@ def _of_lines(
             continue
         found = reconstruct(opened.model, rows, tokenizer, opened.device)
         texts = [text if line.strip() else "" for text, line in zip(found, window, strict=True)]
-        # Blank lines stay blank, and do not count as correct.
+        # Blank lines stay blank and do not count as exact.
         same = [a == b for a, b, line in zip(texts, tokenizer.decode(rows), window, strict=True) if line.strip()]
         totals.n_rows += len(window)
         totals.n_blank += len(window) - len(same)
@@ -159,7 +159,7 @@ def _of_lines(
 
 
 def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield the lines of all files, some at a time. Raises ``DataError`` for files of vectors."""
+    """Yield the lines of all files in batches; raise ``DataError`` for vector files."""
     for path in request.files:
         if path.name.endswith(VECTORS) and path.exists():
             help = "if it is text, change its suffix" if path.name.endswith(".csv") else None
@@ -169,7 +169,7 @@ def _windows(request: Request, tell: Callable[[str], None]) -> Iterator[list[str
 
 
 def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
-    """Write a vocabulary's vectors in the format that the suffix names; return False if it names none."""
+    """Write static vectors in the suffix's format; return False if it has none."""
     ending = path.suffix.lower()
     if ending == ".csv":
         raise UsageError("no .csv output: tokens may contain commas", where="-o", help="choose .tsv or another name")
@@ -183,11 +183,11 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
 
 
 def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text", named: bool = False) -> list[str]:
-    """Return a line per row: text, numbers with a separator, or JSON that has the row's input under the key ``of``.
+    """Return one line per row: reconstructed text, separated numbers, or JSON.
 
-    If ``named``, the input precedes the numbers.
+    JSON has the input of the row under the key ``of``. If ``named``, the input precedes the separated numbers.
     """
-    # Nine digits tell any two 32-bit numbers apart.
+    # Nine significant digits distinguish all float32 values.
     rows = [] if block.numbers is None else [[format(n, ".9g") for n in row] for row in block.numbers.tolist()]
     if as_json:
         values: list[dict[str, Any]] = [{"reconstruction": text} for text in block.texts or ()]
@@ -201,8 +201,8 @@ def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text
 
 
 def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch]) -> None:
-    """Write all rows in the format of a file's ending. Raises ``UsageError`` for text or a pipe."""
-    if not stream.seekable():  # the number of rows is in the header
+    """Write all rows to a binary file; raise ``UsageError`` for text or a pipe."""
+    if not stream.seekable():  # the header is rewritten at the end, with the number of rows
         what = f"a {path.suffix} file cannot be written to a pipe"
         raise UsageError(what, where="-o", help="name a file, or print text")
 

@@ -1,8 +1,8 @@
-"""Vectors of a language model: of lines, of the tokens of a text, of a word.
+"""Vectors of lines, tokens and words, from the hidden states of a language model.
 
-A text longer than the rows that the model was trained on is read in windows that overlap; each of its tokens has the
-feature of the window that shows the most context of it. Only windows of one length are read together, without
-padding: what is read beside a line does not change its vector. Letters: B windows, T tokens of a row, D model width.
+A text longer than the training sequences is read in overlapping windows; each token's vector is from the window that
+shows the most context of it. Only windows of equal length are batched, without padding, so that a line's vector does
+not depend on the rest of the batch. Letters: B windows, T tokens of a row, D model width.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,50 +30,49 @@ from attnkit.text.tokenizer import Tokenizer
 
 What = Literal["mean", "cls", "static"]
 Floats = npt.NDArray[np.float32]
-_TOKENS = 4096  #: tokens of a batch
-_LONGEST = 512  #: tokens of a row where neither positions nor training data limit it
+_TOKENS = 4096  #: tokens per batch
+_LONGEST = 512  #: tokens per row if neither positions nor training data limit it
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A language model that reads texts of any length."""
+    """Language model with its tokenizer, for texts of any length."""
 
     model: Bert | Gpt
     tokenizer: Tokenizer
-    layer: int  #: index of the layer that is read; 0: the embeddings
-    max_tokens: int  #: tokens of a text per row, without special tokens
+    layer: int  #: layer whose states are read; 0: the embeddings
+    max_tokens: int  #: text tokens per row, without special tokens
     backwards: bool  #: whether the model reads right to left
     device: torch.device
     warnings: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Return the model width D."""
         return self.model.embedding.embedding_dim
 
     @property
     def table(self) -> Floats:
-        """The static vectors (V, D) of the vocabulary's entries."""
+        """Return the embedding table (V, D)."""
         found: Floats = self.model.embedding.weight.detach().cpu().numpy()
         return found
 
 
 @dataclass(frozen=True)
 class LayerStates:
-    """Windows of one length, and what the model made of them."""
+    """Hidden states of a batch of windows of equal length."""
 
-    texts: Longs  #: (B,) the number of the text that each is of
-    first: Floats  #: (B, D) the feature of the symbol at the beginning
-    tokens: Floats  #: (B, T, D) those of the tokens, in the order of the text
-    places: Longs  #: (B, T) the place of each token in its text
-    best: npt.NDArray[np.bool_]  #: (B, T) whether no other window shows more context of the token
+    texts: Longs  #: (B,) index of the text of each window
+    first: Floats  #: (B, D) states of the special token at the beginning
+    tokens: Floats  #: (B, T, D) states of the tokens, in text order
+    places: Longs  #: (B, T) position of each token in its text
+    best: npt.NDArray[np.bool_]  #: (B, T) whether this window is the one with the most context of the token
 
 
 def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:
-    """Open a run of BERT, of GPT, or of what was made of them.
+    """Open a run of BERT or GPT, pretrained or fine-tuned.
 
-    Raises ``RunError`` for a run or checkpoint that is missing, damaged or of another kind, ``UsageError`` for a layer
-    that the model does not have.
+    Raises ``RunError`` for a missing, damaged or unsuitable run or checkpoint, ``UsageError`` for an unknown layer.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config: Any = read_run_config(chosen, *LANGUAGE_TASKS)
@@ -98,10 +97,10 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
 
 
 def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cls"]) -> Floats:
-    """Return a vector (n, D) of each line: the mean of its tokens, or for ``cls`` its first token's.
+    """Return one vector per line (n, D): the mean of its tokens, or its [CLS] vector.
 
-    A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs. Raises
-    ``UsageError`` for ``cls`` of GPT.
+    A line without tokens has the mean 0. The [CLS] vector of a line in several windows is the mean over the windows.
+    Raises ``UsageError`` for ``cls`` with GPT.
     """
     if what == "cls" and isinstance(reader.model, Gpt):
         help = "use --what mean"
@@ -120,7 +119,7 @@ def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cl
 
 
 def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
-    """Return a vector (n, D) of each token of a text."""
+    """Return one vector per token of a text (n, D)."""
     found = np.empty((len(ids), reader.width), np.float32)
     for read in read_texts(reader, [ids]):
         found[read.places[read.best]] = read.tokens[read.best]
@@ -128,21 +127,21 @@ def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
 
 
 def word_vector(reader: Reader, sentence: str, begin: int, end: int) -> Floats:
-    """Return the mean (D,) of the pieces of a part of a sentence. Raises ``DataError`` if the vocabulary lacks them."""
+    """Return the mean vector (D,) of a span; raise ``DataError`` if it has no tokens."""
     ids, place = _pieces(reader, sentence, begin, end)
     found: Floats = token_vectors(reader, ids)[place].mean(0)
     return found
 
 
 def static_vector(reader: Reader, word: str) -> tuple[list[str], Floats]:
-    """Return the pieces of a word, and the mean of their rows of the table (D,). Errors as ``word_vector``."""
+    """Return a word's tokens and mean embedding (D,). Errors: see ``word_vector``."""
     ids, place = _pieces(reader, word, 0, len(word))
     found: Floats = reader.table[ids[place]].mean(0)
     return reader.tokenizer.tokens(ids[place]), found
 
 
 def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[int], slice]:
-    """Return the ids of a sentence, and which of them cover a part, without the space before it."""
+    """Return a sentence's ids and the slice of a span, without the preceding space."""
     (aligned,) = align(reader.tokenizer, [sentence])
     found = aligned.pieces(begin, end)
     if found is None:
@@ -151,7 +150,7 @@ def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[i
 
 
 def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[LayerStates]:
-    """Yield what the model makes of texts, given as ids, window by window; shorter windows come first."""
+    """Yield the states of texts, given as ids, in batches; shorter windows first."""
     held, limits = InMemoryTokens(texts), np.full(len(texts), reader.max_tokens)
     cut = cut_windows(held.lengths.astype(np.int64), limits, max(1, reader.max_tokens // 2))
     sizes = cut.ends - cut.begins
@@ -163,7 +162,7 @@ def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Layer
             numbers, begins = cut.contexts[chosen], cut.begins[chosen]
             ids = held.gather_parts(numbers, begins, sizes[chosen]).reshape(len(chosen), -1)  # (B, T)
             text = torch.from_numpy(ids[:, ::-1].copy() if reader.backwards else ids)
-            # With the symbols around it in training.
+            # Add the special tokens of training.
             begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
             row = torch.cat((begin, text, end) if isinstance(reader.model, Bert) else (begin, text), 1)
             with torch.inference_mode():

@@ -1,6 +1,6 @@
-"""The lessons of ``attnkit explain``, and the lecture notes' example of ``attnkit attend``.
+"""Lessons of ``attnkit explain``, and the worked example of ``attnkit attend``.
 
-Their numbers come from the functions that models compute with.
+All numbers are computed by the functions that the models use.
 """
 
 import math
@@ -25,19 +25,19 @@ from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
 MOST_WORDS = 20  #: maximum words of an example sentence; wider tables exceed the terminal
-LENGTHS = (1024, 4096)  #: lengths for which the pairs of a pattern are counted
-N_POSITIONS, N_POINTS = 16, 50  #: of a sparse pattern and of the kernel regression
-_LOWEST_RATE = 1e-9  # at which descent has arrived
+LENGTHS = (1024, 4096)  #: sequence lengths for which the pairs of a pattern are counted
+N_POSITIONS, N_POINTS = 16, 50  #: default sizes of a sparse pattern and of the kernel regression
+_LOWEST_RATE = 1e-9  # learning rate at which gradient descent has converged
 WORDS = ("The", "cat", "sat", "on", "the", "mat")
 KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
-"""Keys and values alike."""
+"""Keys, which are also the values."""
 QUERY = (0.0, 0.0, 1.0)  #: query of the fourth target word, "assis"
 OPTIONS = AttentionOptions(d_hidden=3, n_features=4, max_source=len(WORDS), window=2)
-"""As few parameters as there can be, for all of them are printed."""
+"""Minimal sizes, because all parameters are printed."""
 
 
 def words_of(text: str | None) -> list[str]:
-    """Return the words of a sentence, or of the lesson's own where none is given."""
+    """Return the words of a sentence; None selects the default sentence."""
     if text is None:
         return list(SENTENCE)
     words = text.split()
@@ -51,10 +51,10 @@ def words_of(text: str | None) -> list[str]:
 def mask_lesson(
     text: str | None, name: PatternName | None = None, size: int = 3, n_global: int = 1, causal: bool = False
 ) -> MaskLesson:
-    """Return the causal mask over words, or a sparse pattern, over bare positions where no text is given."""
-    words = [""] * N_POSITIONS if name and text is None else words_of(text)
+    """Return the lesson on the causal mask or, given a name, on a sparse pattern."""
+    words = [""] * N_POSITIONS if name and text is None else words_of(text)  # without text: unnamed positions
     n = len(words)
-    # As wide as the sentence, a causal window shows all that is not later.
+    # A causal window as wide as the sentence is the full causal mask.
     pattern = Window(n, causal=True) if name is None else make_pattern(name, size, causal, n_global)
     mask = pattern.dense_mask(n, n)
     alike = torch.zeros(1, 1, n, 1, dtype=torch.float64)
@@ -72,7 +72,7 @@ def mask_lesson(
 
 
 def count_pairs(pattern: Pattern, n: int) -> int:
-    """Return how many pairs of n positions a pattern allows, tile by tile."""
+    """Return the number of query-key pairs that a pattern allows at length n."""
     total = 0
     for tile in pattern.tiles(n, n):
         if tile.sees is None:
@@ -83,12 +83,12 @@ def count_pairs(pattern: Pattern, n: int) -> int:
 
 
 def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int = 8) -> PositionsLesson:
-    """Return the sinusoidal table, the linear map of a shift, and what shuffling words does to their vectors."""
+    """Return the lesson on sinusoidal positions: table, shift matrix, shuffled words."""
     words = words_of(text)
     at = [0, 1, 10, 100, 1000]
     table = sinusoids(0, at[-1] + shift + 1, torch.empty(1, width, dtype=torch.float64))
     angles = [shift * 10000.0 ** (-2 * i / width) for i in range(width // 2)]
-    # PE(pos + k) = M PE(pos): M turns pair i of sine and cosine by b = angles[i], whatever a is, for
+    # PE(pos + k) = M PE(pos): M rotates pair i of sine and cosine by b = angles[i], for any a, because
     # sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
     matrix = torch.zeros(width, width, dtype=torch.float64)
     for i, angle in enumerate(torch.tensor(angles, dtype=torch.float64)):
@@ -98,7 +98,7 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
     shuffler = random.Random(seed)
     while order == sorted(order):
         shuffler.shuffle(order)
-    # How far apart an encoder's vectors of each word are in the sentence and in the shuffled one.
+    # Largest difference between the encoder outputs of each word in the original and the shuffled sentence.
     moved: dict[str, list[float]] = {}
     vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
     ids = torch.tensor([[vocabulary[word] for word in words]])
@@ -126,10 +126,10 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
 
 
 def noisy_points(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return x in [0, 5), rising, and y = 2 sin x + x^0.8 plus normal noise of deviation 0.5 (Zhang 2023, 11.2)."""
+    """Return sorted x in [0, 5) and noisy y = 2 sin x + x^0.8 (Zhang 2023, 11.2)."""
     generator = torch.Generator().manual_seed(seed)
     x = (torch.rand(n, generator=generator, dtype=torch.float64) * 5).sort().values
-    return x, true_curve(x) + torch.randn(n, generator=generator, dtype=torch.float64) / 2
+    return x, true_curve(x) + torch.randn(n, generator=generator, dtype=torch.float64) / 2  # standard deviation 0.5
 
 
 def true_curve(x: Tensor) -> Tensor:
@@ -138,9 +138,9 @@ def true_curve(x: Tensor) -> Tensor:
 
 
 def learn_width(x: Tensor, y: Tensor) -> Gaussian:
-    """Return a kernel whose w minimises the squared error of each point as predicted from the others.
+    """Return a kernel whose w minimizes the squared leave-one-out error.
 
-    Gradient descent, its rate doubled after a step that helps and halved until one does.
+    The method is gradient descent. The learning rate is doubled after a step that improves the error, else halved.
     """
     kernel = Gaussian(learned=True).double()
     (w,) = kernel.parameters()
@@ -163,7 +163,7 @@ def learn_width(x: Tensor, y: Tensor) -> Gaussian:
 
 
 def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
-    """Return kernel regressions through noisy points, with w = 1 and with w learned, and the mean of all y."""
+    """Return kernel regressions of noisy points (w = 1 and learned w) and the mean."""
     x, y = noisy_points(n_points, seed)
     at = torch.linspace(0, 5, 101, dtype=torch.float64)
     truth = true_curve(at)
@@ -182,9 +182,9 @@ def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
 
 @torch.no_grad()
 def worked_example(alignment: AlignmentName, distribution: DistributionName, seed: int) -> WorkedExample:
-    """Return the lecture notes' example in double precision: what the decoder looks at in "The cat sat on the mat".
+    """Return the lecture notes' example: attention over "The cat sat on the mat".
 
-    Parameters are drawn by the seed. Raises ``UsageError`` if the two functions cannot be combined.
+    Computed in float64; ``seed`` initializes parameters. Raises ``UsageError`` if the functions cannot be combined.
     """
     reason = incompatibility(alignment, distribution, OPTIONS)
     if reason is not None:
@@ -202,9 +202,9 @@ def worked_example(alignment: AlignmentName, distribution: DistributionName, see
     scores: list[float] = align(query, keys).flatten().tolist()
     context, weights = attend(query, keys, keys, align, distribute)
     steps = []
-    if alignment == "scaled_dot":  # the products that are divided
+    if alignment == "scaled_dot":  # the products before scaling
         steps.append(ExampleStep("dot products", "q · k", [score * math.sqrt(width) for score in scores]))
-    if distribution == "softmax":  # the exponentials that are divided
+    if distribution == "softmax":  # the exponentials before normalization
         steps.append(ExampleStep("exponentials", "exp(s)", [math.exp(score) for score in scores]))
     return WorkedExample(
         words=WORDS,

@@ -1,4 +1,4 @@
-"""Look a run folder over: is everything as it was written, and does it make sense? Writes nothing."""
+"""Verification of a run folder: checksums, consistency, finite weights; read-only."""
 
 import contextlib
 import hashlib
@@ -21,16 +21,16 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io.safe_read import find_mismatches, read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
-_ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
+_ATTEMPTS = 3  # at reading files that another process removes or replaces
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that a run folder holds, or should."""
+    """Result of checking one part of a run folder."""
 
     name: str
     good: bool
-    text: str  #: content, or the problem
+    text: str  #: summary of the content, or the problem
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class VerificationReport:
     path: Path
     things: list[CheckResult]
     newest: str | None  #: newest valid checkpoint
-    user: str | None  #: process that is using the folder
+    user: str | None  #: process that holds the lock
 
     @property
     def n_bad(self) -> int:
@@ -49,17 +49,17 @@ class VerificationReport:
 
 
 def verify_runs(paths: Sequence[Path]) -> Iterator[VerificationReport]:
-    """Look over one run after another. Raises ``RunError`` before the first one if one of them is not a run folder."""
+    """Verify runs lazily; raise ``RunError`` at once if a path is not a run folder."""
     for path in paths:
         check_is_run(path)
     return map(verify_run, paths)
 
 
 def verify_run(path: Path) -> VerificationReport:
-    """Look a run folder over. Raises ``RunError`` if it is none, or if its checkpoints lie behind a link."""
+    """Verify a run; raise ``RunError`` if it is not one or checkpoints/ is a link."""
     check_is_run(path)
     for _ in range(_ATTEMPTS - 1):
-        with contextlib.suppress(RunError):  # the newest was good, and then was rotated away: there is a newer one
+        with contextlib.suppress(RunError):  # the newest checkpoint was rotated away meanwhile: try again
             return _verify_once(path)
     return _verify_once(path)
 
@@ -83,7 +83,7 @@ def _verify_once(path: Path) -> VerificationReport:
 
 
 def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkpoint | None]:
-    """Return what there is to say of a checkpoint, and itself if it is good."""
+    """Return the results for a checkpoint, and the checkpoint if it is intact."""
     label = path.name if path.name.endswith(REPLACED) else name
     wrong: list[str] = []
     for _ in range(_ATTEMPTS):
@@ -91,7 +91,7 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
         try:
             checkpoint = open_checkpoint(path, name)
             wrong += (fault.what for fault in checkpoint.find_mismatches())
-            if not wrong:  # every byte is as it was saved
+            if not wrong:  # the checksums match
                 config = read_run_config(checkpoint)
                 wrong += task_of(config).find_errors(checkpoint, config)
         except (RunError, DataError, UsageError) as error:
@@ -109,7 +109,7 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return a folder's identity (device and inode); None if it does not exist."""
+    """Return a folder's device and inode, to detect replacement; None if missing."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -127,14 +127,14 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
     if name is None:
         return CheckResult("best", True, "not set yet")
     whole = name in good
-    if not whole and in_use:  # it may have been saved a moment ago
+    if not whole and in_use:  # it may have been saved after the list was read
         with contextlib.suppress(RunError):
             folder.checkpoint(name)[0].verify()
             whole = True
     if not whole:
         there = any(name == other for other, _ in folder.list_checkpoints())
         return CheckResult("best", False, f"points to {name}, which is {'damaged' if there else 'missing'}")
-    # Between a save and the naming of the best a running process may be; a killed one is repaired when it resumes.
+    # A running process may be between a save and the update of ``best``; a killed one is repaired on resume.
     if newest is not None and name != "averaged" and not in_use:
         counted = read_state(newest)["counters"].get("best_step")
         if counted is not None and name != f"step-{counted}" and f"step-{counted}" in good:
@@ -177,7 +177,7 @@ def _status(folder: RunFolder, in_use: bool) -> CheckResult:
 
 
 def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:
-    """Compare the copies for people with the newest checkpoint."""
+    """Yield whether the copies at the root equal the files of the newest checkpoint."""
     if newest is None:
         return
     yield _config(folder, newest)

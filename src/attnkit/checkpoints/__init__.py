@@ -1,1 +1,1 @@
-"""The run folder: checkpoints with a manifest, discovery, retention, lock."""
+"""Run folders: checkpoints with manifests, discovery, retention, logs and lock."""

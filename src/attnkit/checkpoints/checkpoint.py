@@ -1,4 +1,4 @@
-"""A checkpoint folder and its manifest: every byte is checked against size and SHA-256 before use."""
+"""Checkpoint folders, whose files are checked for size and SHA-256 before use."""
 
 import errno
 import hashlib
@@ -22,9 +22,9 @@ FILE_NAME = "manifest.json"
 MAX_BYTES = 1 << 20
 
 Content: TypeAlias = Data | Callable[[], Iterable[Data]]
-"""Content of a file: at once, or a function that generates it in parts, for content too large to hold twice."""
+"""Content of a file: bytes, or a function that yields chunks, for content too large to copy in memory."""
 
-# A plain name: no folder, no "..", nothing hidden, not the manifest itself.
+# A plain file name: no path separator, no "..", not hidden.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 
 
@@ -32,11 +32,11 @@ class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribut
     """Manifest of one checkpoint: sizes and checksums of its files."""
 
     format: int
-    """Version of the layout; this module reads and writes version 1."""
+    """Format version; this module reads and writes version 1."""
     step: int = Field(ge=0)
-    """Training steps taken when it was saved."""
+    """Number of training steps when the checkpoint was saved."""
     files: dict[Name, Entry]
-    """Every file that loading may read."""
+    """Sizes and checksums of all files that loading may read."""
 
     def render(self) -> bytes:
         """Return the bytes of ``manifest.json``."""
@@ -50,7 +50,7 @@ class _Signed(Manifest, frozen=True, extra="forbid", strict=True):
 
 
 def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
-    """Return the manifest of files given by name and content.
+    """Return the manifest of files, given as name -> content.
 
     Raises ``ValueError`` for a name that is not a plain file name.
     """
@@ -71,7 +71,7 @@ class _Versioned(BaseModel, extra="ignore", strict=True):
 
 
 def parse(raw: bytes) -> Manifest:
-    """Return the manifest that ``raw`` holds; raise ``ValueError`` with a plain sentence when it cannot be trusted."""
+    """Parse a manifest; raise ``ValueError`` with a readable reason if it is invalid."""
     try:
         signed = _Signed.model_validate_json(raw)
     except ValidationError as error:
@@ -92,17 +92,17 @@ def _canonical(body: Mapping[str, object]) -> bytes:
     return (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()
 
 
-# These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
-# nothing about the checkpoint, and must not make a run fall back to an older one.
+# Errors that mean a damaged or missing file. Any other error (no permission, too many open files) says nothing about
+# the checkpoint and must not make a run fall back to an older one.
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA)
 REPLACED = ".replaced"
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Files of one moment of a run, with their manifest.
+    """Files of a run saved at one step, with their manifest.
 
-    ``name`` is how a user calls it ("step-40", "averaged"); ``step`` is the number of training steps taken.
+    ``name`` is the user's name for it ("step-40", "averaged"); ``step`` is the number of training steps taken.
     """
 
     path: Path
@@ -111,18 +111,18 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
-        """Training steps taken when it was saved."""
+        """Return the number of training steps when the checkpoint was saved."""
         return self.manifest.step
 
     def entry(self, file: str) -> Entry:
-        """Return what a file must look like. Raises ``RunError`` when the checkpoint has no such file."""
+        """Return a file's size and checksum; raise ``RunError`` for an unknown file."""
         if file not in self.manifest.files:
             held = ", ".join(sorted(self.manifest.files))
             raise RunError(f"checkpoint {self.name} has no {file}", where=str(self.path), help=f"available: {held}")
         return self.manifest.files[file]
 
     def read(self, file: str) -> bytes:
-        """Return the content of a file. Raises ``RunError`` when it is not what was saved."""
+        """Return the content of a file; raise ``RunError`` if it is damaged."""
         with self._opened(file) as stream:
             data = stream.read(self.entry(file).size)
         if hashlib.sha256(data).hexdigest() != self.entry(file).sha256:
@@ -130,12 +130,12 @@ class Checkpoint:
         return data
 
     def verify(self) -> None:
-        """Check every file in bounded memory. Raises ``RunError`` naming the first that is not what was saved."""
+        """Check all files in bounded memory; raise ``RunError`` at the first damaged one."""
         for fault in self.find_mismatches():
             raise fault
 
     def find_mismatches(self) -> Iterator[RunError]:
-        """Check every file in bounded memory; yield an error for each that is not what was saved."""
+        """Check every file in bounded memory; yield an error per damaged file."""
         for file, entry in self.manifest.files.items():
             try:
                 with self._opened(file) as stream:
@@ -155,7 +155,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path, name: str) -> Checkpoint:
-    """Open a checkpoint folder and check its manifest, not yet the files. Raises ``RunError`` when it is damaged."""
+    """Open a checkpoint and check only its manifest; raise ``RunError`` if damaged."""
     if path.is_symlink():
         raise _damage(path, name, None, "it is a symbolic link")
     with _reading(path, name, FILE_NAME) as stream:
@@ -172,10 +172,10 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
 
 
 def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Content]) -> Checkpoint:
-    """Write a whole checkpoint durably, or nothing.
+    """Write a complete checkpoint atomically and durably.
 
-    An old checkpoint at ``path`` stays loadable until the new one is durable. Between two renames it is called
-    ``<name>.replaced``, where discovery finds it after a crash.
+    An old checkpoint at ``path`` can be loaded until the new one is durable. Between two renames its name is
+    ``<name>.replaced``; discovery finds it under that name after a crash.
     """
     manifest = describe(step, contents)
     replaced = replaced_path(path)
@@ -195,13 +195,13 @@ def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Co
 
 
 def replaced_path(path: Path) -> Path:
-    """Return where ``write_checkpoint`` keeps the old checkpoint while it puts a new one in its place."""
+    """Return the path of an old checkpoint while ``write_checkpoint`` replaces it."""
     return path.with_name(path.name + REPLACED)
 
 
 @contextmanager
 def _reading(path: Path, name: str, file: str) -> Iterator[BinaryIO]:
-    """Open a file of a checkpoint; errors of the file are distinguished from errors of this process."""
+    """Open a checkpoint file; raise ``RunError`` for damage, else ``SystemFailure``."""
     try:
         with open_regular_file(path / file) as stream:
             yield stream

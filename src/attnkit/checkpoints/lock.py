@@ -1,4 +1,4 @@
-"""The lock of a run folder: held by one process, released by the system when the process ends."""
+"""Lock of a run folder: held by one process, released by the system when it exits."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from attnkit.io.safe_read import open_regular_file
 FILE_NAME = "lock"
 _TRIES = 20
 _PAUSE = 0.02  # seconds
-_LENGTH = 255  # the same for every owner, so that one text covers another
-# A forked child shares the lock, which would outlive its parent: children close what they find here.
+_LENGTH = 255  # equal for all owners, so that each text overwrites the previous one completely
+# A forked child inherits the lock, which would outlive the parent. Children therefore close these descriptors.
 _held: set[int] = set()
 
 
 class Owner(BaseModel, frozen=True, extra="forbid", strict=True):
-    """Who holds the lock, or held it last; the content of the lock file."""
+    """Content of the lock file: the current or the last owner."""
 
     pid: int
     host: str
@@ -33,7 +33,7 @@ class Owner(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class Lock:
-    """A held lock; ``release`` it, use it in a ``with`` block, or end the process."""
+    """A held lock, released by ``release``, at the end of a ``with`` block or on exit."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -41,7 +41,7 @@ class Lock:
         _held.add(descriptor)
 
     def release(self) -> None:
-        """Let the folder go. Nothing happens the second time, or in a forked child, which never held it."""
+        """Release the lock; do nothing if it is already released or in a forked child."""
         if self._pid == os.getpid() and self.descriptor in _held:
             _held.discard(self.descriptor)
             os.close(self.descriptor)
@@ -64,7 +64,7 @@ def take_lock(folder: Path) -> Lock:
     text = Owner(pid=os.getpid(), host=socket.gethostname(), since=now).model_dump_json().ljust(_LENGTH) + "\n"
     lock = Lock(atomic.open_in_place(path))
     try:
-        # A first failure may be a process that only looks (``is_locked``): try again.
+        # Another process may hold the lock only to test it (``is_locked``): try again.
         for attempt in range(_TRIES):
             try:
                 fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ def take_lock(folder: Path) -> Lock:
                 time.sleep(_PAUSE)
         if not path.exists() or not os.path.samestat(os.fstat(lock.descriptor), path.stat()):
             raise SystemFailure(f"{folder} was moved away by another process", help="run the same command again")
-        # Never empty in between: by this text a run that was killed before its first checkpoint is known again.
+        # Overwritten in place, never empty: this text identifies a run that was killed before its first checkpoint.
         atomic.write_in_place(lock.descriptor, text.encode())
     except BaseException as error:
         lock.release()
@@ -88,9 +88,9 @@ def take_lock(folder: Path) -> Lock:
 
 
 def check_not_in_use(folder: Path) -> None:
-    """Raise ``SystemFailure`` as ``take_lock`` does, without locking; the folder need not exist.
+    """Raise ``SystemFailure`` if a folder, which need not exist, is locked.
 
-    Commands call it before slow imports. Other faults are left for ``take_lock`` to report.
+    Commands call it before slow imports. Other errors are reported by ``take_lock``.
     """
     if is_locked(folder):
         raise _in_use(folder)
@@ -99,7 +99,7 @@ def check_not_in_use(folder: Path) -> None:
 def is_locked(folder: Path) -> bool:
     """Return whether a process holds the lock of a run folder."""
     try:
-        # A shared lock, released at once: a run that starts in that very microsecond tries again.
+        # A shared lock, released at once. A run that starts at that moment tries again.
         with open_regular_file(folder / FILE_NAME) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -119,7 +119,7 @@ def _name(owner: Owner | None) -> str:
 
 
 def read_owner(folder: Path) -> Owner | None:
-    """Return who wrote the lock file last, None when nothing readable is there."""
+    """Return the owner in the lock file; None if it is missing or unreadable."""
     path = folder / FILE_NAME
     with contextlib.suppress(OSError, ValidationError):
         if path.is_file() and not path.is_symlink() and path.stat().st_size < 4096:

@@ -1,4 +1,4 @@
-"""The log files of a run, ``metrics.jsonl``, ``timings.jsonl`` and ``status.json``: write, read and inspect them."""
+"""Log files of a run: ``metrics.jsonl``, ``timings.jsonl`` and ``status.json``."""
 
 import json
 import math
@@ -32,19 +32,19 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
     step: int = Field(default=0, ge=0)
     """Training steps taken."""
     reason: str = ""
-    """Why it is in this state, a sentence for people."""
+    """Reason for the state, as a sentence."""
     exit_code: int | None = None
-    """The code the command ended with; 2 to 6 would come again (``torchrun.REPEATING_EXIT_CODES``)."""
+    """Exit code of the command; 2 to 6 would recur on a restart (``torchrun.REPEATING_EXIT_CODES``)."""
     facts: dict[str, Fact] = Field(default_factory=dict)
-    """Anything else worth showing.
+    """Further information.
 
-    ``launch`` is the call of ``torchrun`` that started the run last, and ``lost_peer`` says that the failure was
-    that of another process, which could not tell what it died of.
+    ``launch`` identifies the last ``torchrun`` launch of the run. ``lost_peer`` is true if another process failed and
+    could not report the cause.
     """
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
-    """Append one record as a line of JSON with its check. Numbers that are not finite become words: "nan", "-inf"."""
+    """Append a record as a JSON line with a checksum; NaN and infinity become strings."""
     if not record or "check" in record:
         raise ValueError("a record has at least one field and none called 'check'")
     body = json.dumps(_finite(record), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -52,7 +52,7 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def read_status(run: Path) -> Status | None:
-    """Return what ``status.json`` of a run says, None when it is missing or invalid: it is for information only."""
+    """Return the content of ``status.json``; None if it is missing or invalid."""
     path = run / STATUS_NAME
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_LINE:
@@ -63,7 +63,7 @@ def read_status(run: Path) -> Status | None:
 
 
 def parse_line(line: bytes) -> dict[str, object] | None:
-    """Return the record of a log line, None if the line is damaged."""
+    """Return the record of a log line; None if the line is damaged."""
     found = _CHECKED.fullmatch(line)
     if found is None:
         return None
@@ -96,16 +96,16 @@ class LogSummary:
 
     size: int  #: bytes
     n_lines: int
-    n_damaged: int  #: damaged lines among the required ones
-    damaged: tuple[int, ...]  #: numbers of the first few of them
-    n_truncated: int  #: lines truncated by a power cut, or after the required ones
+    n_damaged: int  #: damaged lines within the required bytes
+    damaged: tuple[int, ...]  #: numbers of the first few damaged lines
+    n_truncated: int  #: lines truncated by a power cut, or damaged after the required bytes
 
 
 def read_log(path: Path, size: int | None) -> LogSummary:
-    """Check every line of a log; ``size`` is how many bytes of it have to be right.
+    """Check every line of a log; the first ``size`` bytes must be valid.
 
-    With None it is a log that nothing depends on, whose truncated lines are not counted as damage. Raises
-    ``FileNotFoundError`` if it is missing, ``ValueError`` if the file itself cannot be read.
+    With None, nothing depends on the log, and truncated lines do not count as damaged. Raises ``FileNotFoundError`` if
+    the file is missing, ``ValueError`` if it cannot be read.
     """
     damaged: list[int] = []
     number = place = n_damaged = n_torn = 0
@@ -132,10 +132,10 @@ def read_log(path: Path, size: int | None) -> LogSummary:
 
 
 def is_truncated_write(line: bytes) -> bool:
-    """Return whether a line is a truncated one, followed by at most one whole line.
+    """Return whether a line is truncated, with at most one complete line appended.
 
-    A power cut leaves such a line, with zeros for bytes that had not reached the disk; the next line is appended to
-    it. No flipped bit makes a line look like that.
+    A power cut leaves such a line, with zeros for the bytes that had not reached the disk. The next record is then
+    appended to it. A flipped bit does not produce this pattern.
     """
     start = line
     if line.endswith(b"\n"):
@@ -149,7 +149,7 @@ def is_truncated_write(line: bytes) -> bool:
 
 
 def line_ranges(numbers: tuple[int, ...], n_all: int) -> str:
-    """Return in words which lines, of which the first few are numbered.
+    """Format line numbers as text; ``numbers`` has the first few of ``n_all`` lines.
 
     >>> line_ranges((3, 7, 9), 4)
     'lines 3, 7, 9 and 1 more'

@@ -1,4 +1,4 @@
-"""A run folder: recognize it, find, save and rotate checkpoints, write its logs."""
+"""Run folders: detection, locking, checkpoints (save, rotate, find) and logs."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from attnkit.io.atomic import Data
 from attnkit.io.safe_read import is_file_fault, read_regular_file
 
 _ELSEWHERE = "choose a new or empty folder"
-_MAX_NAME = 100  # bytes of the file that names the best
+_MAX_NAME = 100  # maximum size of the file ``best``, in bytes
 STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 
 
@@ -45,7 +45,7 @@ def check_is_run(path: Path) -> None:
 
 
 def check_target_dir(path: Path) -> None:
-    """Raise ``RunError`` if ``path`` holds something else than a run, so that none can start or resume there."""
+    """Raise ``RunError`` unless a run can start or resume at ``path``."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
@@ -53,7 +53,7 @@ def check_target_dir(path: Path) -> None:
     for name in ("checkpoints", "data"):
         check_not_symlink(path / name)
     try:
-        # A process killed while it began leaves no more than an empty lock file.
+        # A process killed at its start leaves at most an empty lock file.
         empty = all(entry.name == lock.FILE_NAME for entry in path.iterdir())
     except OSError as error:
         raise system_failure("read", path, error) from error
@@ -62,8 +62,8 @@ def check_target_dir(path: Path) -> None:
 
 
 def check_not_symlink(folder: Path) -> None:
-    """Raise ``RunError`` if ``folder`` is a symbolic link or a file; a run never writes outside its own folder."""
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    """Raise ``RunError`` if ``folder`` is a symbolic link or a file."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):  # never write outside the run folder
         raise RunError(f"{folder} is not a folder of this run", help="replace the file or symbolic link by the folder")
 
 
@@ -75,9 +75,9 @@ def removable(
     metrics: Mapping[int, float],
     lower_is_better: bool = False,
 ) -> list[int]:
-    """Return the steps that may be removed, oldest first; never the newest nor a protected one.
+    """Return the steps to remove, ascending; the newest and protected ones are kept.
 
-    Of equal scores (``metrics``: step to score) the newer is the better. A step without a finite score is never best.
+    ``metrics`` maps steps to scores; of equal scores, the newer is better. A step without a finite score is never best.
 
     >>> removable([1, 2, 3, 4], [], keep_last=1, keep_best=1, metrics={1: 30.0, 2: 31.5})
     [1, 3]
@@ -90,22 +90,22 @@ def removable(
 
 
 class RunFolder:
-    """The folder at ``path``, which need not exist yet. The constructor touches nothing."""
+    """A run folder, which need not exist yet; the constructor accesses no files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints_path = path / "checkpoints"
         self.data_path = path / "data"
         self.metrics_path = path / "metrics.jsonl"  #: reproducible records: no times or host names
-        self.timings_path = path / "timings.jsonl"  #: what the clock says
+        self.timings_path = path / "timings.jsonl"  #: training time, not reproducible
         self._saved_step: int | None = None
 
-    # --- who may write here
+    # --- locking
 
     def lock(self) -> Lock:
-        """Create the folder if needed, lock it for this process, and remove leftovers of a killed one.
+        """Create the folder if needed, lock it, and clean up after a killed process.
 
-        Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
+        Raises ``SystemFailure`` if another process holds the lock, ``RunError`` if the folder has other content.
         """
         check_target_dir(self.path)
         atomic.make_dirs(self.path)
@@ -116,7 +116,7 @@ class RunFolder:
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
                     atomic.remove_stale_temporaries(folder)
-            # End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go.
+            # Finish interrupted replacements: restore an old checkpoint if its successor is missing, else remove it.
             for name, path in self.list_checkpoints():
                 if not path.name.endswith(checkpoint.REPLACED):
                     continue
@@ -124,7 +124,7 @@ class RunFolder:
                 if not os.path.lexists(successor):
                     atomic.move(path, successor)
                     continue
-                with contextlib.suppress(RunError):  # a damaged successor: then both stay
+                with contextlib.suppress(RunError):  # if the successor is damaged, keep both
                     open_checkpoint(successor, name).verify()
                     atomic.remove_tree(path)
         except BaseException:
@@ -133,7 +133,7 @@ class RunFolder:
         return held
 
     def move_aside(self) -> Path:
-        """Rename the run to RUN.old-1, or the next free number, and return that path. Nothing may be using it."""
+        """Rename an unused run to the first free RUN.old-N; return the new path."""
         with self.lock():
             number = 1
             while (goal := self.path.with_name(f"{self.path.name}.old-{number}")).exists():
@@ -144,7 +144,7 @@ class RunFolder:
     # --- saving
 
     def save(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
-        """Save a checkpoint, all or nothing; afterwards it and all metrics appended so far survive a power cut."""
+        """Save a checkpoint atomically; make it and all metrics so far durable."""
         check_not_symlink(self.checkpoints_path)
         atomic.make_dirs(self.checkpoints_path)
         atomic.remove_stale_temporaries(self.checkpoints_path)
@@ -156,22 +156,22 @@ class RunFolder:
         return checkpoint
 
     def save_averaged(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
-        """Save the averaged checkpoint beside the others, all or nothing, in place of an earlier one."""
+        """Save the averaged checkpoint atomically, replacing an earlier one."""
         atomic.remove_stale_temporaries(self.path)
         return write_checkpoint(self.path / "averaged", "averaged", step, contents)
 
     def set_best(self, name: str) -> None:
-        """Name the best checkpoint: "step-N" or "averaged", which must be there."""
+        """Record the best checkpoint by name: "step-N" or "averaged", which must exist."""
         self._open(name)
         atomic.write_text(self.path / "best", name + "\n")
 
     def apply_retention(
         self, keep_last: int, keep_best: int, metrics: Mapping[int, float], lower_is_better: bool = False
     ) -> list[str]:
-        """Remove all checkpoints but the newest and the best few by score (step to score); return their names.
+        """Remove all but the newest and the best checkpoints; return the removed names.
 
-        Call it after a save. The newest save and the one that ``best`` names always stay. Checkpoints beyond the newest
-        save are damaged leftovers, which discovery passed over: they count for nothing and go.
+        ``metrics`` maps steps to scores. Call it after a save. The newest save and the checkpoint named in ``best`` are
+        always kept. Checkpoints with more steps are damaged leftovers that were skipped on resume; they are removed.
         """
         present = sorted({step for step, _ in self._found()})
         newest = present[-1] if self._saved_step is None and present else self._saved_step
@@ -190,26 +190,26 @@ class RunFolder:
             atomic.remove_tree(path)
         return [f"step-{step}" for step in going]
 
-    # --- finding
+    # --- discovery
 
     def list_checkpoints(self) -> list[tuple[str, Path]]:
-        """Return name and folder of every checkpoint, the average last, damaged or not.
+        """Return (name, folder) of every checkpoint, damaged or not, the average last.
 
-        One that was being replaced when a process died comes after its successor, by the same name.
+        A checkpoint whose replacement was interrupted by a crash follows its successor, under the same name.
         """
         found = [(f"step-{step}", path) for step, path in self._found()]
         averaged = self.path / "averaged"
         return found + [("averaged", path) for path in (averaged, replaced_path(averaged)) if os.path.lexists(path)]
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, damaged or not, ascending."""
+        """Return the steps with a checkpoint, damaged or not, in ascending order."""
         return sorted({step for step, _ in self._found()})
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint of which every byte verifies, and a warning for each newer one passed over.
+        """Return the newest intact checkpoint, and a warning per damaged newer one.
 
-        None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used: what
-        lies beside them, the status above all, shows that they were.
+        The checkpoint is None if nothing was saved yet. Raises ``RunError`` if none of the saved checkpoints is intact,
+        or if all are missing although other files, such as the status, show that some were saved.
         """
         warnings: list[str] = []
         for step, path in self._found():
@@ -232,10 +232,10 @@ class RunFolder:
         return None, warnings
 
     def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
-        """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
+        """Return the checkpoint "best", "last", "averaged" or "step-N", and warnings.
 
-        Without a name: ``best`` if it is set, else the newest that verifies. Files are verified as they are read.
-        Raises ``RunError`` when it is missing or damaged, ``UsageError`` for any other name.
+        Without a name, it is the best if set, else the newest intact one. Files are verified when they are read.
+        Raises ``RunError`` if the checkpoint is missing or damaged, ``UsageError`` for any other name.
         """
         check_is_run(self.path)
         if name is None:
@@ -252,7 +252,7 @@ class RunFolder:
         return self._open(name), []
 
     def best_name(self) -> str | None:
-        """Return what the file ``best`` names, None when there is none. Raises ``RunError`` if it is damaged."""
+        """Return the name in the file ``best``; None if missing, ``RunError`` if damaged."""
         path = self.path / "best"
         text = ""
         try:
@@ -263,39 +263,39 @@ class RunFolder:
             if not is_file_fault(error):
                 raise system_failure("read", path, error) from error
         except ValueError:
-            pass  # as senseless as a text that is not a name
+            pass  # not a regular file, or too large: as invalid as a wrong name
         if text == "averaged" or STEP.fullmatch(text):
             return text
         raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
 
-    # --- what people and programs watch
+    # --- logs, status and copies
 
     @property
     def metrics_size(self) -> int:
-        """Bytes of ``metrics.jsonl``; a checkpoint records it, so that a resume can cut the log there."""
+        """Return the size of ``metrics.jsonl``, recorded in checkpoints for truncation."""
         return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
 
     def truncate_metrics(self, size: int) -> list[str]:
-        """Cut ``metrics.jsonl`` to the bytes a checkpoint recorded (0 for a new start); warn when some are missing."""
+        """Truncate ``metrics.jsonl`` to ``size`` bytes; return a warning if it is shorter."""
         if self.metrics_size > size:
             atomic.truncate(self.metrics_path, size)
         missing = size - self.metrics_size
         return [f"{self.metrics_path} is {missing} bytes shorter than its checkpoint recorded"] if missing > 0 else []
 
     def write_status(self, status: Status) -> None:
-        """Write ``status.json`` whole and durably."""
+        """Write ``status.json`` atomically and durably."""
         atomic.write_text(self.path / logs.STATUS_NAME, status.model_dump_json(indent=1) + "\n")
 
     def write_copy(self, name: str, data: Data) -> None:
-        """Write a file at the root for people: a copy of the configuration or vocabulary, or the card ``README.md``."""
+        """Write a file for users to the root: configuration, vocabulary or ``README.md``."""
         atomic.write_bytes(self.path / name, data)
 
-    # --- inside
+    # --- internals
 
     def _found(self) -> list[tuple[int, Path]]:
-        """Return step and path of every checkpoint folder, newest first, one being replaced after its successor.
+        """Return (step, path) of every checkpoint folder, newest first.
 
-        Raises ``RunError`` where the folder they lie in is a link: what it leads to is not part of this run.
+        A folder that is being replaced follows its successor. Raises ``RunError`` if checkpoints/ is a symbolic link.
         """
         found: list[tuple[int, Path]] = []
         try:
@@ -313,7 +313,7 @@ class RunFolder:
         if name != "averaged" and not STEP.fullmatch(name):
             raise UsageError(f"'{name}' is not a checkpoint", help="choose best, last, averaged or step-N")
         if name != "averaged":
-            self._found()  # which refuses a linked folder
+            self._found()  # raises if checkpoints/ is a symbolic link
         path = self.path / "averaged" if name == "averaged" else self.checkpoints_path / name
         for candidate in (path, replaced_path(path)):
             if os.path.lexists(candidate):

@@ -1,9 +1,9 @@
-"""Environment variables of ``torchrun``, and failures recorded by an earlier attempt. Torch-free.
+"""Environment of ``torchrun``, and failures of earlier attempts. Torch-free.
 
-After any exit code but 0 the agent of ``torchrun`` starts all processes again, as often as ``--max-restarts`` allows:
-no code ends that sooner (``_invoke_run`` in torch/distributed/elastic/agent/server/api.py), and 0 would tell whoever
-called ``torchrun`` that all went well. So an attempt that could only fail as the one before it did ends at once, in
-silence and with that one's code, and the attempts that are left are gone in a moment.
+After any nonzero exit code, the ``torchrun`` agent restarts all processes, up to ``--max-restarts`` times. No exit code
+prevents this (``_invoke_run`` in torch/distributed/elastic/agent/server/api.py), and 0 would report success to the
+caller. An attempt that can only repeat the previous failure therefore exits at once, silently and with the same code,
+and the remaining restarts take only a moment.
 """
 
 import os
@@ -13,17 +13,14 @@ from attnkit.checkpoints import logs
 from attnkit.errors import DataError, DivergedError, PeerFailedError, PeerLostError, RunError, SystemFailure, UsageError
 
 REPEATING_EXIT_CODES = {kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError)}
-"""Exit codes of failures that the same command meets again, unless somebody mends something first.
-
-A full disk is among them: it does not empty itself within the second that a restart takes.
-"""
+"""Exit codes of failures, such as a full disk, that recur if the command is repeated without a fix."""
 
 
 def launch_facts() -> dict[str, logs.Fact]:
-    """Return ``{"launch": name}`` for ``status.json``, the name of this call of ``torchrun``; nothing without one.
+    """Return ``{"launch": name}`` for ``status.json``; empty without ``torchrun``.
 
-    All attempts of a launch have its name. The run id alone does not name it: it is "none" by default;
-    the folder that torchrun makes for the errors of a launch (…/NAME/attempt_0/0/error.json) is new each time.
+    All attempts of a launch share the name. The run id is not unique, because its default is "none". The folder that
+    torchrun creates for the error files of a launch (…/NAME/attempt_0/0/error.json) is new for each launch.
     """
     run_id, error_file = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("RUN_ID", "ERROR_FILE"))
     if run_id is None:
@@ -33,18 +30,18 @@ def launch_facts() -> dict[str, logs.Fact]:
 
 
 def failure_facts(error: BaseException) -> dict[str, logs.Fact]:
-    """Return the fields of ``status.json`` that describe a failure to the next attempt."""
+    """Return the facts in ``status.json`` that describe a failure to the next attempt."""
     return {**launch_facts(), **({"lost_peer": True} if isinstance(error, PeerLostError) else {})}
 
 
 def is_of_this_launch(status: logs.Status | None) -> bool:
-    """Return whether an attempt of this launch wrote ``status``; False outside of a launch."""
+    """Return whether this launch wrote ``status``; False without ``torchrun``."""
     facts = launch_facts()
     return status is not None and bool(facts) and status.facts.get("launch") == facts["launch"]
 
 
 def fail_fast_on_repeat(run: Path) -> None:
-    """Raise ``PeerFailedError`` in an attempt that would only fail as an earlier one of this launch did."""
+    """Raise ``PeerFailedError`` if the last failure of this launch would recur."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
         return
     status = logs.read_status(run)

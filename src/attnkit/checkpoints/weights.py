@@ -1,4 +1,4 @@
-"""Weights in safetensors files, checked for size, header and finite values before use."""
+"""Weights in safetensors files, with checks of size, header and finite values."""
 
 import math
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from attnkit.training.flat_optimizer import buffers_of
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
-"""Dtypes of tensors in checkpoints, by their safetensors names."""
-_PREFIX = 8  # bytes, in which a file says how long its header is
-_ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
+"""Dtypes of tensors in checkpoints -> safetensors names."""
+_PREFIX = 8  # bytes at the start of a file that give the length of its header
+_ENTRY = 1 << 10  # maximum header bytes per tensor
 
 
 def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
+    """Return the tensors of a checkpoint: parameters (tied ones once) and buffers."""
     return dict(model.named_parameters()) | buffers_of(model)
 
 
 def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
-    """Refuse a model for which a checkpoint has too few weights, before it is built: it takes no more memory than they.
+    """Raise ``RunError`` if the weight file is too small or a vocabulary does not fit.
 
-    Raises ``RunError`` also if the vocabularies do not fit the configuration.
+    It is called before the model is built, so that a crafted configuration cannot exhaust the memory.
     """
     if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
         raise _misfit(
@@ -40,16 +40,16 @@ def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_
 
 
 def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
-    """Raise ``RunError`` where a checkpoint's file is too short for so many weights, before a model is built."""
+    """Raise ``RunError`` if the weight file is too short for ``n_weights`` numbers."""
     size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
         raise _misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a file's tensors. Raises ``RunError`` unless they are finite, by names, shapes and dtypes as expected."""
+    """Read a file's tensors; raise ``RunError`` if they are unexpected or not finite."""
     size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
-    # By the size alone, before anything is read.
+    # Check the size before anything is read.
     if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
         raise _misfit(checkpoint, file, f"the file has {size:,} bytes, expected about {least:,}")
     raw = checkpoint.read(file)
@@ -65,8 +65,8 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit the model or are not finite."""
-    # Names and shapes that the checkpoint must have, no more and no less.
+    """Copy weights into a model; raise ``RunError`` for misfit or non-finite weights."""
+    # The checkpoint must have exactly these names and shapes.
     own = tensors_of(model)
     tensors = read_tensors(checkpoint, MODEL, own)
     with torch.no_grad():
@@ -75,13 +75,13 @@ def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return tensors as safetensors bytes."""
-    # safetensors refuses views; tied or flat parameters are views of one buffer.
+    """Serialize tensors in the safetensors format."""
+    # safetensors rejects views, and tied or flat parameters are views of one buffer.
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
-    """Raise ``ValueError`` unless safetensors bytes hold the expected tensors, end to end and nothing else."""
+    """Raise ``ValueError`` unless safetensors bytes contain exactly these tensors."""
     n_header = int.from_bytes(raw[:_PREFIX], "little")
     begin = _PREFIX + n_header
     if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):

@@ -1,1 +1,1 @@
-"""One file, one subcommand: parse, call a task, render."""
+"""Subcommands, one per file: parse options, call the library, print results."""

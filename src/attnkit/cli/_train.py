@@ -1,4 +1,4 @@
-"""The shared part of the training commands: options, configuration, progress, and outcome."""
+"""Shared part of the training commands: options, configuration, progress, results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
 KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
-"""Training option -> the configuration key that it sets."""
+"""Training option -> configuration key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Options of every command that trains. None leaves a key to the configuration file and the preset."""
+    """Options of all training commands; None: from the configuration file or preset."""
 
     config: Annotated[Path | None, Option(help="YAML configuration.")] = None
     sets: Annotated[
@@ -50,7 +50,7 @@ class TrainingOptions:
 
 
 def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option per field of ``TrainingOptions`` in place of its parameter ``training``."""
+    """Replace a command's parameter ``training`` by the options in TrainingOptions."""
     parameters = dict(signature(command, eval_str=True).parameters)
     del parameters["training"]
     hints = get_type_hints(TrainingOptions, include_extras=True)
@@ -63,7 +63,7 @@ def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
         shared = {field.name: values.pop(field.name) for field in fields(TrainingOptions)}
         command(**values, training=TrainingOptions(**shared))
 
-    # What typer reads.
+    # Typer reads these two.
     call.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return call
@@ -77,11 +77,11 @@ def run_training(
     preset: str = "auto",
     init_from: Path | None = None,
 ) -> None:
-    """Train what a command's own flags, the training options and a preset say, or show what that would be."""
+    """Train with the given flags, options and preset, or show the plan of a dry run."""
     from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.resolve import inherited, preset_of, resolve
 
-    if not training.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+    if not training.dry_run and os.environ.get("RANK", "0") == "0":  # other ranks would find the lock of rank 0
         check_not_in_use(output)
     resolved = resolve(
         {key: getattr(training, name) for name, key in KEYS.items()} | dict(flags),
@@ -117,24 +117,24 @@ def run_training(
             said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
             console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
-    rank = launched_rank()  # of several processes the first alone prints
+    rank = launched_rank()  # only rank 0 prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:
         events = train(TrainRequest(resolved.config, output, training.overwrite, init_from, stop, line.update))
         try:
             try:
                 follow(events, line, stop.defer, show_outcome)
             except (KeyboardInterrupt, SystemExit) as asked:
-                events.throw(asked)  # the interrupt came while an event was shown, not while training
+                events.throw(asked)  # interrupted while an event was shown, not while training
         except StoppedError as stopped:
             if rank is None:
                 raise
-            console.info(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
+            console.info(stopped.what)  # exit with 0: torchrun kills and restarts its processes after any other code
 
 
 def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path, init_from: Path | None) -> None:
-    """Print the resolved configuration with the origin of each value, and an estimate of the run.
+    """Print the configuration with the origin of each value, and a run estimate.
 
-    Refuses what the run would refuse before it starts.
+    Raises the errors that the run would raise before training.
     """
     from attnkit.checkpoints.run_folder import RunFolder
     from attnkit.config import flatten
@@ -148,11 +148,11 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
         from attnkit.engine.vocabularies import check_init_conflicts
 
         check_init_conflicts(config, init_from)
-        if training.overwrite or not folder.steps():  # a resumed run has them in its weights
+        if training.overwrite or not folder.steps():  # a resumed run has its embeddings in its weights
             open_embeddings(config)
     files = getattr(config.data, "valid_files", None) or ()
     if not training.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):
-        # Validation files that are gone lie encoded in RUN/data, and a resumed run does not need them.
+        # Deleted validation files are still in RUN/data, encoded; a resumed run does not need the originals.
         config = config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
     estimate = task_of(resolved.config).dry_run(config, init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
@@ -167,7 +167,7 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
 
 
 def estimate_text(estimate: RunEstimate | None) -> str:
-    """Return the estimate of a run in lines of at most 80 columns."""
+    """Format the estimate of a run, in at most 80 columns."""
     from attnkit.plotting.progress_text import count, duration, size
 
     if estimate is None:
@@ -187,10 +187,10 @@ def estimate_text(estimate: RunEstimate | None) -> str:
 def follow(
     events: Iterator[Any], line: console.StatusLine, begin: Callable[[], None], handle: Callable[[Any], None]
 ) -> None:
-    """Show the events that are progress and pass the others, the outcomes, to ``handle``.
+    """Print progress events; pass all other events, the outcomes, to ``handle``.
 
     ``begin`` is called when training starts. The status line is cleared before ``handle`` is called. Lines have at most
-    80 columns, but for those of paths.
+    80 columns, except for those with paths.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
     from attnkit.engine.events import TrainingProgress, TrainingStarted, ValidationFinished
@@ -213,7 +213,7 @@ def follow(
             line.say(f"{event.unit}: {kinds}")
             line.say(f"{verb}: {count(event.n_parameters)} parameters, {event.device}, {event.precision}")
         elif isinstance(event, ValidationFinished):
-            star = "  *" if event.record.improved else ""  # the best so far
+            star = "  *" if event.record.improved else ""  # best so far
             line.say(f"step {event.record.step:>6,}  dev  {scores(event.record.metrics)}{star}")
             for number, sample in enumerate(event.samples):
                 named = zip(("source", "reference", "model"), sample, strict=True)

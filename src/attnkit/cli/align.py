@@ -1,4 +1,4 @@
-"""``attnkit align``: which words of two files belong together."""
+"""``attnkit align``: word alignment of parallel text."""
 
 from contextlib import nullcontext
 from json import dumps
@@ -32,7 +32,7 @@ def command(
     summary: Summary = False,
     json: JsonPairs = False,
 ) -> None:
-    """Align the words of two files: print links as 0-0 1-2, one line per sentence pair.
+    """Align the words of two files; print links as 0-0 1-2, one line per pair.
 
     Words are split at white space; links are zero-based source-target index pairs. The model is IBM Model 1.
 

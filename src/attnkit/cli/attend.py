@@ -1,4 +1,4 @@
-"""``attnkit attend``: attention weights in the terminal, as a page, as a picture, as numbers."""
+"""``attnkit attend``: attention weights in the terminal, as HTML, figures or JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--com
 RUN_OPTIONS = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head", "beam_size", "checkpoint", "device")
 OPTIONS = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
-"""Option -> the modes that have it."""
+"""Option -> modes that accept it."""
 
 
 def command(
@@ -109,7 +109,7 @@ def command(
 
 
 def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]) -> None:
-    """Refuse outputs that would overwrite each other, the run, or the input."""
+    """Raise ``UsageError`` if an output would overwrite another, the run or the input."""
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     if len({path.resolve() for path in outputs}) < len(outputs):
@@ -121,7 +121,7 @@ def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]
 
 
 def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:
-    """Write the files that are asked for; print every weight as JSON, or the chosen maps unless a file holds them."""
+    """Write the requested files; print JSON, or maps if no files are requested."""
     from attnkit.analysis.attention_request import checked, gather, pick, write_files
     from attnkit.plotting.attention_maps import as_dictionary
     from attnkit.plotting.terminal import sentence_maps

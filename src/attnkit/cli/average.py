@@ -1,4 +1,4 @@
-"""``attnkit average``: one checkpoint from several."""
+"""``attnkit average``: average of several checkpoints."""
 
 from json import dumps
 from typing import Annotated
@@ -14,7 +14,7 @@ def command(
     checkpoint: Annotated[list[str] | None, Option(help="Checkpoint by name, e.g. step-400; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Average the weights of a run's checkpoints; translate then uses the averaged checkpoint.
+    """Average the weights of a run's checkpoints; translate then uses the average.
 
     Checkpoints saved by an interruption are skipped unless named with --checkpoint.
 

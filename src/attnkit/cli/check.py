@@ -49,7 +49,7 @@ def command(
     strict: Annotated[bool, Option(help="Exit with code 3 on any finding.")] = False,
     json: Json = False,
 ) -> None:
-    """Check a parallel corpus for problems; exit 0 if it is usable for training, 3 if not.
+    """Check a parallel corpus for problems; exit 0 if usable for training, 3 if not.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def command(
 
 
 def as_text(report: CheckReport) -> str:
-    """Return the report for people, within 80 columns unless a path is long."""
+    """Format the report as text, in 80 columns except for long paths."""
     rows: list[tuple[str, ...]] = []
     for side, path, n_lines, n_words, unknown in (
         ("source", report.src, report.n_src, report.n_src_words, report.src_unknown_rate),

@@ -1,4 +1,4 @@
-"""Terminal output: results to stdout, everything else to stderr, plain lines if not a terminal."""
+"""Terminal output: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from pathlib import Path
 
 from attnkit.io import atomic
 
-# Controls but tab and line feed, separators of lines, changes of direction, halves of characters.
+# Control characters except tab and line feed, line separators, bidirectional controls, surrogates.
 _STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def result(text: str = "") -> None:
-    """Print a result: the only thing that goes to stdout.
+    """Print a result to stdout; nothing else is printed there.
 
     Raises:
         SystemFailure: Standard output is closed or cannot be written.
-        BrokenOutputError: Nobody reads it any more.
+        BrokenOutputError: The reader of standard output has closed it.
     """
     with atomic.open_output(None) as stream:
         stream.write(f"{text}\n")
 
 
 def info(text: str = "") -> None:
-    """Tell something in passing, on stderr."""
+    """Print a message to stderr."""
     _write(f"{printable(text)}\n")
 
 
 def _write(text: str) -> None:
-    """Write to stderr. What cannot be written there is lost: no run ends because nobody hears how it goes."""
+    """Write to stderr; ignore failures, because a lost message must not end a run."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Return text without what would steer a terminal or turn the reading direction: such signs as ``<U+001B>``."""
+    """Escape control and text-direction characters, e.g. as ``<U+001B>``."""
     return _STEERING.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
 
 
 def warn(text: str) -> None:
-    """Warn on stderr; the run continues."""
+    """Print a warning to stderr."""
     info(f"warning: {text}")
 
 
 @contextmanager
 def quiet(when: bool) -> Iterator[None]:
-    """Print nothing inside if ``when``: what one process among several would only repeat."""
+    """Discard all output inside the block if ``when``, e.g. on ranks other than 0."""
     if not when:
         yield
         return
@@ -64,7 +64,7 @@ def quiet(when: bool) -> Iterator[None]:
 
 @contextmanager
 def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
-    """Yield what asks for the next line, on stderr, if standard input is read and a person types it."""
+    """Yield a function that prompts on stderr if input is typed, else does nothing."""
     if not (reads_stdin and sys.stdin is not None and sys.stdin.isatty()):
         yield lambda: None
         return
@@ -76,11 +76,11 @@ def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
         _write("> ")
 
     yield prompt
-    info()  # the shell's own prompt begins a line
+    info()  # start the shell's prompt on a new line
 
 
 def command(*words: str | Path) -> str:
-    """Return a command of attnkit as the person at this shell would have to type it."""
+    """Return an attnkit command line as the user would type it in this shell."""
     called = Path(sys.argv[0])
     found = shutil.which("attnkit")
     if found is not None and called.exists() and Path(found).samefile(called):
@@ -93,25 +93,25 @@ def command(*words: str | Path) -> str:
 
 
 def supports_color() -> bool:
-    """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
+    """Return whether stdout is a terminal with colours enabled (NO_COLOR unset)."""
     wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout is not None and sys.stdout.isatty()
 
 
 def width() -> int:
-    """Return the columns of the terminal, 80 where there is none."""
+    """Return the number of columns of the terminal; 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Return rows as columns, padded to the widest cell of each, without trailing spaces."""
+    """Format rows as aligned columns, without trailing spaces."""
     n_columns = max((len(row) for row in rows), default=0)
     widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(n_columns)]
     return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
 
 
 class StatusLine:
-    """One line that is redrawn on a terminal, or a plain line now and then elsewhere, as a context manager."""
+    """Status line, redrawn on a terminal; elsewhere, a plain line every few seconds."""
 
     def __init__(self, plain_every: float = 10.0) -> None:
         self._live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -120,7 +120,7 @@ class StatusLine:
         self._shown = ""
 
     def update(self, text: str) -> None:
-        """Show ``text`` unless something was shown a moment ago."""
+        """Show ``text``, unless the last update was only a moment ago."""
         now = time.monotonic()
         if now - self._last < self._every:
             return
@@ -133,7 +133,7 @@ class StatusLine:
             info(text)
 
     def say(self, text: str) -> None:
-        """Print a lasting line above the status line."""
+        """Print a permanent line above the status line."""
         self.clear()
         info(text)
 

@@ -17,7 +17,7 @@ def command(
     ),
     seed: Annotated[int, Option(min=0, help="Random seed of corpus and training.")] = 1,
 ) -> None:
-    """Train a small English-French model on a corpus made here, and translate with it.
+    """Train a small English-French model on a generated corpus; translate with it.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def command(
 
 
 def print_results(found: DemoResults, folder: Path) -> None:
-    """Print scores, translations, an attention map, and what to try next."""
+    """Print scores, translations, an attention map and further commands to try."""
     from attnkit.cli import console
     from attnkit.plotting.terminal import attention_map
 

@@ -1,4 +1,4 @@
-"""``attnkit embed``: lines as vectors, by an auto-encoder or by BERT and GPT."""
+"""``attnkit embed``: vectors of lines from an auto-encoder, BERT or GPT."""
 
 from json import dumps
 from pathlib import Path
@@ -28,7 +28,7 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Embed each line or row as a vector, one output row per input row; totals go to stderr.
+    """Embed lines or vectors, one output row per input row; totals go to stderr.
 
     Auto-encoders output their codes. BERT and GPT give the mean of a line's hidden states without [CLS] and [SEP]
     (zeros for a blank line), or the hidden state of [CLS]; lines longer than the position limit are encoded in windows.

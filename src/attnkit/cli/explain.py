@@ -1,4 +1,4 @@
-"""``attnkit explain``: lessons about attention, drawn from the functions that models compute with."""
+"""``attnkit explain``: lessons about attention, computed by the models' functions."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,7 +21,7 @@ OPTIONS: dict[str, tuple[Topic, ...]] = {
     "shift": ("positions",),
     "seed": ("positions", "pooling"),
 }
-"""Option -> the topics that have it."""
+"""Option -> topics that accept it."""
 
 
 def command(
@@ -38,7 +38,7 @@ def command(
     pdf: Pdf = None,
     json: Json = False,
 ) -> None:
-    """Illustrate causal masks, sparse attention patterns, position encodings and kernel regression.
+    """Illustrate causal masks, sparse attention, positions and kernel regression.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def command(
         title = "Kernel regression: y = 2 sin x + x^0.8 from noisy points"
         numbers, draw = asdict(pooling), partial(figures.curves_picture, pooling.curves, title)
         text = lessons_terminal.pooling_text(pooling, colour)
-    # All are drawn before the first is written.
+    # Render all pictures before writing the first one.
     for path, content in [(path, draw(format)) for path, format in ((svg, "svg"), (png, "png"), (pdf, "pdf")) if path]:
         with atomic.open_output(path) as stream:
             stream.buffer.write(content)

@@ -1,4 +1,4 @@
-"""``attnkit export``: a run in another system's format."""
+"""``attnkit export``: conversion of a run to another system's format."""
 
 from json import dumps
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``attnkit fill-mask``: predictions for [MASK]."""
+"""``attnkit fill-mask``: prediction of masked tokens."""
 
 from json import dumps
 from pathlib import Path
@@ -20,9 +20,9 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Predict the masked tokens of a text with BERT; print each prediction with its probability.
+    """Predict masked tokens with BERT; print each prediction with its probability.
 
-    Each [MASK] is one token. Multiple masks are predicted independently, all others masked. With --fill or --json,
+    Each [MASK] is one token. Several masks are predicted independently, all of them masked. With --fill or --json,
     there is one output line per input line; lines of standard input without [MASK] stay unchanged.
 
     \b

@@ -1,4 +1,4 @@
-"""``attnkit finetune``: a pretrained encoder and examples in, a fine-tuned model out."""
+"""``attnkit finetune``: fine-tuning of a pretrained encoder."""
 
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -29,7 +29,7 @@ def command(
     *,
     training: TrainingOptions,
 ) -> None:
-    """Fine-tune a pretrained encoder for a task; run it again to resume.
+    """Fine-tune a pretrained encoder for a task; rerun the command to resume.
 
     File formats: for text-classification, tab-separated tables with a header (columns label, text and optionally
     text2); for token-classification, CoNLL (one word and its tag per line, a blank line after each sentence); for
@@ -48,7 +48,7 @@ def command(
 
     config = training.config
     help = "choose text-classification, token-classification or question-answering"
-    if task is None and (config is None or not config.is_file()):  # a pipe can be read once, and is read by others
+    if task is None and (config is None or not config.is_file()):  # a pipe can be read only once: not here
         raise UsageError("no task given", where="--task", help=help)
     if task is None and config is not None and (name := load_yaml(config).get("task")) not in TASKS:
         found = "names no task" if name is None else f"names the task '{str(name)[:40]}'"

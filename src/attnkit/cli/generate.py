@@ -1,4 +1,4 @@
-"""``attnkit generate``: text generated from prompts."""
+"""``attnkit generate``: text generation from prompts."""
 
 import sys
 from json import dumps
@@ -33,7 +33,7 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Generate text with GPT from prompts, one per line; --n sets the number of samples per prompt.
+    """Generate text with GPT from prompts, one per line; --n sets samples per prompt.
 
     Decoding is greedy; --temperature, --top-k, --top-p, --n and --seed switch to sampling. A right-to-left model treats
     the prompt as the end of the text and generates the preceding text. When the text exceeds the context window,

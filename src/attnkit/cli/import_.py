@@ -1,4 +1,4 @@
-"""``attnkit import``: a model of another system as a run."""
+"""``attnkit import``: conversion of another system's model to a run."""
 
 from dataclasses import asdict
 from json import dumps

@@ -1,6 +1,6 @@
-"""The command line: one table from command to module, and every error as one message and an exit code.
+"""Command line: the table of commands, error messages and exit codes.
 
-A command's module is loaded when it is called. Nothing here imports torch, nor does any help page.
+The module of a command is imported when the command is called. This module and the help pages do not import torch.
 """
 
 import difflib
@@ -22,9 +22,9 @@ from attnkit.cli.options import command_hints
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
-MAX_LINE_LENGTH = 1000  #: characters of a line of a message; a path or a word of the user's may be of any length
+MAX_LINE_LENGTH = 1000  #: maximum characters per line of a message, which may quote a path or word of any length
 _NO_MEMORY = re.compile(r"(can't|[Cc]annot) allocate memory|out of memory|failed to map segment")
-READER = "attnkit reader"  #: the name of the thread that reads standard input ahead
+READER = "attnkit reader"  #: name of the thread that reads ahead from standard input
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "toy-corpus": ("toy_corpus", "Generate a small corpus to experiment with."),
     "word2vec": ("word2vec", "Train, query, evaluate, convert and plot word vectors."),
 }
-"""Command -> (module in attnkit.cli, with the function unless it is ``command``; the line shown in the list)."""
+"""Command -> (module in attnkit.cli, with ``:function`` unless it is ``command``; summary in the help page)."""
 WORD2VEC: dict[str, tuple[str, str]] = {
     "train": ("word2vec.train", "Train vectors: skip-gram, CBOW, GloVe, subwords."),
     "similar": ("word2vec.queries:similar", "Print the nearest neighbours of words."),
@@ -71,25 +71,25 @@ WORD2VEC: dict[str, tuple[str, str]] = {
     "compare-context": ("word2vec.compare_context", "Compare the vectors of a word in two sentences."),
 }
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
-"""Commands that several processes may run as one."""
-GROUPS = {"word2vec": WORD2VEC}  #: commands that have commands of their own
+"""Commands that support distributed training."""
+GROUPS = {"word2vec": WORD2VEC}  #: commands with subcommands
 
 
 def import_command(target: str) -> Callable[..., Any]:
-    """Return the function of a command: ``command`` of its module, or the one named after a colon."""
+    """Import a command's function: ``command``, or the name after the colon."""
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(import_module(f"attnkit.cli.{module}"), name or "command")
     return function
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """Command group that imports commands on first use. Click's types go by other names in each typer."""
+    """Command group that imports commands on first use."""
 
     @property
     def table(self) -> dict[str, tuple[str, str]]:
         return GROUPS.get(self.name or "", COMMANDS)
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # Any: click's classes have other names in each typer version
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -108,7 +108,7 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         wrong = args and args[0] not in self.table and not args[0].startswith("-")
-        if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
+        if wrong and not ctx.resilient_parsing:  # shell completion must not print an error
             close = difflib.get_close_matches(args[0], self.table, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"{ctx.command_path} --help lists the commands"
             raise UsageError(f"unknown command '{args[0]}'", help=hint)
@@ -149,13 +149,13 @@ def attnkit(
         return
     try:
         Path.cwd()
-    except FileNotFoundError as error:  # in which torch's libraries would end the process
+    except FileNotFoundError as error:  # torch's libraries would end the process
         raise SystemFailure("the working directory does not exist", help="cd to an existing directory") from error
 
 
 def main() -> None:
-    """Run the command line and end the process with the exit code of the design."""
-    for number in range(3):  # a file that is opened must not take the place of a closed standard stream
+    """Run the command line and exit with the command's exit code."""
+    for number in range(3):  # an opened file must not get the descriptor of a closed standard stream
         try:
             os.fstat(number)
         except OSError:
@@ -169,32 +169,32 @@ def main() -> None:
         finally:
             signals.ignore()
     if any(thread.name == READER for thread in threading.enumerate()):
-        # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
+        # A thread blocked on standard input holds its lock; the interpreter would abort on that lock at exit.
         os._exit(code)
     sys.exit(code)
 
 
 def run(arguments: list[str], debug: bool, signals: Signals) -> int:
-    """Run a command, tell what became of it, and return its exit code."""
+    """Run a command, report its error if any, and return its exit code."""
     try:
         code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
         signals.armed = False
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        signals.armed = False  # before anything is called: in no call after this does a signal raise anything
-        if signals.code and describe(error)[1] not in (75, signals.code):  # an import has made an ImportError of it
+        signals.armed = False  # before any call: from here on, signals no longer raise
+        if signals.code and describe(error)[1] not in (75, signals.code):  # an import turned it into an ImportError
             error = KeyboardInterrupt() if signals.code == INTERRUPTED else SystemExit(TERMINATED)
         if isinstance(error, SystemExit) and error.code != TERMINATED:
             raise
         return finish_stdout(report(error, is_echo(error, arguments), debug))
-    if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
+    if code == INTERRUPTED:  # newer typer silently converts the exception to this code
         code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
     return finish_stdout(code if isinstance(code, int) else 0)
 
 
 def finish_stdout(code: int) -> int:
-    """Write out what was printed, or give it up for the interpreter not to fail at its end; return the exit code.
+    """Flush stdout and stderr, or discard their content; return the exit code.
 
-    A reader that went away (as in ``| head``) is not a failure. Nor is a lost message.
+    Discarding prevents an error at interpreter exit. A closed pipe (``| head``) or a lost message is not a failure.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -210,7 +210,7 @@ def finish_stdout(code: int) -> int:
 
 
 def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:
-    """Print an error as at most three lines on stderr, unless it echoes another's, and return its exit code."""
+    """Print an error to stderr unless ``echo`` is set; return its exit code."""
     lines, code = describe(error)
     if lines and not echo:
         if debug:
@@ -225,8 +225,8 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
 def is_echo(error: BaseException, arguments: list[str]) -> bool:
     """Return whether another local rank of ``torchrun`` prints the same message.
 
-    They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
-    (``runtime.ProcessGroup``).
+    All ranks fail alike until they have joined the process group. After that, the rank that raises an error reports it,
+    and the other ranks end silently (``distributed.process_group``).
     """
     if arguments[:1] not in TRAINING or os.environ.get("LOCAL_RANK", "0") == "0":
         return False
@@ -237,19 +237,19 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
 
 
 def describe(error: BaseException) -> tuple[list[str], int]:
-    """Return the lines of an error message, none if it was reported before, and the exit code."""
+    """Return an error's message lines, empty if it is silent, and its exit code."""
     if isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
         return ["interrupted"], TERMINATED if isinstance(error, SystemExit) else INTERRUPTED
     if hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
-        message = error.format_message().replace("Value error, ", "")  # which is how pydantic names its kind
+        message = error.format_message().replace("Value error, ", "")  # the prefix of pydantic
         return [f"error: {message}", f"help: {path} --help"], 2
-    # torch, which must not be imported here, has errors of its own for a lack of memory
-    # A failed mmap may come as a SystemError, and a library that cannot be mapped as an ImportError.
+    # Torch has its own out-of-memory errors, but must not be imported here.
+    # A failed mmap may raise a SystemError, and a library that cannot be mapped an ImportError.
     cause = error.__cause__ or error.__context__
     starved = isinstance(error, RuntimeError | ImportError | SystemError) and _NO_MEMORY.search(f"{error} {cause}")
-    if isinstance(error, OSError) and error.errno is not None:  # refused where no part of the program saw it coming
+    if isinstance(error, OSError) and error.errno is not None:  # not handled where it occurred
         where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "continue"
         help = system_failure("use", "", error).help
         error = SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)

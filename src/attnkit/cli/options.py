@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, each declared once, and what holds for those of all commands."""
+"""Arguments and options shared by several commands, and defaults for all options."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,21 +11,21 @@ from attnkit.engine.names import LanguagePreset
 
 
 def command_hints(command: Callable[..., None]) -> dict[str, Any]:
-    """Return the annotations of a command with what no option needs to say.
+    """Return a command's annotations, completed with defaults for all options.
 
-    A path is shown as FILE, and a flag has no opposite ``--no-...``, unless the option says otherwise.
+    A path is shown as FILE, and a flag has no ``--no-...`` variant, unless the option specifies otherwise.
     """
     hints = get_type_hints(command, include_extras=True)
     for name, hint in hints.items():
-        for annotated in (hint, *get_args(hint)):  # Python 3.10 makes Optional[Annotated[...]] of a default of None
+        for annotated in (hint, *get_args(hint)):  # Python 3.10 turns a default of None into Optional[Annotated[...]]
             for info in getattr(annotated, "__metadata__", ()):
                 kind = annotated.__origin__
                 if Path in (kind, *get_args(kind)) or list[Path] in (kind, *get_args(kind)):
                     info.metavar = info.metavar or "FILE"
-                # The first name is the default until typer builds the command.
+                # Until typer builds the command, ``default`` holds the first option name.
                 if bool in (kind, *get_args(kind)) and isinstance(info, OptionInfo) and info.default is ...:
                     info.param_decls = (f"--{name.replace('_', '-')}",)
-                info.readable = False  # who meets a refusal of the system reports it, with its own exit code
+                info.readable = False  # unreadable files are reported by their reader, with its exit code
     return hints
 
 
@@ -53,7 +53,7 @@ Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[pl
 Png = Annotated[Path | None, Option(help="Write a PNG picture.")]
 Pdf = Annotated[Path | None, Option(help="Write a PDF picture.")]
 
-# Commands that train; the options of all of them are fields of ``_train.TrainingOptions``.
+# Training commands; the options common to all are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
 InitFrom = Annotated[Path | None, Option(help="Run that provides initial weights and vocabulary.", metavar="RUN")]
 Overwrite = Annotated[bool, Option(help="Rename an existing run folder and start a new run.")]

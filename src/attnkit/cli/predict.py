@@ -36,21 +36,21 @@ def command(
     threads: Threads = None,
     strict: Annotated[bool, Option(help="Reject invalid UTF-8, as tables, CoNLL and SQuAD always do.")] = False,
 ) -> None:
-    """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.
+    """Predict labels, tags or answers, one line per input; scores go to stderr.
 
-    For text-classification, it prints label and probability per line. The input has one text per line, or a
-    tab-separated pair if the model was trained on pairs. With --gold it is a table with the columns text, text2 (pairs
-    only) and label. A document classifier (model han) splits documents into sentences after . ! ? and white space, or
-    at |||; with --gold, each line is a document, a tab and its label. --json adds its attention weights.
+    text-classification prints label and probability per line. The input has one text per line, or a tab-separated pair
+    if the model was trained on pairs. With --gold, it is a table with the columns text, text2 (pairs only) and label. A
+    document classifier (model han) splits documents into sentences after . ! ? and white space, or at |||; with --gold,
+    each line is a document, a tab and its label. --json adds the attention weights of a document classifier.
 
-    For token-classification, it prints one tag per word. The input is one tokenized sentence per line, or CoNLL (with
+    token-classification prints one tag per word. The input has one tokenized sentence per line, or is CoNLL (with
     --gold, or a .conll or .iob file), to which a column of predicted tags is appended. --json adds the probability of
     each tag.
 
-    question-answering prints answer, probability, start and end. Input: JSON lines with question and context; SQuAD
-    for FILE.json. A model trained on unanswerable questions predicts no answer if the null score exceeds the best span
-    score by more than --no-answer-threshold; --gold reports the best threshold. Imported models predict no answer only
-    if a threshold is given.
+    question-answering prints answer, probability, start and end. The input is JSON lines with question and context, or
+    SQuAD for FILE.json. A model trained on unanswerable questions predicts no answer if the null score exceeds the best
+    span score by more than --no-answer-threshold; --gold reports the best threshold. Imported models predict no answer
+    only if a threshold is given.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def command(
 
 
 def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:
-    """Print the scores for people, and write the page of the confusion matrix."""
+    """Print the scores, and write the confusion matrix as an HTML page."""
     from attnkit.cli import console
     from attnkit.io import atomic
     from attnkit.plotting.confusion import confusion_page, confusion_table

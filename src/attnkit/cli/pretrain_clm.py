@@ -1,4 +1,4 @@
-"""``attnkit pretrain-clm``: raw text in, a pretrained decoder (GPT) out."""
+"""``attnkit pretrain-clm``: pretraining of a decoder (GPT) on raw text."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ def command(
     *,
     training: TrainingOptions,
 ) -> None:
-    """Pretrain GPT by predicting the next token of raw text; run it again to resume.
+    """Pretrain GPT on raw text by predicting the next token; rerun to resume.
 
     A document is one line, or a block of lines delimited by blank lines.
 

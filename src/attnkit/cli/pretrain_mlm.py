@@ -1,4 +1,4 @@
-"""``attnkit pretrain-mlm``: raw text in, a pretrained encoder (BERT) out."""
+"""``attnkit pretrain-mlm``: pretraining of an encoder (BERT) on raw text."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ def command(
     *,
     training: TrainingOptions,
 ) -> None:
-    """Pretrain BERT by predicting masked tokens of raw text; run it again to resume.
+    """Pretrain BERT on raw text by predicting masked tokens; rerun to resume.
 
     A document is one line, or a block of lines delimited by blank lines. Each file is a corpus; with
     data.language_sampling_alpha below 1, small corpora are upsampled.

@@ -1,4 +1,4 @@
-"""``attnkit score``: log-probabilities of given pairs."""
+"""``attnkit score``: log-probabilities of given translations."""
 
 from json import dumps
 from typing import Annotated
@@ -20,7 +20,7 @@ def command(
     precision: options.Precision = "float32",
     json: options.JsonPairs = False,
 ) -> None:
-    """Print the natural log-probability of each pair, one per line; the totals go to stderr.
+    """Print natural log-probabilities, one line per pair; totals go to stderr.
 
     \b
     Examples:

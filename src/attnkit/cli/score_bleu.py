@@ -1,4 +1,4 @@
-"""``attnkit score-bleu``: BLEU, chrF and TER of translated lines."""
+"""``attnkit score-bleu``: BLEU, chrF and TER of translations."""
 
 from dataclasses import asdict
 from enum import Enum
@@ -15,7 +15,7 @@ from attnkit.metrics import bleu
 from attnkit.metrics.bleu import BleuTokenizer, MetricName
 from attnkit.text.lines import STDIN, read_lines
 
-# typer takes a repeatable choice as an enumeration only.
+# Typer supports repeatable choices only as enumerations.
 Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # type: ignore[misc]
 
 
@@ -43,7 +43,7 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Score translations against references with BLEU, chrF and TER, and print the sacreBLEU signature.
+    """Score translations with BLEU, chrF and TER; print the sacreBLEU signature.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def command(
     lines: list[str]
     data: object
     if formula == "notes":
-        # The notes score a line, split at spaces, from 0 to 1, and a corpus by the mean over its lines.
+        # The notes score each line, split at spaces, from 0 to 1; the corpus score is the mean over lines.
         n, order = len(hyps), max_order or 4
         scores = [bleu.notes_bleu(one.split(), ref.split(), order) for one, ref in zip(hyps, versions[0], strict=True)]
         if sentence:
@@ -95,7 +95,7 @@ def command(
         found = [bleu.paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
         lines, data = [], [asdict(one) for one in found]
         for one in found:
-            # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
+            # For equal scores, sacreBLEU reports its lowest p-value, as if the difference were significant.
             verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
             ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
             lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]

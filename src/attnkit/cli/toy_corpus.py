@@ -1,4 +1,4 @@
-"""``attnkit toy-corpus``: make a corpus to play with."""
+"""``attnkit toy-corpus``: generation of small corpora for experiments."""
 
 import os
 from json import dumps
@@ -25,10 +25,10 @@ def command(
     overwrite: Annotated[bool, Option(help="Replace files that differ.")] = False,
     json: Json = False,
 ) -> None:
-    """Generate a toy corpus: translations, reversed digits, headlines, code or reviews.
+    """Generate a toy corpus: translation, reversed digits, headlines, code or reviews.
 
-    english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse adds
-    test-long, longer than training.
+    english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse also
+    writes test-long, with longer sequences than in training.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(
     contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in made.items()}
     atomic.make_dirs(output)
     for path, content in contents.items():
-        # A link counts as other text, whatever it leads to: a file would take its place.
+        # A symbolic link counts as different content, because the new file would replace it.
         if not overwrite and os.path.lexists(path) and not file_equals(path, content):
             raise UsageError(f"{path} exists with different content", help="choose another folder, or add --overwrite")
     for path, content in contents.items():

@@ -41,7 +41,7 @@ def command(
     *,
     training: TrainingOptions,
 ) -> None:
-    """Train a translation model, or with --task another model; run the command again to resume.
+    """Train a model for translation or another --task; rerun the command to resume.
 
     \b
     Examples:

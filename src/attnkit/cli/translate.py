@@ -1,4 +1,4 @@
-"""``attnkit translate``: text through one run or several."""
+"""``attnkit translate``: translation with one run or an ensemble."""
 
 from pathlib import Path
 from typing import Annotated, Literal

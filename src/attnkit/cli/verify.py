@@ -1,4 +1,4 @@
-"""``attnkit verify``: whether everything in a run folder is as it was written."""
+"""``attnkit verify``: integrity check of run folders."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def command(
 
 
 def as_text(verified: VerificationReport) -> str:
-    """Return the report for people: a row per part of the run, what is damaged marked by BAD, then a summary."""
+    """Format the report: one row per part of the run (BAD if damaged), and a summary."""
     width, lines = max(len(thing.name) for thing in verified.things), []
     for thing in verified.things:
         begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{width}}  "
-        text = console.printable(" ".join(thing.text.splitlines()))  # keys and names come from a damaged file
+        text = console.printable(" ".join(thing.text.splitlines()))  # keys and names may come from a damaged file
         lines += textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "no good checkpoint"
     n_things, n_bad = len(verified.things), verified.n_bad

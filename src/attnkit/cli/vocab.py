@@ -1,4 +1,4 @@
-"""``attnkit vocab``: a vocabulary from text files."""
+"""``attnkit vocab``: training of a vocabulary on text files."""
 
 import errno
 import os
@@ -81,7 +81,7 @@ def command(
 
 
 def check_files(paths: list[Path], output: Path) -> None:
-    """Refuse files that cannot be read repeatedly, and an output that cannot be written, before training."""
+    """Check before training that inputs can be reread and the output written."""
     check_not_streams(paths)
     for path in paths:
         open_binary(path).close()
@@ -90,7 +90,7 @@ def check_files(paths: list[Path], output: Path) -> None:
         raise UsageError(f"no such folder: {output.parent}", help=f"mkdir -p {output.parent}")
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
-    is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
+    is_device = output.exists() and not output.is_file()  # or a pipe, which is written in place
     if not is_device and not os.access(folder, os.W_OK | os.X_OK):
         raise system_failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     check_not_overwriting(output, paths)

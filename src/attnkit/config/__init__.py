@@ -1,8 +1,8 @@
-"""YAML files and ``--set a.b=c`` to frozen pydantic models, strictly.
+"""Strict parsing of YAML files and ``--set a.b=c`` into frozen pydantic models.
 
-Values come in layers (default < preset < file < ``--set`` < flag). Each layer is a plain tree of dictionaries;
-``merge`` lays them over each other and remembers where every leaf came from, ``validate`` turns the tree into the
-model or says what is wrong.
+Values come in layers (default < preset < file < ``--set`` < flag). Each layer is a plain tree of dictionaries.
+``merge`` combines the layers and records the origin of every leaf. ``validate`` converts the merged tree to a model
+or raises an error that locates the invalid value.
 """
 
 import difflib
@@ -16,21 +16,21 @@ from pydantic import BaseModel, ValidationError
 from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
 
-__all__ = ["dump_yaml", "load_yaml", "parse_yaml"]  # beside what is defined here
+__all__ = ["dump_yaml", "load_yaml", "parse_yaml"]  # re-exported from ``plain``
 
 Tree = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class Layer(NamedTuple):
-    """Values that share an origin (a file's name, ``--set``, ``preset small``), which error messages show."""
+    """A tree of values and its origin for error messages, e.g. ``preset small``."""
 
     origin: str
     tree: Tree
 
 
 def parse_assignment(text: str) -> Tree:
-    """Turn ``a.b=value`` into ``{"a": {"b": value}}``; the value is YAML."""
+    """Parse ``a.b=value`` into ``{"a": {"b": value}}``; the value is YAML."""
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
@@ -39,7 +39,7 @@ def parse_assignment(text: str) -> Tree:
 
 
 def nest(keys: list[str], value: Any) -> Tree:
-    """Return ``value`` under a path of keys: ``nest(["a", "b"], 1) == {"a": {"b": 1}}``."""
+    """Return a nested tree: ``nest(["a", "b"], 1)`` is ``{"a": {"b": 1}}``."""
     for key in reversed(keys):
         value = {key: value}
     tree: Tree = value
@@ -47,7 +47,7 @@ def nest(keys: list[str], value: Any) -> Tree:
 
 
 def merge(layers: Iterable[Layer]) -> tuple[Tree, dict[str, str]]:
-    """Lay trees over each other, later over earlier; return the tree and dotted leaf -> origin."""
+    """Return the merged tree and the origin per dotted key; later layers win."""
     tree: Tree = {}
     origins: dict[str, str] = {}
 
@@ -72,7 +72,7 @@ def merge(layers: Iterable[Layer]) -> tuple[Tree, dict[str, str]]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return dotted leaf -> value, in order."""
+    """Return the leaves of a tree by dotted key, in order."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -83,9 +83,9 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def validate(model: type[Model], tree: Tree, origins: Mapping[str, str] | None = None) -> Model:
-    """Check a tree against a configuration model.
+    """Validate a tree and return it as a configuration model.
 
-    Raises ``UsageError`` naming the origin, the dotted path, the value, the choices and the nearest valid key.
+    Raises ``UsageError`` with the origin, the dotted key, the value, the valid choices and the nearest valid key.
     """
     try:
         return model.model_validate_json(json.dumps(tree, allow_nan=False))
@@ -96,7 +96,7 @@ def validate(model: type[Model], tree: Tree, origins: Mapping[str, str] | None =
 
 
 def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], error: ValidationError) -> UsageError:
-    """Turn pydantic's first complaint (an unknown key before any other) into one message of ours."""
+    """Return one error for pydantic's first problem; unknown keys come first."""
     problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
     if problem["type"] == "json_invalid":
@@ -126,7 +126,7 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
 
 
 def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
-    """Return the error for a value that JSON cannot hold: not finite, not Unicode, no plain data."""
+    """Return the error for a value that is not finite, not Unicode or not plain data."""
     for dotted, value in flatten(tree).items():
         where = _where(dotted, origins)
         try:
@@ -140,7 +140,7 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
 
 
 def _where(dotted: str, origins: Mapping[str, str], message: str = "") -> str | None:
-    """Return the key that a message is about and where its value came from: of a section, the key it names first."""
+    """Return the key and origin of a problem; in a section, the key it mentions."""
     near = [key for key in origins if not dotted or key == dotted or key.startswith(f"{dotted}.")]
     near = near or [key for key in origins if dotted.startswith(f"{key}.")]
     names = {key: re.escape(key.removeprefix(f"{dotted}.") if dotted else key) for key in near if key != dotted}
@@ -159,7 +159,7 @@ def _lower(text: str) -> str:
 
 
 def _locate(tree: Tree, location: tuple[int | str, ...]) -> tuple[list[str], Any]:
-    """Follow pydantic's location through the tree; tags of unions, which are not keys, fall out."""
+    """Return the keys and the value at pydantic's location, skipping union tags."""
     keys: list[str] = []
     value: Any = tree
     for index, part in enumerate(location):
@@ -170,7 +170,7 @@ def _locate(tree: Tree, location: tuple[int | str, ...]) -> tuple[list[str], Any
         elif index < len(location) - 1 or (isinstance(value, dict) and value.get("kind") == part):
             continue
         elif isinstance(part, str) and (value is None or isinstance(value, str | int | float)):
-            continue  # the tag of a choice between a value and a list of them: a value has no keys
+            continue  # tag of a union of a value and a list: a plain value has no keys
         else:
             value = None
         keys.append(str(part))
@@ -178,7 +178,7 @@ def _locate(tree: Tree, location: tuple[int | str, ...]) -> tuple[list[str], Any
 
 
 def _siblings(model: type[BaseModel], tree: Tree, keys: list[str]) -> set[str]:
-    """Return the field names that are valid at a path."""
+    """Return the valid field names at a path."""
     candidates: list[type[BaseModel]] = [model]
     value: Any = tree
     for key in keys:
@@ -186,7 +186,7 @@ def _siblings(model: type[BaseModel], tree: Tree, keys: list[str]) -> set[str]:
         kind = value.get("kind") if isinstance(value, dict) else None
         fields = [candidate.model_fields[key] for candidate in candidates if key in candidate.model_fields]
         candidates = [inner for field in fields for inner in _models_in(field.annotation)]
-        if kind:  # the models of a union that may be of this kind, as far as a field of that name says so
+        if kind:  # models in the union whose field ``kind``, if any, allows this kind
             of_kind = [(inner, inner.model_fields.get("kind")) for inner in candidates]
             candidates = [inner for inner, field in of_kind if field is None or kind in get_args(field.annotation)]
     return {name for candidate in candidates for name in candidate.model_fields}

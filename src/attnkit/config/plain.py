@@ -1,4 +1,4 @@
-"""YAML text to plain data and back: what a configuration needs of the language, and nothing that can do harm."""
+"""Parsing and dumping of a safe subset of YAML for configuration files."""
 
 import contextlib
 import copy
@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from attnkit.errors import SystemFailure, UsageError
 
-MAX_BYTES = 1_000_000  #: bytes of a configuration file
-MAX_DEPTH = 32  #: nesting levels
-MAX_NODES = 20_000  #: values, after alias expansion
+MAX_BYTES = 1_000_000  #: maximum size of a configuration file in bytes
+MAX_DEPTH = 32  #: maximum nesting depth
+MAX_NODES = 20_000  #: maximum number of values after alias expansion
 _YAML = "write key: value; quote text with special characters: key: 'a: b'"
 _MERGE = "tag:yaml.org,2002:merge"
 _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
@@ -33,10 +33,10 @@ _SCALARS = (
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML as people expect it, and no more of it than a configuration needs.
+    """YAML loader for plain data, without YAML 1.1 surprises.
 
-    ``1e-4`` is a number, ``010`` is ten, ``no`` and dates are words, a repeated key is an error. Anchors and merges
-    work while they stay small: what they would unfold to is counted before it is built.
+    ``1e-4`` is a number, ``010`` is ten, ``no`` and dates are strings, and a duplicate key is an error. Anchors and
+    merge keys are allowed; their expanded size is checked before anything is built.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML reads this class attribute
@@ -76,7 +76,7 @@ class _StrictLoader(yaml.SafeLoader):
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                continue  # refused below
+                continue  # rejected by the superclass
             if key in seen:
                 raise _refusal(f"duplicate key {quote(key)}", key_node.start_mark)
             seen.add(key)
@@ -85,7 +85,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_int(self, node: yaml.ScalarNode) -> int:
         try:
             return int(node.value)
-        except ValueError as error:  # Python reads no more than some thousands of digits
+        except ValueError as error:  # Python limits integers to a few thousand digits
             raise _refusal(f"the number has {len(node.value):,} digits", node.start_mark) from error
 
 
@@ -99,7 +99,7 @@ for _tag, _pattern, _first in _SCALARS:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every word that this module, or another reader of YAML, would take for something else."""
+    """YAML dumper that quotes strings which a YAML reader could misinterpret."""
 
 
 for _tag, _pattern, _first in _SCALARS:
@@ -107,9 +107,9 @@ for _tag, _pattern, _first in _SCALARS:
 
 
 def parse_yaml(text: str, origin: str) -> Any:
-    """Parse YAML text; ``origin`` names it in messages.
+    """Parse YAML text; ``origin`` identifies it in error messages.
 
-    Raises ``UsageError`` for invalid YAML, a repeated key, a YAML feature beyond plain data, or too many values.
+    Raises ``UsageError`` for invalid YAML, a duplicate key, a YAML feature beyond plain data, or too many values.
     """
     try:
         return copy.deepcopy(_parsed(text))
@@ -128,7 +128,7 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str) -> Any:
-    """Return the tree of a text. A run asks for its configuration once for each checkpoint, and it takes 10 ms."""
+    """Parse YAML text (10 ms); cached, since runs reparse it for each checkpoint."""
     loader = _StrictLoader(text)
     try:
         return loader.get_single_data()
@@ -137,9 +137,9 @@ def _parsed(text: str) -> Any:
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """Read a configuration file, which may be a pipe but not an endless one.
+    """Read a configuration file or pipe of at most ``MAX_BYTES`` bytes.
 
-    Raises ``UsageError`` if it is missing, no text, too long or not a mapping, ``SystemFailure`` if it cannot be read.
+    Raises ``UsageError`` if it is missing, too large, not UTF-8 or not a mapping, ``SystemFailure`` if unreadable.
     """
     what = "cannot read the configuration"
     try:
@@ -172,16 +172,16 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def dump_yaml(model: BaseModel) -> str:
-    """Return a configuration as YAML text that ``load_yaml`` and ``validate`` read back to an equal one."""
+    """Return YAML from which ``load_yaml`` and ``validate`` restore an equal model."""
     tree = model.model_dump(mode="json")
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
 
 def quote(value: object) -> str:
-    """Return a word of a file or a command line for a message, cut where it is long."""
+    """Quote a value for a message, shortening long text."""
     return f"'{brief(str(value))}'"
 
 
 def brief(text: str, most: int = 80) -> str:
-    """Return text, cut where it is long."""
+    """Shorten text to at most ``most`` characters, ending in an ellipsis if cut."""
     return text if len(text) <= most else text[: most - 1] + "…"

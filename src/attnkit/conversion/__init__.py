@@ -1,1 +1,1 @@
-"""Import and export of whole runs."""
+"""Import and export of runs in the formats of other systems."""

@@ -1,4 +1,4 @@
-"""Write a run as a CTranslate2 model: the folder appears complete or not at all."""
+"""Export of translation runs to CTranslate2."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,16 +21,16 @@ class ExportResult:
     path: Path
     checkpoint: str
     n_bytes: int
-    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints, and what the other system has nothing for
+    warnings: tuple[str, ...] = ()  #: damaged newer checkpoints, and parts that are not exported
 
 
 def export_ctranslate2(
     run: Path, folder: Path, *, checkpoint: str | None = None, quantization: Quantization = "float32"
 ) -> ExportResult:
-    """Write a Transformer run as a CTranslate2 model, with the tokenizer and a README that shows how to use it.
+    """Export a Transformer run, its tokenizer and a usage README to CTranslate2.
 
-    Raises ``RunError`` if the run is missing or damaged, or CTranslate2 has no such model, ``UsageError`` if
-    ctranslate2 is not installed, or the folder is not empty.
+    The folder is created atomically. Raises ``RunError`` if the run is missing, damaged or not supported by
+    CTranslate2, ``UsageError`` if ctranslate2 is not installed or the folder is not empty.
     """
     check_empty(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
@@ -38,7 +38,7 @@ def export_ctranslate2(
     names = (src_entries := entry_names(src)), src_entries if tgt is src else entry_names(tgt)
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
-    # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.
+    # CTranslate2 writes one shared list if both sides have the same names, even for separate vocabularies.
     src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
     card = _CARD.format(
         checkpoint=loaded.checkpoint,
@@ -60,21 +60,21 @@ def export_ctranslate2(
 
 
 def check_empty(folder: Path) -> None:
-    """Raise ``UsageError`` unless a folder can be made there."""
+    """Raise ``UsageError`` unless the folder is missing or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError("the output folder is not empty", where=str(folder), help="choose a new folder")
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write into that appears as ``folder`` when all is written."""
+    """Yield a temporary folder that becomes ``folder`` when the block succeeds."""
     atomic.make_dirs(folder.absolute().parent)
     with atomic.atomic_dir(folder.absolute()) as temporary:
         yield temporary
 
 
 def n_bytes_of(folder: Path) -> int:
-    """Return the size of all files below a folder."""
+    """Return the total size in bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""Write a run as a folder that Hugging Face's transformers loads: configuration, weights, tokenizer, README."""
+"""Export of runs to Hugging Face transformers: config, weights, tokenizer, README."""
 
 import json
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ LONGEST = 1024  #: maximum tokens per side of an exported translation model
 class ExportContents:
     """Contents of an exported folder."""
 
-    trees: dict[str, Tree]  #: JSON files by their names; ``target/`` holds a tokenizer of the target side alone
+    trees: dict[str, Tree]  #: JSON files by name; ``target/`` contains a separate target tokenizer
     tensors: dict[str, Tensor]
     use: str  #: Python example for the model card
-    warnings: tuple[str, ...] = ()  #: what the export leaves out
+    warnings: tuple[str, ...] = ()  #: parts that are not exported
 
 
 def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:
-    """Write a run of BERT, of what was made of one, of GPT or of a Transformer that translates.
+    """Export a BERT, fine-tuned BERT, GPT or translation run to transformers.
 
-    A BERT with rotary positions is transformers' RoFormer, which has nothing that judges next sentences. Raises
-    ``RunError`` if the run is missing or damaged, or transformers has no such model, ``UsageError`` if the folder is
-    not empty.
+    A BERT with rotary positions becomes a RoFormer, for which transformers has no next-sentence head. Raises
+    ``RunError`` if the run is missing, damaged or not supported by transformers, ``UsageError`` if the folder is not
+    empty.
     """
     check_empty(folder)
     chosen, warnings = RunFolder(run).checkpoint(checkpoint)
@@ -73,11 +73,11 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
 
 
 def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
-    """Return BERT, with or without a head of a fine-tuning task, or GPT."""
+    """Convert a BERT, with or without a fine-tuned task head, or a GPT."""
     opened = load_model(run, task, device="cpu", checkpoint=chosen.name)
     head = layout.HEADS.get(task)
     config: Any = opened.config.model
-    if config.positions != "learned":  # a table that is none of ours holds rows as long as in training
+    if config.positions != "learned":  # exported position tables cover the training length
         length = opened.config.data.sequence_length if head is None else opened.config.max_row_length
         config = config.model_copy(update={"max_length": max(config.max_length, length)})
     tokenizer = read_tokenizer(chosen)
@@ -99,7 +99,7 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         links = layout.with_prefix("encoder", layout.bert_body(config)) + layout.head_of(task, kind)
     tensors = layout.to_theirs(links, opened.model.state_dict()) | _tables(config, layout.PREFIXES[kind])
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
-        tensors[layout.other_bias(bias)] = tensors[bias].clone()  # idle, but looked for
+        tensors[layout.other_bias(bias)] = tensors[bias].clone()  # unused, but expected by transformers
     labels = read_labels(chosen).labels if task in ("text-classification", "token-classification") else ()
     architecture = f"{'RoFormer' if kind == 'roformer' else 'Bert'}For{head}"
     roles = tokens.bert_roles(config.separators, segments=config.n_segments > 1)
@@ -112,7 +112,7 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
 
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
-    """Return the tables that are none of ours: sinusoidal positions, rotations, the vector of the only segment."""
+    """Return the fixed position and segment tables that only transformers stores."""
     tables = {}
     if config.positions == "rotary":
         tables[prefix + layout.ROTATION] = rotations(config.max_length, config.d_model // config.n_heads)
@@ -125,7 +125,7 @@ def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
 
 
 def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
-    """Return Marian."""
+    """Convert a translation model to Marian."""
     loaded = load_run(run, device="cpu", checkpoint=chosen.name)
     config, src, tgt = loaded.config.model, loaded.src_tokenizer, loaded.tgt_tokenizer
     assert config.kind == "transformer" and task == "translation"
@@ -143,7 +143,7 @@ def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
 
 
 def tokenizer_files(tokenizer: Tokenizer, roles: tokens.Roles, longest: int | None) -> dict[str, Tree]:
-    """Return what the files of a tokenizer hold that gives the same ids, by their names."""
+    """Return the JSON files, by name, of a tokenizer that produces the same ids."""
     mask = MASK if roles.names == tokens.BERT.names and MASK in tokenizer.config.symbols else None
     tree = json.loads(tokenizer.to_json())["tokenizer"]
     return tokens.files(tokenizer.config, tree, roles, mask, longest)

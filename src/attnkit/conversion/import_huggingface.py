@@ -1,7 +1,7 @@
-"""Import BERT, RoBERTa, RoFormer or GPT-2 from a Hugging Face folder as an untrained run.
+"""Import of BERT, RoBERTa, RoFormer and GPT-2 from Hugging Face folders as runs.
 
-Weights come from safetensors alone. What is to be read is known by name and shape before any of it is: from
-``config.json``, and from the outline of our own model of that configuration.
+Weights are read from safetensors files only. The names and shapes of all tensors are derived from ``config.json`` and
+from our model of that configuration before any tensor is read.
 """
 
 import json
@@ -36,7 +36,7 @@ from attnkit.training.state import TrainState
 Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
-_DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json then does not name
+_DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
 _COUNTERS: dict[str, Any] = {field.name: field.default for field in fields(TrainState)[2:]}
@@ -51,18 +51,18 @@ full configuration is in `config.yaml`.
 
 @dataclass(frozen=True)
 class ImportResult:
-    """A run that was made of a folder."""
+    """A run created by an import."""
 
     path: Path
     command: str  #: command that uses the imported run, e.g. fill-mask
     n_parameters: int
     vocab_size: int
-    warnings: tuple[str, ...]  #: missing and unused tensors
+    warnings: tuple[str, ...]  #: heads that are missing or not imported
 
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """Which of their tensors are read for which of ours."""
+    """Mapping of tensors in the file to tensors of our model."""
 
     described: configs.ForeignModel
     task: str
@@ -73,12 +73,12 @@ class ImportPlan:
 
     @property
     def next_sentence(self) -> bool:
-        """Whether the model says if a sentence follows another."""
+        """Whether the model has a next-sentence head."""
         return any(link.ours.startswith("next_sentence.") for link in self.links)
 
     @property
     def only_segment(self) -> str | None:
-        """Their name of the vector of a BERT's only segment, which ours has not; None for any other model."""
+        """Name of the segment table of a BERT with one segment, None for other models."""
         if not isinstance(self.described.config, BertConfig) or self.described.config.n_segments > 1:
             return None
         name = layout.PREFIXES[self.described.kind] + layout.SEGMENTS
@@ -86,9 +86,9 @@ class ImportPlan:
 
 
 def import_huggingface(folder: Path, run: Path) -> ImportResult:
-    """Make a run of a folder's model.
+    """Import the model of a Hugging Face folder as a new run.
 
-    Raises ``RunError`` if it has none of ours or a damaged one, ``UsageError`` if a run exists.
+    Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
     if not folder.is_dir():
         raise RunError(f"no such folder: {folder}", help="use a folder of save_pretrained")
@@ -109,13 +109,13 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     texts = {"config.yaml": dump_yaml(config).encode(), "tokenizer.json": vocabulary.tokenizer.to_json().encode()}
     if plan.labels is not None:
         texts["labels.json"] = plan.labels.to_bytes()
-    # A checkpoint of step 0, at which there is nothing of an optimizer yet.
+    # A checkpoint of step 0, which has no optimizer state yet.
     state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
     contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
     card = _CARD.format(name=run.absolute().name, kind=TASKS[plan.task].description, folder=folder)
     with ExitStack() as stack:
         place = run
-        if not run.exists():  # a new folder appears when all is written
+        if not run.exists():  # create a new folder atomically
             atomic.make_dirs(run.absolute().parent)
             place = stack.enter_context(atomic.atomic_dir(run.absolute()))
         target = RunFolder(place)
@@ -145,8 +145,8 @@ def _weights_path(folder: Path) -> Path:
 def _plan(
     described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, TensorEntry], where: str
 ) -> ImportPlan:
-    """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
-    # BERT's first files call the parts of a norm gamma and beta.
+    """Plan the import from names and shapes; raise ``RunError`` if they do not match."""
+    # The first BERT checkpoints call the LayerNorm parameters gamma and beta.
     old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
     names = {re.sub(r"LayerNorm\.(gamma|beta)", lambda match: old[match[0]], name): name for name in entries}
     config, kind = described.config, described.kind
@@ -168,7 +168,7 @@ def _plan(
     changes = {}
     if isinstance(config, BertConfig):
         changes = {"max_length": config.max_length + described.skipped, "next_sentence": plan.next_sentence}
-    with torch.device("meta"), SkipWeightInit():  # without numbers, of as many words and positions as theirs have
+    with torch.device("meta"), SkipWeightInit():  # shapes only, with the file's numbers of words and positions
         outline = _build(plan, config.model_copy(update=changes), described.vocab_size).state_dict()
     expected = layout.their_shapes(links, outline)
     if plan.only_segment is not None:
@@ -183,12 +183,12 @@ def _plan(
         else:
             continue
         raise RunError(what, where=where, help=_TOGETHER)
-    # The same as a tensor that is read, or no weight.
+    # Ignored: copies of tensors that are read, and buffers.
     redundant = _OUTPUT_BIASES | (_OUTPUT_WEIGHTS if config.tie_embeddings else set())
     left = sorted(names.keys() - expected.keys() - redundant)
     left = [name for name in left if not layout.HARMLESS.fullmatch(name)]
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
-    if strange:  # belongs to no head
+    if strange:  # not part of a known head
         what = f"unexpected weight '{strange[0][:80]}' for a {kind} with this config.json"
         raise RunError(what, where=where, help=_TOGETHER)
     heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta", "roformer"})
@@ -197,7 +197,7 @@ def _plan(
 
 
 def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> tuple[str, Labels | None] | None:
-    """Return the task of a fine-tuned encoder's head, and its labels if it has any; None without a supported head."""
+    """Return the task and any labels of a fine-tuned head, None if unsupported."""
     architectures = tree.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     task = next((task for task, end in layout.HEADS.items() if name.endswith(f"For{end}")), None)
@@ -207,7 +207,7 @@ def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> 
         return None
     if task == "question-answering":
         return task, None
-    if tree.get("problem_type") in ("regression", "multi_label_classification"):  # no labels of which one is right
+    if tree.get("problem_type") in ("regression", "multi_label_classification"):  # not single-label classification
         return None
     named = tree.get("id2label", _DEFAULT_LABELS)
     if not isinstance(named, dict) or sorted(named) != sorted(map(str, range(len(named)))):
@@ -217,19 +217,19 @@ def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> 
         labels = Labels.parse(json.dumps(listed).encode(), "config.json")
     except RunError:
         return None
-    if task == "token-classification" and any(map(holds_space, labels.labels)):  # tags stand between spaces
+    if task == "token-classification" and any(map(holds_space, labels.labels)):  # tags are space-separated
         return None
     return task, labels
 
 
 def _pretraining_parts(model: configs.ForeignModel, names: Mapping[str, str]) -> list[tuple[str, list[layout.Link]]]:
-    """Return the links of parts that a folder may lack, each after what is said then."""
+    """Return the optional pretraining heads as (warning if missing, links)."""
     config, kind = model.config, model.kind
     if isinstance(config, GptConfig):
         head, lacking = layout.gpt_head(config), "output layer"
     else:
         head, lacking = layout.bert_head(config, kind), "masked-LM head"
-        for place, link in enumerate(head):  # the output's bias has two names, and a file may have only the other one
+        for place, link in enumerate(head):  # the output bias has two names, and a file may contain either
             if link.ours == "output.bias" and link.theirs[0] not in names:
                 head[place] = layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
     parts = [(f"the model has no {lacking}: pretrain it before using its predictions", head)]
@@ -239,7 +239,7 @@ def _pretraining_parts(model: configs.ForeignModel, names: Mapping[str, str]) ->
 
 
 def _build(plan: ImportPlan, config: BertConfig | GptConfig, vocab_size: int) -> Model:
-    """Return a model of fresh weights."""
+    """Build the model with newly initialized weights."""
     if isinstance(config, GptConfig):
         return Gpt(config, vocab_size)
     if plan.task == "question-answering":
@@ -273,7 +273,7 @@ def _run_config(folder: Path, plan: ImportPlan, vocabulary: Vocabulary) -> Any:
 
 
 def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: list[int | None]) -> None:
-    """Copy their numbers into our tensors."""
+    """Copy the imported weights into our model."""
     own, pretrained = tensors_of(model), plan.task in ("mlm", "clm")
     near = "" if pretrained else "encoder."
     positions = f"{near}places.table.table"
@@ -281,7 +281,7 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
         for link in plan.links:
             tensor = link.join({name: opened.read(plan.names[name]) for name in link.theirs})
             if link.ours == f"{near}embedding.weight" or (pretrained and link.ours.startswith("output.")):
-                # A missing entry gets the mean of all: by Jensen's inequality it is never likelier than 1 / V.
+                # A missing entry gets the mean of all rows: by Jensen's inequality its probability is at most 1 / V.
                 mean = tensor.mean(0)
                 tensor = tensor[torch.tensor([id or 0 for id in order])]  # (V,) or (V, D), in the order of our ids
                 tensor[torch.tensor([id is None for id in order])] = mean
@@ -291,7 +291,7 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
         if plan.only_segment is not None:
             segment = opened.read(plan.names[plan.only_segment])
             if plan.described.config.positions == "learned":
-                own[positions].add_(segment)  # every token has this vector; so has every position
+                own[positions].add_(segment)  # adding it to every token equals adding it to every position
             elif bool(segment.any()):
                 what = "RoFormer with one non-zero segment embedding is not supported"
                 raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")

@@ -1,7 +1,7 @@
-"""Import the tokenizer of a Hugging Face folder: BERT, RoBERTa, GPT-2, or one exported by attnkit.
+"""Import of Hugging Face tokenizers: BERT, RoBERTa, GPT-2 and attnkit's exports.
 
-Ours starts with padding, begin, end, unknown and the symbols; theirs has them anywhere. So entries change places, and
-``Vocabulary.order`` says which of their rows each of ours is.
+Our vocabularies start with padding, BOS, EOS, unknown and the symbols; in Hugging Face vocabularies these may have any
+ids. Entries are therefore reordered, and ``Vocabulary.order`` gives the original id of each of our ids.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from attnkit.text.vocabulary_schema import CONTINUED, MAX_BYTES
 
 Tree = Mapping[str, Any]
 T = TypeVar("T")
-MAX_JSON_BYTES = 1 << 24  #: bytes of a file of settings
+MAX_JSON_BYTES = 1 << 24  #: maximum size of a settings file in bytes
 _BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 DEFAULTS: dict[str, dict[str, str]] = {
     "bert": _BERT,
@@ -39,14 +39,14 @@ class Vocabulary:
     """An imported vocabulary and the original ids of its entries."""
 
     tokenizer: Tokenizer
-    order: list[int | None]  #: their id per id of ours; None: no such entry
+    order: list[int | None]  #: original id of each of our ids; None: no such entry
     separators: int = 1  #: separators between two texts
 
 
 def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
-    """Return the vocabulary of a folder. Raises ``RunError`` if there is none, or one of another kind.
+    """Read the tokenizer of a folder; raise ``RunError`` if missing or unsupported.
 
-    ``model`` is the type of its model, which has ``n_rows`` embeddings.
+    ``model`` is the model type, and ``n_rows`` is the number of rows in its embedding table.
     """
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
@@ -55,7 +55,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
         raise RunError(what, where=str(folder), help="it takes a RoFormer with a tokenizer.json of BERT's kind")
     tree, where = _read_tokenizer(folder, settings)
-    names = dict(DEFAULTS[model])  # of the special entries, by role
+    names = dict(DEFAULTS[model])  # of the special tokens, by role
     for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
         name = source.get(f"{role}_token")
         name = name.get("content") if isinstance(name, Mapping) else name
@@ -71,7 +71,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
 
 
 def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
-    """Return the tokenizer in the form of ``tokenizer.json``, and the file that it comes from."""
+    """Return a tokenizer in the format of ``tokenizer.json`` and the file read."""
     paths = [folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json")]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
@@ -100,7 +100,7 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
 
 
 def separators(tree: Tree, model: str) -> int:
-    """Return the number of separators between two texts, 1 or 2; by default the model type's."""
+    """Return the number of separators between two texts: 1, or 2 as in RoBERTa."""
     step = _mapping(tree.get("post_processor"))
     steps = step.get("processors") if step.get("type") == "Sequence" else [step]
     for step in map(_mapping, steps if isinstance(steps, list) else []):
@@ -114,7 +114,7 @@ def separators(tree: Tree, model: str) -> int:
 
 
 def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> Vocabulary:
-    """Return the vocabulary of a tokenizer of BERT or GPT-2, special entries named by role. Raises ``ValueError``."""
+    """Convert a BERT or GPT-2 tokenizer; raise ``ValueError`` if it is unsupported."""
     kind, lowercase = _kind(tree)
     vocab, added = _mapping(tree["model"].get("vocab")), _added_tokens(tree)
     if not all(type(id) is int for id in vocab.values()):
@@ -132,7 +132,7 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
         if found[role] is None:
             raise ValueError(f"it has no {role}_token")
     pad, begin, end, unknown, *masked = found.values()
-    # An entry of several roles is the begin and the end, which the model has learnt.
+    # An entry with several roles keeps those of begin and end, which the model was trained with.
     pad, unknown = (None if id in (begin, end) else id for id in (pad, unknown))
     order = [pad, begin, end, unknown, *masked]
     others = [id for id in sorted(added) if id not in order]
@@ -154,12 +154,12 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
 
 
 def _special_names(n_symbols: int) -> list[str]:
-    """Return what our first entries are called."""
+    """Return the names of the first entries of our vocabularies."""
     return [*SPECIALS, *(f"<symbol{i}>" for i in range(n_symbols))]
 
 
 def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
-    """Return which of the kinds that we know cuts as a tokenizer does, and whether it lower-cases."""
+    """Return the equivalent kind of vocabulary, and whether it lower-cases."""
     model, before, after = _mapping(tree.get("model")), tree.get("normalizer"), _mapping(tree.get("pre_tokenizer"))
     kind: Literal["bert", "gpt2"] = "gpt2"
     lowercase: Any = False
@@ -195,7 +195,7 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
 
 
 def _added_tokens(tree: Tree) -> dict[int, str]:
-    """Return the entries that are looked for in a text before all else by id. Raises ``ValueError`` for odd ones."""
+    """Return the added tokens by id; raise ``ValueError`` if one is malformed."""
     added = tree.get("added_tokens") or []
     if not isinstance(added, Sequence) or not all(
         isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)
@@ -210,7 +210,7 @@ def _added_tokens(tree: Tree) -> dict[int, str]:
 
 
 def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
-    """Return the vocabulary of a tokenizer that attnkit exported, None for any other."""
+    """Return the vocabulary of a tokenizer exported by attnkit, or None."""
     model, before = _mapping(tree.get("model")), tree.get("pre_tokenizer")
     kind: TrainedKind
     match model.get("type"):
@@ -228,7 +228,7 @@ def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
     if sorted(added) != list(range(len(added))) or len(added) < len(SPECIALS):
         return None
     symbols = tuple(added[id] for id in range(len(SPECIALS), len(added)))
-    names, vocab = _special_names(len(symbols)), model.get("vocab")  # our names of the first entries
+    names, vocab = _special_names(len(symbols)), model.get("vocab")  # our names for the first entries
     if isinstance(vocab, list) and all(isinstance(entry, list) for entry in vocab):
         listed = [[name, *entry[1:2]] for name, entry in zip(names, vocab, strict=False)]
         renamed = {**model, "vocab": [*listed, *vocab[len(names) :]]}
@@ -251,7 +251,7 @@ def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
 
 
 def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return what a JSON file says. Raises as ``_read``, and ``RunError`` unless it is a mapping."""
+    """Read a JSON object; raise as ``_read``, and ``RunError`` for other values."""
     tree = _read(path, most, parse_json)
     if not isinstance(tree, dict):
         raise RunError(f"{path.name} is not a JSON object", where=str(path))
@@ -259,9 +259,9 @@ def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
-    """Parse a file. Raises ``RunError`` if it is missing, too large or invalid.
+    """Read and parse a file.
 
-    Raises ``SystemFailure`` if it cannot be read for another reason.
+    Raises ``RunError`` if it is missing, too large or invalid, ``SystemFailure`` for other read errors.
     """
     try:
         return parse(read_regular_file(path, most, follow=True))

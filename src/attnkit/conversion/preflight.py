@@ -1,4 +1,4 @@
-"""Check before training, from the configuration alone, whether a run can be exported."""
+"""Export check of a configuration before training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Huggin
 def check_exportable(
     src: Path, tgt: Path, to: System, *, file: Path | None = None, sets: Sequence[str] = (), preset: str = "auto"
 ) -> str:
-    """Check that a run with these settings can be exported; return a sentence that says so.
+    """Check that a run with these settings can be exported; return a confirmation.
 
-    The settings may name any task. All but a translator take the two files as their data. Raises ``UsageError`` if a
-    key, which the message names, prevents the export, or the settings are invalid.
+    The settings may select any task; tasks other than translation use both files as training data. Raises
+    ``UsageError`` if the settings are invalid, or if a key, named in the message, prevents the export.
     """
     settings = [load_yaml(file)] if file is not None else []
     tree, _ = merge([Layer("", tree) for tree in (*settings, *map(parse_assignment, sets))])

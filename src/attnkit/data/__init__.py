@@ -1,1 +1,1 @@
-"""Batches of token ids: on-disk store, data order, sentence pairs."""
+"""Training data: on-disk stores, epoch plans, datasets and batches."""

@@ -1,4 +1,4 @@
-"""Arrays of numbers in files of any origin: ``.npy`` (mapped) and ``.csv``. Torch-free."""
+"""Numeric arrays in untrusted ``.npy`` and ``.csv`` files. Torch-free."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -13,21 +13,21 @@ from attnkit.errors import DataError
 from attnkit.text.lines import check_not_streams, open_binary, read_lines
 
 Vectors = npt.NDArray[np.float32]
-MAX_COLUMNS = 1 << 16  #: numbers of a vector
-_BLOCK = 1 << 18  # numbers at a time
+MAX_COLUMNS = 1 << 16  #: maximum vector size
+_BLOCK = 1 << 18  # numbers per block
 _AGAIN = "the file is damaged or truncated: create it again"
 _MALFORMED = (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
 
 
 def map_npy(path: Path) -> npt.NDArray[Any]:
-    """Map a ``.npy`` file of rows of numbers (n, columns), of any type of number.
+    """Memory-map a ``.npy`` file of numeric rows (n, columns) of any dtype.
 
     Raises:
-        DataError: it is none, holds something else, or is shorter or longer than its header says.
+        DataError: The file is not a two-dimensional numeric array, or its size differs from the header.
     """
     check_not_streams([path])
     try:
-        # Opening says why a file cannot be read; a hostile header may claim sizes that overflow.
+        # ``open_binary`` reports why a file cannot be read. Sizes in a malicious header may overflow.
         with open_binary(path), np.errstate(over="ignore"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except _MALFORMED as error:
@@ -55,21 +55,21 @@ def write_npy(stream: BinaryIO, blocks: Iterable[npt.NDArray[Any]]) -> None:
         n_rows += len(block)
         header["shape"] = (n_rows, block.shape[1])
     stream.seek(0)
-    # As long as the first header: the format leaves space for the number of rows.
+    # The final header is as long as the first: the format reserves space for the number of rows.
     np.lib.format.write_array_header_1_0(stream, header)
 
 
 def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
     """Yield the rows of a file in blocks (n, width) of float32.
 
-    A ``.csv`` has one vector per line, numbers separated by commas; a first line without numbers is a header.
+    A ``.csv`` file has one vector per line, as comma-separated numbers. A first line without numbers is a header.
 
     Args:
-        path: a ``.npy`` file of two dimensions, or a ``.csv`` file.
-        width: Numbers per row; None takes it from the first row.
+        path: A two-dimensional ``.npy`` file or a ``.csv`` file.
+        width: Numbers per row; None: as in the first row.
 
     Raises:
-        DataError: no rows, rows of different widths, what is not a number, or a number that is not finite.
+        DataError: The file has no rows, rows of different widths, or values that are not finite float32 numbers.
     """
     empty = True
     for block, lines in _npy_blocks(path) if path.suffix == ".npy" else _csv_blocks(path):
@@ -112,14 +112,14 @@ def _csv_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[float]]]:
-    """Yield each row with the number of its line, counted from 1."""
+    """Yield the line number (from 1) and the numbers of each row."""
     for number, line in enumerate(read_lines(path), 1):
         fields = line.split(",")
         try:
             yield number, [float(field) for field in fields]
         except ValueError as error:
             if number == 1 and line.strip() and not any(map(_is_number, fields)):
-                continue  # a header
+                continue  # header
             odd = next(field for field in fields if not _is_number(field)).strip()[:40]
             what = f"{odd!r} is not a number" if odd else "a number is missing"
             raise DataError(what, where=f"{path}:{number}") from error

@@ -1,7 +1,7 @@
-"""The batch plan of an epoch: length-sorted batches, their shuffle, and their split over ranks.
+"""Epoch plans: length-sorted batches, shuffled and split over ranks.
 
-A plan is cut from one sort: each example's key is its cell in the plane of the two lengths, then a random number that
-also holds its index.
+Building a plan takes a single sort. The sort key of an example is its cell in the plane of source and target lengths,
+followed by a pseudo-random number from which its index is recovered.
 """
 
 import array
@@ -13,17 +13,17 @@ import numpy.typing as npt
 
 from attnkit.data.permutation import FeistelPermutation, Ids, Integers, Words, parts, shuffled, span, subset
 
-_CODE_BITS = 11  # codes of 32-bit lengths end at 1663
+_CODE_BITS = 11  # codes of 32-bit lengths are at most 1663
 _N_CODES = 1 << _CODE_BITS
 _MAX_EXAMPLES = 1 << 32
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The batches of one epoch, about 4 bytes per example."""
+    """The batches of one epoch, in about 4 bytes per example."""
 
-    order: Words  #: example indices, batch after batch; neighbours have similar lengths
-    starts: Words  #: (n_batches + 1,) start of each batch in ``order``, and the end
+    order: Words  #: example indices of all batches, concatenated; neighbours have similar lengths
+    starts: Words  #: (n_batches + 1,) start of each batch in ``order``, followed by the end
     shuffled: Words  #: (n_batches,) the batch at each position of the epoch
 
     @property
@@ -48,23 +48,23 @@ def plan_epoch(
     max_tokens: int,
     examples: Words | None = None,
 ) -> EpochPlan:
-    """Plan the batches of an epoch: similar lengths together, random tie-breaking and batch order.
+    """Plan an epoch: batches of similar lengths, random tie-breaking and batch order.
 
     The result depends only on the arguments. Peak extra memory is 12 bytes per example.
 
     Args:
-        src_lengths: (n,) tokens of each source before padding, EOS included.
-        tgt_lengths: (n,) the same for the targets.
-        seed: with ``epoch``, determines the shuffle.
-        epoch: counted from 0.
-        max_tokens: maximum padded tokens per batch, source plus target; only a batch of one example may exceed it.
-        examples: indices to use, may repeat, as returned by ``draw``; None: every example once.
+        src_lengths: (n,) Tokens of each source before padding, EOS included.
+        tgt_lengths: (n,) Tokens of each target, likewise.
+        seed: Random seed of the shuffle, together with ``epoch``.
+        epoch: Number of the epoch, from 0.
+        max_tokens: Maximum padded tokens per batch, source plus target; only a batch of one example may exceed it.
+        examples: Indices to use, possibly repeated, as returned by ``draw``; None: every example once.
     """
     n = len(src_lengths) if examples is None else len(examples)
     if len(src_lengths) != len(tgt_lengths) or max_tokens < 1 or n >= _MAX_EXAMPLES:
         raise ValueError(f"{len(src_lengths)} source, {len(tgt_lengths)} target lengths; max_tokens={max_tokens}")
-    # Which side comes first, which way the path winds, how wide its bands are and how full the first batch is all move
-    # the batches' borders, so that rare lengths, too, get new neighbours in each epoch.
+    # The order of the sides, the direction of the path, the width of its bands and the size of the first batch are
+    # random. They move the batch boundaries, so rare lengths, too, get new neighbours in each epoch.
     swap, turn, wide, full = FeistelPermutation("coins", seed, epoch).uniform(np.arange(4)).tolist()
     first, second = (tgt_lengths, src_lengths) if swap < 0.5 else (src_lengths, tgt_lengths)
 
@@ -81,17 +81,17 @@ def plan_epoch(
     cells, borders = _runs(keys)
     order = np.empty(n, np.uint32)
     for part in parts(n):
-        indices = scramble.invert(keys[part].astype(np.uint32))  # the low half of a key
+        indices = scramble.invert(keys[part].astype(np.uint32))  # the low half of each key
         order[part] = indices if examples is None else examples[indices]
-    del keys  # before the batches are shuffled: the peak stays at 12 bytes per example
+    del keys  # freed before shuffling, to keep the peak at 12 bytes per example
     starts = _cut(path.longest(cells), borders, max_tokens, first_share=0.5 + full / 2)
     return EpochPlan(order, starts, shuffled(len(starts) - 1, FeistelPermutation("batches", seed, epoch)))
 
 
 def _code(lengths: Integers) -> Ids:
-    """Return small ordered codes: one for each length up to 128, then 64 for each doubling, rounding upwards.
+    """Quantize lengths to ordered codes: exact up to 128, then 64 per doubling.
 
-    They bound the number of cells whatever the lengths, at the price of batches up to 1/64 short of the budget.
+    Lengths are rounded up. The codes bound the number of cells; batches may be up to 1/64 short of the budget.
     """
     below = np.maximum(lengths.astype(np.int64) - 1, 0)
     shift = np.maximum(np.frexp(below.astype(np.float64))[1].astype(np.int64) - 7, 0)
@@ -99,26 +99,26 @@ def _code(lengths: Integers) -> Ids:
 
 
 def _longest(codes: Ids) -> Ids:
-    """Return the greatest length that has each code."""
+    """Return the maximum length of each code."""
     shift: Ids = np.maximum((codes >> 6) - 1, 0)
     return (codes - (shift << 6) + 1) << shift
 
 
 @dataclass(frozen=True)
 class _Path:
-    """A path through the plane of the two lengths: band by band of the first, up and down the second in turn."""
+    """A serpentine path through the plane of the two lengths, band by band."""
 
-    bands: Ids  #: (n_codes,) the band of each code of the first side
-    tops: Ids  #: (n_bands,) the greatest code in each band
-    turn: int  #: bands of this parity are climbed, the others descended
+    bands: Ids  #: (n_codes,) band of each code of the first side
+    tops: Ids  #: (n_bands,) maximum code in each band
+    turn: int  #: parity of the bands in which second lengths ascend; in the others they descend
 
     def cells(self, first: Ids, second: Ids) -> npt.NDArray[np.uint64]:
-        """Return the place on the path of pairs of codes."""
+        """Return the position on the path of each pair of codes."""
         band = self.bands[first]
         return (band << _CODE_BITS | self._wind(band, second)).astype(np.uint64)
 
     def longest(self, cells: Ids) -> Ids:
-        """Return (n_cells, 2) the greatest lengths of both sides in each cell."""
+        """Return the maximum lengths of both sides in each cell, (n_cells, 2)."""
         band = cells >> _CODE_BITS
         return np.stack([_longest(self.tops[band]), _longest(self._wind(band, cells & (_N_CODES - 1)))], axis=1)
 
@@ -127,10 +127,10 @@ class _Path:
 
 
 def _length_buckets(codes: Callable[[slice], tuple[Ids, Ids]], n_examples: int, tokens_aside: float) -> tuple[Ids, Ids]:
-    """Return the band of each code of the first side, and the greatest code in each band."""
-    # Batches that are square in the plane of the two lengths pad least. So a band is closed once its width reaches the
-    # standard deviation of its second lengths divided by tokens / tokens_aside. Two to four times max_tokens is within
-    # .003 of the best share of real tokens for 2 to 200 thousand pairs in batches of 2 to 16 thousand tokens.
+    """Return the band of each first-side code and the maximum code of each band."""
+    # Batches that are square in the plane of the two lengths have the least padding. A band is therefore closed when
+    # its width reaches the standard deviation of its second lengths times tokens_aside / tokens. With tokens_aside at 2
+    # to 4 * max_tokens, the share of real tokens is within .003 of the best (2k-200k pairs, batches of 2k-16k tokens).
     n, sums, squares, tokens = np.zeros((4, _N_CODES))
     for part in parts(n_examples):
         first, second = codes(part)
@@ -155,7 +155,7 @@ def _length_buckets(codes: Callable[[slice], tuple[Ids, Ids]], n_examples: int, 
 
 
 def _cut(costs: Ids, borders: Ids, max_tokens: int, first_share: float) -> Words:
-    """Return the starts of batches that fill up in order, and the end. Takes time by cells, not by batches."""
+    """Fill batches cell by cell along the path; return their starts and the end."""
     starts = array.array("I", [0])
     budget = int(max_tokens * first_share)
     widest, filled = (0, 0), 0
@@ -175,7 +175,7 @@ def _cut(costs: Ids, borders: Ids, max_tokens: int, first_share: float) -> Words
 
 
 def _runs(keys: npt.NDArray[np.uint64]) -> tuple[Ids, Ids]:
-    """Return the distinct cells of sorted keys and where each begins, with the end."""
+    """Return the distinct cells of sorted keys, and the start of each plus the end."""
     cells, begins, last = [], [], -1
     for part in parts(len(keys)):
         high = (keys[part] >> np.uint64(32)).astype(np.int64)
@@ -188,9 +188,9 @@ def _runs(keys: npt.NDArray[np.uint64]) -> tuple[Ids, Ids]:
 
 
 def split(indices: Ids, costs: Integers, n: int) -> list[Ids]:
-    """Cut a batch into ``n`` contiguous slices of near-equal cost, none further from the mean than one example.
+    """Split a batch into ``n`` contiguous slices of near-equal cost.
 
-    ``costs`` belong to ``indices`` place by place. Slices may be empty; together they are the batch.
+    The cost of a slice is within one example of the mean. ``costs`` are aligned with ``indices``. Slices may be empty.
     """
     ends = np.cumsum(costs, dtype=np.float64)
     middles = ends - np.asarray(costs) / 2
@@ -200,9 +200,9 @@ def split(indices: Ids, costs: Integers, n: int) -> list[Ids]:
 
 
 def draw(n_examples: Sequence[int], weights: Sequence[float], *, seed: int, epoch: int) -> Words:
-    """Return the examples that an epoch uses of several corpora laid end to end, in no particular order.
+    """Draw the examples of an epoch from several concatenated corpora, unordered.
 
-    A weight of 2 gives each example twice, .5 a random half; 1.5 each once and a random half again.
+    A weight of 2 uses each example twice, 0.5 a random half, and 1.5 each example once plus a random half.
     """
     drawn, begin = [], 0
     for corpus, (n, weight) in enumerate(zip(n_examples, weights, strict=True)):

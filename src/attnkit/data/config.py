@@ -1,4 +1,4 @@
-"""Settings of training data: text files, held-out lines, masking, windows and words. Torch-free."""
+"""Configuration of training data: files, noise, windows, masking. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _MAX_WEIGHT = 1000
 
 
 class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Parallel text files and the rules by which their pairs become training data."""
+    """Parallel text files and the filtering of training pairs."""
 
     src: tuple[str, ...] = Field(min_length=1)
-    """Source files, one sentence per line; line n of each translates line n of the same file of ``tgt``."""
+    """Source files, one sentence per line, aligned line by line with the files in ``tgt``."""
     tgt: tuple[str, ...] = Field(min_length=1)
-    """Target files, as many as ``src``."""
+    """Target files, one per source file."""
     weights: tuple[float, ...] | None = None
-    """Passes over each pair of files per epoch: 2 is twice, 0.5 a random half, new in each epoch. Null: once."""
+    """Passes over each pair of files per epoch; 0.5 uses a random half, redrawn every epoch. Null: one pass."""
     valid_src: tuple[str, ...] | None = None
-    """Source files for validation. Null: pairs are held out of the training files."""
+    """Source files for validation. Null: pairs are held out from the training files."""
     valid_tgt: tuple[str, ...] | None = None
-    """Target files for validation, as many as ``valid_src``."""
+    """Target files for validation, one per file in ``valid_src``."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Pairs held out for validation when no validation files are given, but never more than 5 % of all pairs."""
+    """Number of pairs held out for validation if no validation files are given; at most 5% of all pairs."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which pairs are held out, and nothing else."""
+    """Random seed for the selection of held-out pairs, and for nothing else."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
     """Maximum tokens on either side of a training pair; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=20.0, ge=1.0, le=1e9)
-    """Largest ratio of the two lengths of a training pair in tokens (each plus one); others are dropped and counted."""
+    """Maximum length ratio of a training pair, in tokens plus one; pairs beyond it are dropped and counted."""
     max_character_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
-    """A training pair whose ratio of characters is this many times the usual one of its corpus is dropped and counted,
-    as `attnkit check` says beforehand. Null: none is."""
+    """Maximum factor by which the length ratio of a pair, in characters, may differ from the median of its corpus.
+    Training pairs beyond it are dropped and counted; `attnkit check` reports them beforehand. Null: no limit."""
 
     @model_validator(mode="after")
     def _check_files(self) -> DataConfig:
@@ -54,122 +54,122 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
 
 
 class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Files of examples, and which of them are held out for validation."""
+    """Example files and the examples held out for validation."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Files of examples."""
+    """Example files."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Files for validation. Null: examples are held out of ``files``."""
+    """Files for validation. Null: examples are held out from ``files``."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Examples held out for validation when no validation files are given, but never more than 5 % of all."""
+    """Number of examples held out for validation if no validation files are given; at most 5% of all examples."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which examples are held out, and nothing else."""
+    """Random seed for the selection of held-out examples, and for nothing else."""
 
 
 class RowsConfig(ExamplesConfig, frozen=True):
-    """Files of which every row is an example: lines of text, or vectors of numbers."""
+    """Files with one example per row: lines of text or numeric vectors."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Text, one example per line; or vectors, one per row, in ``.npy`` or ``.csv``."""
+    """Text files with one example per line, or ``.npy`` or ``.csv`` files with one vector per row."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
-    """Longest line in tokens; longer ones are dropped from training and counted. Ignored for vectors."""
+    """Maximum tokens per line; longer lines are dropped from training and counted. Ignored for vectors."""
 
 
 class DocumentsConfig(ExamplesConfig, frozen=True):
-    """Labeled documents: a document, a tab, its label, one per line."""
+    """Labeled documents, one per line: the document, a tab, its label."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Files of documents and labels."""
+    """Files of labeled documents."""
     max_length: int = Field(default=100, ge=1, le=1 << 16)
-    """Longest sentence in tokens; longer ones are split."""
+    """Maximum tokens per sentence; longer sentences are split."""
     max_sentences: int = Field(default=100, ge=1, le=1 << 16)
-    """Sentences of a document that are read; documents with more are counted, in training and in use."""
+    """Maximum sentences per document in training and inference; longer documents are truncated and counted."""
 
 
 class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Raw text by documents, and how they become rows for a language model."""
+    """Documents of raw text, and their division into rows for a language model."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Text. Each file is a corpus of its own, say a language."""
+    """Text files. Each file is a separate corpus, for example one language."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Files for validation. Null: documents are held out of ``files``."""
+    """Files for validation. Null: documents are held out from ``files``."""
     document_format: Literal["auto", "lines", "blocks"] = "auto"
-    """Unit of a document: a line, or the lines between blank ones; auto takes blocks in files with blank lines."""
+    """Unit of a document: a line, or a block of lines between blank lines; auto: blocks if the file has blank lines."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Documents held out for validation when no validation files are given, but never more than 5 % of a file's."""
+    """Number of documents held out for validation if no validation files are given; at most 5% of each file."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which documents are held out, and which of their tokens are masked in validation."""
+    """Random seed for the selection of held-out documents and for masking in validation."""
     valid_rows: int | None = Field(default=2048, ge=1, lt=2**31)
-    """Most rows of the validation text that are scored, taken evenly from all of it. Null: all are."""
+    """Maximum number of validation rows to score, evenly spaced in the validation text. Null: all rows."""
     sequence_length: int = Field(default=128, ge=8, le=1 << 20)
-    """Tokens per row. Long documents are split into rows, short ones share a row; nothing is left out."""
+    """Tokens per row. Long documents are split into several rows, short ones share a row; no text is dropped."""
     isolate_documents: bool = True
-    """Whether documents in one row are masked from each other."""
+    """Whether attention between documents in the same row is masked."""
     language_sampling_alpha: float = Field(default=1.0, ge=0, le=1)
-    """A file with the share p of all tokens gets a share of each epoch proportional to p**alpha (Conneau and Lample
-    2019, equation 1): 1 uses each document once, 0 all files equally."""
+    """Exponent alpha of the sampling: a file with share p of all tokens gets a share of each epoch proportional to
+    p**alpha (Conneau and Lample 2019, equation 1). 1 uses each document once, 0 samples all files equally."""
 
 
 class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Input noise of a denoising auto-encoder (Vincent et al. 2008), resampled every epoch.
+    """Noise of a denoising auto-encoder (Vincent et al. 2008), resampled every epoch.
 
-    In the order of the fields, each to what the one before has left.
+    The types of noise are applied in the order of the fields.
     """
 
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Chance of each token to be left out; one of a line always stays. Not for vectors."""
+    """Probability of dropping each token; at least one token per line is kept. Not available for vectors."""
     mask_prob: float = Field(default=0.0, ge=0, le=1)
-    """Chance of each token to become ``<unk>``, of each number of a vector to become its column's mean."""
+    """Probability of replacing each token by ``<unk>``, or each number of a vector by the mean of its column."""
     shuffle_prob: float = Field(default=0.0, ge=0, le=1)
-    """Chance of each token to be one of those that change places among themselves. Not for vectors."""
+    """Probability of selecting each token; the selected tokens of a line are shuffled. Not available for vectors."""
 
     @property
     def any(self) -> bool:
-        """Whether anything is done."""
+        """Whether any noise is enabled."""
         return bool(self.word_dropout or self.mask_prob or self.shuffle_prob)
 
 
-_LONGEST, _STRIDE, _QUESTION = 384, 128, 64  # of Devlin et al. 2019, their code
+_LONGEST, _STRIDE, _QUESTION = 384, 128, 64  # from the code of Devlin et al. 2019
 
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """All of them in tokens, of one model."""
+    """Sizes of sliding windows for one model, in tokens."""
 
     max_length: int
-    stride: int  #: maximum distance of a window's start from the previous one's
+    stride: int  #: maximum distance between the starts of consecutive windows
     max_question_length: int
     max_answer_length: int
     fixed: bool = True
-    """Whether a window always begins so far behind, full ones at least; or less far, where that keeps answers whole."""
-    separators: int = 1  #: ends that stand between question and window
+    """Whether all full windows are ``stride`` apart; otherwise the stride may be reduced to keep answers whole."""
+    separators: int = 1  #: separators between question and window
 
     @property
     def n_symbols(self) -> int:
-        """Return the number of special tokens in a row."""
+        """Return the number of special tokens per row."""
         return 2 + self.separators
 
 
 class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Sliding windows over contexts longer than a row, each with its question (code of Devlin et al. 2019)."""
+    """Sliding windows over contexts longer than a row (code of Devlin et al. 2019)."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
-    """Tokens of a row: question, window, and the symbols around them, three in BERT. Null: 384, or as many as the model
-    learned from where these are fewer."""
+    """Maximum tokens per row: question, window and special tokens (three in BERT). Null: 384, or the pretraining length
+    if that is shorter."""
     stride: int | None = Field(default=None, ge=1, le=1 << 20)
-    """Tokens of the context between the starts of two windows. Null: 128, or three quarters of what
-    a row has beside the longest question where that is less; and less for a question where two windows would share
-    fewer tokens than two answers take, but for a quarter of what its rows have."""
+    """Context tokens between the starts of consecutive windows. Null: 128, or three quarters of the window size
+    beside a question of maximum length if that is less; then reduced for each question until consecutive windows share
+    two answers of maximum length, but not below a quarter of the window size."""
     max_question_length: int | None = Field(default=None, ge=1, le=1 << 20)
-    """Tokens of a question that are read. Null: 64, or three eighths of a row where that is less."""
+    """Maximum tokens per question; the rest is truncated. Null: 64, or three eighths of a row if that is less."""
     max_answer_length: int = Field(default=30, ge=1, le=1 << 20)
-    """Tokens of the longest answer that is given."""
+    """Maximum tokens per predicted answer."""
 
     def within(self, usual: int, separators: int = 1) -> WindowSizes:
-        """Return the sizes for a model whose rows usually have at most so many tokens, and so many ends in between.
+        """Return the window sizes for a model with ``usual`` tokens per row.
 
         Raises:
-            ValueError: the windows would leave tokens out.
+            ValueError: The windows would skip tokens.
         """
         length = self.max_length or min(_LONGEST, usual)
         question = self.max_question_length or max(1, min(_QUESTION, 3 * length // 8))
@@ -182,28 +182,28 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
 
 class TextsConfig(ExamplesConfig, frozen=True):
-    """Texts or pairs of texts with a label: tables with a header, tabs between the columns."""
+    """Labeled texts or pairs of texts: tab-separated tables with a header."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
-    """Tokens of a row, with the symbols around its texts; the end of longer ones is not read, and they are counted.
-    Null: as many as the model learned from, at most 512."""
+    """Maximum tokens per row, special tokens included; longer texts are truncated and counted. Null: the pretraining
+    length, at most 512."""
 
 
 class TaggedConfig(ExamplesConfig, frozen=True):
-    """Sentences of tagged words: one word per line, its tag in the last column, a blank line after each sentence."""
+    """Tagged sentences, one word per line, tag last; a blank line ends a sentence."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
     """Maximum tokens per row, special tokens included. Null: the pretraining length, at most 512."""
 
 
 class QuestionsConfig(ExamplesConfig, frozen=True):
-    """Questions on paragraphs, with answers that occur in them: the JSON of SQuAD.
+    """Questions about paragraphs that contain the answers, in the format of SQuAD.
 
-    What is held out are paragraphs, with all their questions.
+    Paragraphs are held out together with all their questions.
     """
 
     windows: WindowsConfig = WindowsConfig()
-    """Windows over paragraphs that are too long for a row."""
+    """Windows over paragraphs that do not fit into a row."""
 
 
 class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -212,13 +212,13 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     lower: bool = False
     """Lower-case the text."""
     min_count: int = Field(default=5, ge=1, lt=2**40)
-    """Words that occur less often get no vector and are left out before windows are formed."""
+    """Minimum word frequency; rarer words get no vector and are removed before windows are formed."""
     max_vocab: int | None = Field(default=None, ge=1, le=1 << 28)
-    """Keep at most this many words, the most frequent. Null: all with at least ``min_count`` occurrences."""
+    """Maximum number of words, most frequent first. Null: all words with at least ``min_count`` occurrences."""
     tokenizer: str | None = None
-    """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: those between white space are."""
+    """Vocabulary file of `attnkit vocab`, or run, whose tokens are the words. Null: words are split at white space."""
     phrases: PhrasesConfig = PhrasesConfig()
-    """Neighbours that are joined to one word."""
+    """Detection of phrases, which are joined into single words."""
 
     @model_validator(mode="after")
     def _check_tokens(self) -> WordsConfig:
@@ -228,20 +228,20 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
 
 
 class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Which tokens are chosen, and what becomes of them (Devlin et al. 2019, section 3.1)."""
+    """Masking for masked language models (Devlin et al. 2019, section 3.1)."""
 
     mask_prob: float = Field(default=0.15, gt=0, lt=1)
-    """Share of the tokens that are chosen, and predicted."""
+    """Share of tokens that are selected for prediction."""
     mask_replace_prob: float = Field(default=0.8, ge=0, le=1)
-    """Share of the chosen that become [MASK]."""
+    """Share of the selected tokens that are replaced by [MASK]."""
     random_replace_prob: float = Field(default=0.1, ge=0, le=1)
-    """Share of the chosen that are replaced by a random token; the rest stay unchanged."""
+    """Share of the selected tokens that are replaced by a random token; the rest stay unchanged."""
     mask_unit: Literal["tokens", "words", "spans"] = "tokens"
     """Unit of masking: tokens, whole words, or spans of words (Joshi et al. 2020)."""
     span_geometric_p: float = Field(default=0.2, gt=0, le=1)
-    """Probability that a span ends after each of its words: their lengths are geometric."""
+    """Probability that a span ends after each of its words; span lengths have a geometric distribution."""
     max_span_words: int = Field(default=10, gt=0, le=1 << 16)
-    """Most words of a span."""
+    """Maximum words per span."""
 
     @model_validator(mode="after")
     def _shares_fit(self) -> MaskingConfig:
@@ -252,5 +252,5 @@ class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
     @property
     def unchanged(self) -> float:
-        """Return the share of the chosen tokens that stay unchanged."""
+        """Return the share of the selected tokens that stay unchanged."""
         return max(0.0, 1 - self.mask_replace_prob - self.random_replace_prob)

@@ -1,8 +1,8 @@
-"""Co-occurrences of a text's words on disk: counted once, in a bounded part of memory, and mapped for training.
+"""On-disk co-occurrence counts, computed in bounded memory and memory-mapped.
 
-A folder of ``low.bin``, ``high.bin`` (the two words of each pair, the smaller number first), ``counts.bin`` and
-``index.json``. Pairs are in a shuffled order that depends on the pairs alone; the same text gives the same
-bytes however little memory there was.
+A folder contains ``low.bin`` and ``high.bin`` (the word ids of each pair, the smaller id first), ``counts.bin`` and
+``index.json``. Pairs are shuffled in an order that depends only on the pairs: the same text gives the same bytes for
+any memory limit.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from attnkit.io.safe_read import open_regular_file
 from attnkit.kernels.cooccurrence import Counter, Run, merge, words_of
 from attnkit.kernels.glove import Cooccurrences
 
-_STRETCH = 1 << 18  # words that are counted at a time
-_PAIR_BYTES = 80  # of runs, while they are merged
-_MEETING_BYTES = 64  # of a counter that all meetings fit, be they of different pairs
+_STRETCH = 1 << 18  # words counted at a time
+_PAIR_BYTES = 80  # memory per pair while runs are merged
+_MEETING_BYTES = 64  # counter memory per co-occurrence if all pairs are different
 _PARTS = {"low": "<u4", "high": "<u4", "counts": "<f4"}
 
 
@@ -37,21 +37,21 @@ class _CountsIndex(BaseModel, extra="forbid", strict=True):
     pairs: int = Field(ge=0, lt=1 << 48)
     window: int
     text: str
-    """The fingerprint of the text."""
+    """Fingerprint of the text."""
     sha256: dict[Literal["low.bin", "high.bin", "counts.bin"], str]
 
 
 def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> Cooccurrences:
-    """Return the co-occurrences of words within ``window`` of each other in a line, weighted 1 / distance.
+    """Count co-occurrences within ``window`` words of a line, weighted 1 / distance.
 
-    A folder counted from the same text and window is reused, any other one replaced, all or nothing.
+    Existing counts of the same text and window are reused; any others are replaced atomically.
 
     Args:
-        folder: Folder of the counts; runs that exceed ``memory`` lie there meanwhile, some 16 bytes per pair.
+        folder: Folder of the counts; temporary runs that exceed ``memory`` take about 16 bytes per pair there.
         store: The text, one row per line.
-        window: Words on either side.
-        memory: Bytes for counting and merging.
-        tell: Called with a progress message.
+        window: Maximum distance on either side, in words.
+        memory: Bytes available for counting and merging.
+        tell: Called with progress messages.
     """
     wanted = (window, store.fingerprint)
     if (found := _open(folder, wanted, store.vocab_size)) is None:
@@ -66,7 +66,7 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
 
 
 def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Cooccurrences | None:
-    """Map a folder of counts; None if it is missing, incomplete, damaged, or of another text or window."""
+    """Map existing counts; return None if missing, damaged or of other text or window."""
     try:
         known = read_index(folder / "index.json", _CountsIndex)
         if (known.window, known.text) != wanted:
@@ -77,7 +77,7 @@ def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Cooccurrences 
     digests = {f"{name}.bin": hashlib.sha256() for name in _PARTS}
     for begin in range(0, len(found.counts), _STRETCH):
         parts = low, high, counts = [part[begin : begin + _STRETCH] for part in found]
-        # A loop that checks nothing works on them: words must exist, and counts have a logarithm.
+        # The training loop has no checks: word ids must be in the vocabulary, and counts need a logarithm.
         if max(low.max(), high.max()) >= n_words or not (np.isfinite(counts) & (counts > 0)).all():
             return None
         for digest, part in zip(digests.values(), parts, strict=True):
@@ -96,7 +96,7 @@ def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[
     runs: list[Run] = []
     counter = Counter(store.vocab_size, min(memory, _MEETING_BYTES * window * len(store.ids)))
     for run in _count(counter, store, window, tell):
-        # What exceeds the memory goes to disk, and is mapped.
+        # Runs that exceed the memory are written to disk and mapped.
         path, n = folder / f"run-{len(runs)}.bin", len(run.hashes)
         with atomic.create_exclusive(path) as stream:
             for part in run:
@@ -127,7 +127,7 @@ def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[
 
 
 def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], None]) -> Iterator[Run]:
-    """Count all text; yield the runs that the counter gives up meanwhile."""
+    """Count the whole text; yield a run whenever the counter is full."""
     ids, offsets = store.ids, store.offsets
     n = len(ids)
     for begin in range(0, n, _STRETCH):

@@ -1,4 +1,4 @@
-"""Examples of a run's files: which of them train and which validate, and their encoding in RUN/data."""
+"""Example corpora: split into training and validation, and encoding in RUN/data."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -26,29 +26,29 @@ ExampleT = TypeVar("ExampleT")
 
 
 class ExampleEncoder(ABC, Generic[ExampleT]):
-    """Encodes examples as rows of stores, and counts."""
+    """Encoder of examples into rows of stores, with counts."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.n_tokens = self.n_unknown = 0
-        self.counts: Counter[str] = Counter()  #: other numbers so far, for messages
+        self.counts: Counter[str] = Counter()  #: other counts so far, for messages
 
     @abstractmethod
     def sizes(self) -> Mapping[str, int]:
-        """Return the name of each store, with the number of its different ids."""
+        """Return the vocabulary size of each store, by name."""
 
     @abstractmethod
     def rows(self, examples: Sequence[ExampleT]) -> Sequence[Sequence[Sequence[int]]]:
-        """Return the rows of each store."""
+        """Encode examples and return the rows of each store."""
 
 
 class ExampleCorpus(ABC, Generic[ExampleT]):
-    """The examples of a run's files; re-read on each access unless a corpus holds them."""
+    """Examples in a run's files, reread on every access unless kept in memory."""
 
     unit: ClassVar[str]  #: singular noun of an example, for messages
     valid_option: ClassVar[str] = "--valid-data"  #: flag of the validation files, for messages
     chunk: ClassVar[int] = 1024  #: examples encoded together
-    n_symbols: ClassVar[int] = 0  #: symbols that a row has beside those stored
+    n_symbols: ClassVar[int] = 0  #: special tokens per row that are not stored
     labels: Labels | None = None  #: content of ``labels.json``
 
     def __init__(self, data: ExamplesConfig) -> None:
@@ -57,24 +57,24 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.held_out: set[int] = set()
-        self._blank = array("q")  #: numbers of the blank examples, as far as a first pass has read
+        self._blank = array("q")  #: indices of the blank examples found by the first pass
         self.samples: list[tuple[Sequence[ExampleT], int, int]] = []
-        """First examples of each file, how many there are in all, and how many are in the sample, for estimates."""
+        """Per file, for estimates: its first examples, the number of all examples and the number of sampled ones."""
 
     @abstractmethod
     def read(self, paths: Sequence[Path]) -> Iterator[ExampleT]:
-        """Yield the examples of files."""
+        """Yield the examples in files."""
 
     @abstractmethod
     def texts(self, examples: Iterable[ExampleT]) -> Iterator[str]:
-        """Yield the texts from which a vocabulary is built."""
+        """Yield the texts for building a vocabulary."""
 
     @abstractmethod
     def encoder(self, tokenizer: Tokenizer) -> ExampleEncoder[ExampleT]:
-        """Return an encoder."""
+        """Return an encoder for the examples."""
 
     def content(self, example: ExampleT) -> Hashable:
-        """Return what an example has in common with its repeats."""
+        """Return a key that is equal for repeated examples."""
         return example
 
     def is_blank(self, example: ExampleT) -> bool:
@@ -82,23 +82,23 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         return False
 
     def n_characters(self, example: ExampleT) -> int:
-        """Return the length of an example, which bounds the memory of a chunk."""
+        """Return the length of an example, used to bound the memory of a chunk."""
         return 0
 
     def display(self, example: ExampleT) -> Iterable[str]:
-        """Return the lines of an example in ``valid.txt``."""
+        """Return the lines of an example for ``valid.txt``."""
         return [str(example)]
 
     def messages(self) -> Iterator[StatusEvent | WarningEvent]:
-        """Yield what to say of the files read."""
+        """Yield messages about the files, after they have been read."""
         yield from ()
 
     def warnings(self, counts: Mapping[str, int]) -> Iterator[WarningEvent]:
-        """Yield warnings on what was encoded, from its counts."""
+        """Yield warnings based on the counts of the encoding."""
         yield from ()
 
     def first_pass(self, n_sampled: int) -> Iterator[ExampleT]:
-        """Yield all training examples, keeping the first ``n_sampled`` of each file in ``samples``."""
+        """Yield all training examples; sample the first ``n_sampled`` of each file."""
         total = 0
         for path in self.paths:
             sample: list[ExampleT] = []
@@ -113,9 +113,9 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
             self.samples.append((sample, n, len(sample)))
 
     def hold_out(self, total: int) -> None:
-        """Choose which of all examples are held out, unless there are validation files.
+        """Choose the held-out examples, unless there are validation files.
 
-        Raises ``DataError`` if all of them were blank in the first pass.
+        Raises ``DataError`` if all chosen examples were blank in the first pass.
         """
         if not self.valid_paths:
             n, seed, where = self.data.held_out, self.data.held_out_seed, self.data.files[0]
@@ -125,7 +125,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
 
     @functools.cached_property
     def valid(self) -> list[ExampleT]:
-        """Examples for validation."""
+        """Validation examples that are not blank."""
         return [
             example
             for number, example in enumerate(self.read(self.valid_paths or self.paths))
@@ -133,17 +133,17 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         ]
 
     def check_valid(self) -> None:
-        """Read the examples for validation. Raises ``DataError`` if there are none."""
+        """Read the validation examples; raise ``DataError`` if there are none."""
         if not self.valid:
             raise self.none_left()
 
     def none_left(self) -> DataError:
-        """Return the error for no examples left for validation."""
+        """Return the error for an empty validation set."""
         what, where = f"no {self.unit} left for validation", str((self.valid_paths or self.paths)[0])
         return DataError(what, where=where, help=f"give a non-empty file for {self.valid_option}")
 
     def train(self) -> Iterator[ExampleT]:
-        """Yield the examples for training, counting the others."""
+        """Yield the training examples; count the examples left out."""
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else set(map(self.content, self.valid))
         for number, example in enumerate(self.read(self.paths)):
@@ -157,12 +157,12 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
                 yield example
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[ExampleT]) -> int:
-        """Return the number of tokens that examples take in training."""
+        """Return the number of training tokens of examples, special tokens included."""
         rows = self.encoder(tokenizer).rows(examples)[0]
         return sum(map(len, rows)) + self.n_symbols * len(rows)
 
     def write(self, folder: Path, encoder: ExampleEncoder[ExampleT], examples: Iterable[ExampleT]) -> int:
-        """Write the stores of examples into a new folder and return the number of rows of the first."""
+        """Write stores of examples to a folder; return the row count of the first store."""
         sizes, n_rows = encoder.sizes(), 0
         for name in sizes:
             atomic.make_dirs(folder / name)
@@ -176,7 +176,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
         return n_rows
 
     def write_valid(self, folder: Path, encoder: ExampleEncoder[ExampleT]) -> int:
-        """Write the examples for validation and return their number."""
+        """Write the validation examples and return their number."""
         self.write(folder / "valid", encoder, self.valid)
         prepared_dir.write_lines(folder / "valid.txt", chain.from_iterable(map(self.display, self.valid)))
         return len(self.valid)
@@ -185,7 +185,7 @@ class ExampleCorpus(ABC, Generic[ExampleT]):
 def write_examples(
     corpus: ExampleCorpus[Any], folder: Path, tokenizer: Tokenizer, origin: str | None
 ) -> Iterator[StatusEvent | WarningEvent]:
-    """Encode a corpus into RUN/data; ``origin`` is the fingerprint of the initial weights."""
+    """Encode a corpus into RUN/data; ``origin`` fingerprints the initial weights."""
     with atomic.atomic_dir(folder) as temporary:
         atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
         if corpus.labels is not None:
@@ -207,7 +207,7 @@ def write_examples(
 
 
 class Rows(Protocol):
-    """Encoded examples; the fingerprint changes with any id and any label."""
+    """Encoded examples with a fingerprint of all ids and labels."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -221,28 +221,28 @@ ExamplesT = TypeVar("ExamplesT")
 
 @dataclass(frozen=True)
 class PreparedExamples(Generic[RowsT, ExamplesT]):
-    """Prepared training data, opened; satisfies ``task.Prepared``."""
+    """Opened training data; satisfies ``task.Prepared``."""
 
     train: RowsT
     valid: RowsT
-    valid_examples: ExamplesT  #: the development set as text
+    valid_examples: ExamplesT  #: validation examples as text
     tokenizer: Tokenizer
     label_file: Labels | None  #: content of ``labels.json``; None for data without labels
     counts: dict[str, Any]
 
     @property
     def labels(self) -> list[str]:
-        """Labels by their ids."""
+        """Labels in the order of their ids."""
         return self.label_file.labels if self.label_file else []
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, any border and any label."""
+        """Hash of all ids, row boundaries and labels."""
         return self.train.fingerprint
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
+        """Text files to store in each checkpoint, by name."""
         found = {"tokenizer.json": self.tokenizer.to_json().encode()}
         return found | ({"labels.json": self.label_file.to_bytes()} if self.label_file else {})
 
@@ -253,10 +253,10 @@ def load_examples(
     parse: Callable[[list[str]], list[ExampleT]],
     check: Callable[[RowsT, list[ExampleT]], bool] = lambda rows, examples: len(rows) == len(examples),
 ) -> PreparedExamples[RowsT, list[ExampleT]]:
-    """Open what ``write_examples`` wrote. Raises ``RunError`` if RUN/data is damaged.
+    """Open the output of ``write_examples``; raise ``RunError`` if it is damaged.
 
-    ``open_rows`` takes a folder and the number of labels, ``parse`` the lines of ``valid.txt``; ``check`` returns
-    whether rows and examples of the development set agree.
+    ``open_rows`` takes a folder and the number of labels; ``parse`` takes the lines of ``valid.txt``. ``check`` returns
+    whether the rows and examples of the validation set agree.
     """
     with prepared_dir.open_prepared_dir(folder) as index:
         labels = Labels.load(folder) if (folder / "labels.json").exists() else None

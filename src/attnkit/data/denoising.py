@@ -1,4 +1,4 @@
-"""Auto-encoder data: keyed noise, lines as ids, and vectors mapped from disk, each the target of its noisy copy."""
+"""Auto-encoder datasets of lines or vectors, with reproducible input noise."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from attnkit.protocols import UNK_ID
 
 
 class Noise:
-    """The noise of one epoch."""
+    """Reproducible input noise of one epoch."""
 
     def __init__(self, config: NoiseConfig, seed: int, epoch: int) -> None:
         self.config = config
         self._key = (seed, epoch)
 
     def corrupt_tokens(self, ids: Ids, lengths: Ids, rows: Ids, blank: int) -> tuple[Ids, Ids]:
-        """Return noisy copies of several rows laid end to end, and the length of each.
+        """Return noisy copies of concatenated rows, and the length of each copy.
 
         Args:
-            ids: (n,) the tokens of all rows.
-            lengths: (B,) of each row.
-            rows: (B,) number of each row in the corpus.
-            blank: the id that masked tokens get.
+            ids: (n,) Tokens of all rows, concatenated.
+            lengths: (B,) Length of each row.
+            rows: (B,) Index of each row in the corpus.
+            blank: Id that replaces masked tokens.
         """
         config = self.config
         owner = np.repeat(np.arange(len(rows)), lengths)  # (n,) the row of each token in the batch
@@ -49,7 +49,7 @@ class Noise:
             coins = uniform_per_token("noise drop", self._key, rows, owner, places)
             highest = np.zeros(len(rows))
             np.maximum.at(highest, owner, coins)
-            # The token with the highest coin of its row stays in any case: no row becomes empty.
+            # The token with the highest draw of its row is always kept, so no row becomes empty.
             kept = (coins >= config.word_dropout) | (coins == highest[owner])
             ids, owner, places = ids[kept], owner[kept], places[kept]
         else:
@@ -65,7 +65,7 @@ class Noise:
         return ids, np.bincount(owner, minlength=len(rows)).astype(np.int64)
 
     def corrupt_vectors(self, vectors: Vectors, rows: Ids, mean: Vectors) -> Vectors:
-        """Return copies of vectors (B, d), of the given rows, with masked numbers set to their column's mean (d,)."""
+        """Return copies of vectors (B, d) with masked numbers set to the mean (d,)."""
         width = vectors.shape[1]
         owner, columns = np.divmod(np.arange(vectors.size), width)
         coins = uniform_per_token("noise mask", self._key, rows, owner, columns)
@@ -73,7 +73,7 @@ class Noise:
 
 
 class LineDataset:
-    """Rows of a store as an auto-encoder sees them; satisfies ``loader.Dataset``."""
+    """Encoded lines and their noisy copies; satisfies ``loader.Dataset``."""
 
     def __init__(self, store: Store, noise: NoiseConfig) -> None:
         self.store = store
@@ -84,34 +84,34 @@ class LineDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any id and any border between lines."""
+        """Hash of all ids and line boundaries."""
         return self.store.fingerprint
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) twice the length of each line with its end symbol; noise may leave less of what goes in."""
+        """Return input and target lengths (n,), EOS included; noise may shorten inputs."""
         lengths = self.store.lengths
         lengths += 1
         return lengths, lengths
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> PairBatch:
-        """Return the lines at ``indices`` as targets, with the noise of this epoch as sources."""
+        """Return the lines at ``indices``, with this epoch's noisy copies as inputs."""
         clean = self.store.gather(indices)
         if not self.noise.any:
             return make_batch(clean, clean)
         return make_batch(Noise(self.noise, seed, epoch).corrupt_tokens(*clean, indices, UNK_ID), clean)
 
     def clean(self, indices: Ids) -> PairBatch:
-        """Return the lines at ``indices`` as targets and as sources without noise."""
+        """Return the lines at ``indices`` as inputs and targets, without noise."""
         rows = self.store.gather(indices)
         return make_batch(rows, rows)
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return the number of tokens of these lines, end symbols included."""
+        """Return the number of tokens at ``indices``, EOS included."""
         return {"nll": int(self.lengths[1][indices].sum())}
 
 
-_BLOCK = 1 << 12  # rows
+_BLOCK = 1 << 12  # rows per block
 
 
 class _VectorsIndex(BaseModel, extra="forbid", strict=True):
@@ -125,10 +125,10 @@ class _VectorsIndex(BaseModel, extra="forbid", strict=True):
 
 @dataclass(frozen=True)
 class VectorBatch:
-    """A batch of vectors, (B, d) float32 each."""
+    """A batch of noisy and clean vectors, (B, d) float32 each."""
 
     noisy: Tensor  #: input of the model
-    clean: Tensor  #: target: the same tensor without noise
+    clean: Tensor  #: target; the same tensor as ``noisy`` if there is no noise
 
     def to(self, device: torch.device | str) -> VectorBatch:
         """Return the batch on another device."""
@@ -137,17 +137,17 @@ class VectorBatch:
 
 
 class VectorDataset:
-    """Rows of a folder that ``write_vectors`` made; satisfies ``loader.Dataset``."""
+    """Vectors stored by ``write_vectors``; satisfies ``loader.Dataset``."""
 
     def __init__(self, vectors: Vectors, digest: str, noise: NoiseConfig) -> None:
         self.vectors = vectors
-        """(n, d), a view of the file."""
+        """(n, d) view of the file."""
         self.fingerprint = digest
         self.noise = noise
 
     @classmethod
     def open(cls, folder: Path, noise: NoiseConfig) -> VectorDataset:
-        """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
+        """Map a folder and check the file size; raise ``RunError`` if it is damaged."""
         index = read_index(folder / "index.json", _VectorsIndex)
         try:
             with open_regular_file(folder / "vectors.bin") as stream:
@@ -164,17 +164,17 @@ class VectorDataset:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Numbers per vector."""
         return int(self.vectors.shape[1])
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """Return (n,) source and target lengths: every vector counts as one token."""
+        """Return input and target lengths (n,): every vector counts as one token."""
         ones = np.ones(len(self), np.int32)
         return ones, ones
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> VectorBatch:
-        """Return the vectors at ``indices``, with the noise of this epoch."""
+        """Return the vectors at ``indices``, with this epoch's noisy copies as inputs."""
         clean = self.vectors[indices].astype(np.float32)
         target = torch.from_numpy(clean)
         if not self.noise.any:
@@ -183,19 +183,19 @@ class VectorDataset:
         return VectorBatch(torch.from_numpy(noisy), target)
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many numbers these vectors have."""
+        """Return the number of vector elements at ``indices``."""
         return {"error": len(indices) * self.width}
 
     @functools.cached_property
     def mean(self) -> Floats:
-        """(d,) mean of each column, read block by block."""
+        """Return the mean of each column (d,), computed block by block."""
         total = np.zeros(self.width)
         for start in range(0, len(self), _BLOCK):
             total += self.vectors[start : start + _BLOCK].sum(0, dtype=np.float64)
         return total / len(self)
 
     def spread(self, around: Floats) -> float:
-        """Return the mean square of all numbers' distances from (d,) numbers of their columns."""
+        """Return the mean squared difference of all vectors from ``around`` (d,)."""
         total = 0.0
         for start in range(0, len(self), _BLOCK):
             total += float(np.square(self.vectors[start : start + _BLOCK] - around).sum())
@@ -203,9 +203,9 @@ class VectorDataset:
 
 
 def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
-    """Write blocks of vectors (n, d), of one width, into a new folder; return how many there were.
+    """Write blocks of vectors (n, d) to a new folder and return their total number.
 
-    Without any nothing but an empty file is written, which the caller is to refuse.
+    If there are no vectors, the files are empty and the caller must reject them.
     """
     digest, n_rows, width = hashlib.sha256(), 0, 0
     atomic.make_dirs(folder)

@@ -1,4 +1,4 @@
-"""The labels of a classifier or a tagger: ``labels.json``, and which labels a table may have."""
+"""Labels of classifiers and taggers: ``labels.json`` and checks of labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnkit.io.safe_read import read_regular_file
 from attnkit.text.documents import MAX_LABEL_LENGTH
 
 MAX_LABELS = 10_000
-_MAX_BYTES = 1 << 23  # of labels.json
+_MAX_BYTES = 1 << 23  # maximum size of labels.json
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_LENGTH, pattern=r"^[^\n\r\t]+$")]
 
 
@@ -23,23 +23,23 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
     format: Literal["attnkit labels"] = "attnkit labels"
     labels: list[Label] = Field(min_length=2, max_length=MAX_LABELS)
-    """By their ids."""
+    """Labels in the order of their ids."""
     columns: list[str] | None = Field(default=None, min_length=2, max_length=3)
-    """Text classification: column names of the training table, the label's and those of one text or two. None if
+    """Text classification: column names of the training table, one for the label and one or two for texts. None if
     unknown."""
 
     @property
     def pairs(self) -> bool | None:
-        """Return whether the training examples were pairs of texts; None if unknown."""
+        """Return whether the training examples were text pairs; None if unknown."""
         return None if self.columns is None else len(self.columns) == 3
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of ``labels.json``."""
         return (json.dumps(self.model_dump(exclude_none=True), ensure_ascii=False) + "\n").encode()
 
     @staticmethod
     def parse(raw: bytes, where: str) -> Labels:
-        """Parse the content of the file. Raises ``RunError`` if it is invalid."""
+        """Parse the content of ``labels.json``; raise ``RunError`` if it is invalid."""
         try:
             found = Labels.model_validate_json(raw)
             if len(set(found.labels)) != len(found.labels):
@@ -50,12 +50,12 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
     @staticmethod
     def load(folder: Path) -> Labels:
-        """Read the file of a folder. Raises ``RunError`` if it is invalid."""
+        """Read ``labels.json`` from a folder; raise ``RunError`` if it is invalid."""
         return Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder))
 
 
 def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
-    """Raise ``DataError`` for a label unknown to the initial weights of a run."""
+    """Raise ``DataError`` for labels unknown to the model that initializes a run."""
     there = set(known.labels)
     strange = [label for label in found if label not in there]
     if strange:
@@ -66,7 +66,7 @@ def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: st
 
 
 def check_valid_label(label: str | None, labels: Collection[str], where: str) -> None:
-    """Raise ``DataError`` for a label of the development set that no training example has."""
+    """Raise ``DataError`` if a validation label does not occur in training."""
     if label not in labels:
         what = f"label '{label}' does not occur in the training data"
         raise DataError(what, where=where, help=f"training labels: {_abbreviate(sorted(labels))}")
@@ -77,7 +77,7 @@ def _abbreviate(labels: Sequence[str]) -> str:
 
 
 def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str], int]:
-    """Return all labels and the number of examples. Raises ``DataError`` for fewer than two labels or too many."""
+    """Return labels and example count; raise unless there are 2 to ``MAX_LABELS``."""
     labels, total = set[str](), 0
     for label in found:
         labels.add(label)

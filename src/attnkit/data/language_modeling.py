@@ -1,6 +1,6 @@
-"""Packed documents as rows for training: masked tokens to guess (BERT), or the next token at every place (GPT).
+"""Batches of packed documents for masked (BERT) and causal (GPT) language models.
 
-Letters: B rows, T tokens of a row, N tokens to predict.
+Letters: B rows, T tokens per row, N tokens to predict, P passages.
 """
 
 import hashlib
@@ -22,44 +22,44 @@ from attnkit.text.offsets import WordBoundaries
 
 @dataclass(frozen=True)
 class LanguageModelBatch(TensorBatch):
-    """A batch of rows."""
+    """A batch of packed rows with the tokens to predict."""
 
-    ids: Tensor  #: (B, T) int64 what the model reads
-    n_unmixed: int  #: the first rows are one passage each, without padding
+    ids: Tensor  #: (B, T) int64 input of the model
+    n_unmixed: int  #: number of rows at the front that are a single passage without padding
     passages: Tensor | None
-    """(B, T) int64 the passage of each token, counted in each row; padding is one too. None if all rows are whole."""
-    chosen: Tensor  #: (N,) int64 places in the flattened rows that are predicted, ascending
-    targets: Tensor  #: (N,) int64 the tokens to predict there
-    numbers: Ids  #: (B,) the number of each row of the batch
-    segments: Tensor | None = None  #: (B, T) int64 the segment of each token of a pair, None without pairs
+    """(B, T) int64 passage of each token within its row, padding counted as one. None if no row is mixed or padded."""
+    chosen: Tensor  #: (N,) int64 positions to predict in the flattened rows, ascending
+    targets: Tensor  #: (N,) int64 tokens to predict at ``chosen``
+    numbers: Ids  #: (B,) occurrence number of each row
+    segments: Tensor | None = None  #: (B, T) int64 segment of each token; None without segment pairs
     follows: Tensor | None = None
-    """(B,) int64, 0 where the second segment of a pair follows the first in its text, else 1."""
+    """(B,) int64, 0 if the second segment of a pair follows the first in the text, else 1."""
     bounds: Tensor | None = None
-    """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if all rows
-    are whole."""
+    """(P + 1,) int32 start of each passage in the flattened rows, followed by the end of the last one. None if no row
+    is mixed or padded."""
 
 
 @dataclass(frozen=True)
 class MlmMasking:
-    """Masking of packed rows."""
+    """Token masking of packed rows."""
 
     config: MaskingConfig
     words: MaskVocabulary
     boundaries: WordBoundaries
 
     def batch(self, packed: PackedBatch, seed: int, epoch: int) -> LanguageModelBatch:
-        """Return rows with the tokens masked that this epoch chooses."""
+        """Return packed rows with this epoch's masking."""
         masking, free, starts = self._rows(packed, seed, epoch)
         masked = masking.apply(packed.ids, free, starts, packed.numbers)
         return make_batch(packed, masked.ids, masked.chosen, masked.targets)
 
     def count(self, packed: PackedBatch, seed: int, epoch: int) -> int:
-        """Return the number of masked tokens, at least 1: the divisor of the loss."""
+        """Return the number of masked tokens (at least 1), the divisor of the loss."""
         masking, free, starts = self._rows(packed, seed, epoch)
         return max(1, int(masking.choose(free, starts, packed.numbers).sum()))
 
     def _rows(self, packed: PackedBatch, seed: int, epoch: int) -> tuple[Masking, Bools, Bools | None]:
-        """Return the masking, and (B, T) where tokens may be chosen and where words start, if these are the units."""
+        """Return the masking, and the maskable tokens and any word starts, (B, T) each."""
         unknown = self.words.unknown
         free = packed.maskable if unknown is None else packed.maskable & (packed.ids != unknown)
         starts = None if self.config.mask_unit == "tokens" else self.boundaries.word_starts(packed.ids)
@@ -74,11 +74,11 @@ class MlmDataset(PackedDataset):
         self.masking = masking
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
-        """Return the rows at ``indices`` as this epoch masks their tokens, whole rows first."""
+        """Return this epoch's masked rows at ``indices``, single-passage rows first."""
         return self.masking.batch(self.collate(indices), seed, epoch)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return how many tokens of these rows this epoch masks, at least 1."""
+        """Return the number of masked tokens at ``indices``, at least 1."""
         config, words = self.masking.config, self.masking.words
         if config.mask_unit == "tokens" and words.unknown is None:  # known without reading the rows
             n_chosen = Masking(config, words, seed, epoch).counts(indices, self.n_free(indices)).sum()
@@ -87,10 +87,10 @@ class MlmDataset(PackedDataset):
 
 
 class ClmDataset(PackedDataset):
-    """Rows whose every token is predicted from those before it in its document; satisfies ``loader.Dataset``.
+    """Rows for next-token prediction within documents; satisfies ``loader.Dataset``.
 
-    Documents hold their end symbol. A piece reads the begin symbol first, or, where it continues with a document, the
-    token before it.
+    Stored documents include EOS. The first input of a piece is BOS or, if the piece continues a document, the token
+    before it.
     """
 
     def __init__(self, corpora: PackedCorpora) -> None:
@@ -98,7 +98,7 @@ class ClmDataset(PackedDataset):
         self.fingerprint = hashlib.sha256(b"next:" + corpora.fingerprint.encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> LanguageModelBatch:
-        """Return the rows at ``indices``, whole rows first; they are the same in every epoch."""
+        """Return the rows at ``indices``, single-passage rows first; epoch is ignored."""
         packed = self.collate(indices)
         chosen = np.flatnonzero(packed.maskable)
         read = np.full(packed.ids.shape, PAD_ID, np.int64)
@@ -111,11 +111,11 @@ class ClmDataset(PackedDataset):
         return make_batch(packed, read, chosen, packed.ids.reshape(-1)[chosen])
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many tokens these rows have."""
+        """Return the number of tokens at ``indices``."""
         return {"nll": int(self.n_free(indices).sum())}
 
     def _before(self, packed: PackedBatch, rows: Ids, columns: Ids) -> Ids:
-        """Return the token before each piece that begins at these positions."""
+        """Return the token before each piece that starts at these positions, or BOS."""
         piece = self.packing.row_starts[self.mixture.rows(packed.numbers[rows])] + packed.pieces[rows, columns]
         skip = self.packing.offsets[piece]
         before = np.full(len(piece), BOS_ID, np.int64)
@@ -126,7 +126,7 @@ class ClmDataset(PackedDataset):
 
 
 def make_batch(packed: PackedBatch, ids: Ids, chosen: Ids, targets: Ids) -> LanguageModelBatch:
-    """Return a batch of packed rows: inputs and targets."""
+    """Build a batch from packed rows, their inputs and their targets."""
     read, passages, places, words = (torch.from_numpy(part) for part in (ids, packed.passages, chosen, targets))
     if packed.n_unmixed == len(ids):
         return LanguageModelBatch(read, packed.n_unmixed, None, places, words, packed.numbers)

@@ -1,4 +1,4 @@
-"""The stream of training steps as a pure function of the position, and batches for inference."""
+"""Training batches as a pure function of the data position; inference batches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,27 +12,27 @@ from attnkit.errors import DataError, RunError
 from attnkit.training.records import StepBatches
 
 Sampler = Callable[[int, int], Words | None]
-"""(seed, epoch) -> the indices of an epoch, repeats allowed; None: every example once."""
+"""(seed, epoch) -> indices of an epoch, possibly repeated; None: every example once."""
 Batch = TypeVar("Batch", bound="TensorBatch")
 
 
 class Dataset(Protocol):
-    """Examples of a task."""
+    """Indexed training examples of a task."""
 
     @property
     def lengths(self) -> tuple[Integers, Integers]:
-        """(n,) input tokens and (n,) target tokens of each example."""
+        """Return the input and target tokens of each example, (n,) each."""
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> Any:
-        """Return the examples at ``indices``, at least one, as the task's loss takes them."""
+        """Return the examples at ``indices`` (at least one) as a batch for the loss."""
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return the count that each loss term is divided by, over these examples."""
+        """Return the divisor of each loss term for the examples at ``indices``."""
 
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """Base of batches: fields are tensors, but for what a task needs besides."""
+    """Base class of batches, whose fields are tensors and other task data."""
 
     def to(self: Batch, device: Any) -> Batch:
         """Return the batch on another device."""
@@ -42,7 +42,7 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataPosition:
-    """Position in the data stream; with seed and data, enough to resume."""
+    """Position in the data stream; given seed and data, sufficient to resume."""
 
     epoch: int = 0
     index: int = 0  #: number of the batch within the epoch
@@ -50,21 +50,21 @@ class DataPosition:
 
 @dataclass
 class BatchLoader:
-    """Batches of one rank's training steps.
+    """Training batches of one rank.
 
-    The global batch depends on data, seed, ``max_tokens`` and ``sampler`` only. It is cut into ``world * accumulate``
-    slices of near-equal token counts; rank r gets ``accumulate`` neighbouring slices.
+    The global batch depends only on data, seed, ``max_tokens`` and ``sampler``. It is split into ``world * accumulate``
+    slices of near-equal token counts. Each rank gets ``accumulate`` adjacent slices.
     """
 
     dataset: Dataset
     seed: int
-    max_tokens: int  #: maximum padded tokens, input and target together, of the global batch
+    max_tokens: int  #: maximum padded tokens per global batch, input plus target
     accumulate: int = 1
     rank: int = 0
     world: int = 1
     sampler: Sampler | None = None  #: examples of an epoch; None: every example once
     equalize_ranks: bool = False
-    """Give every rank the same number of micro-batches, padding batches included, as FSDP needs."""
+    """Whether to pad all ranks to the same number of micro-batches, as FSDP requires."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,10 +72,10 @@ class BatchLoader:
             raise ValueError(f"invalid rank {self.rank} of {self.world}, or accumulate={self.accumulate}")
 
     def batch_at(self, position: DataPosition) -> tuple[StepBatches, DataPosition]:
-        """Return the step at a position and the position after it. Calls may come in any order.
+        """Return the step at any position, and the position after it.
 
         Raises:
-            RunError: the epoch has no batch of that number.
+            RunError: The position is beyond the last batch of the epoch.
         """
         epoch, plan = position.epoch, self.plan(position.epoch)
         if position.index >= plan.n_batches:
@@ -84,7 +84,7 @@ class BatchLoader:
         n_inputs, n_targets = (lengths[batch].astype(np.int64) for lengths in self.dataset.lengths)
         costs = n_inputs + n_targets
         parts = split(batch, costs, self.world * self.accumulate)
-        # Rank r takes neighbours, of which some may be empty.
+        # Each rank takes adjacent slices. Some slices may be empty.
         starts = range(0, len(parts), self.accumulate)
         slices = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
         n_padding = max(map(len, slices)) - len(slices[self.rank]) if self.equalize_ranks else 0
@@ -100,9 +100,9 @@ class BatchLoader:
         return step, DataPosition(epoch, done) if done < plan.n_batches else DataPosition(epoch + 1)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Return the plan of an epoch; the latest is kept. Raises ``DataError`` for an epoch without examples."""
+        """Return the plan of an epoch (cached); raise ``DataError`` if it is empty."""
         if self._planned is None or self._planned[0] != epoch:
-            self._planned = None  # free the old plan before the new one is made
+            self._planned = None  # free the old plan before building the new one
             examples = None if self.sampler is None else self.sampler(self.seed, epoch)
             lengths = self.dataset.lengths
             plan = plan_epoch(*lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples)
@@ -118,16 +118,16 @@ class Batching:
 
     size: int = 64
     unit: Literal["sentences", "tokens"] = "sentences"
-    window: int = 4096  #: lines that are read and sorted by length together
+    window: int = 4096  #: lines that are read and sorted by length at a time
 
 
 def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
-    """Group indices by length, longest first, so that padding is rare and the greatest need of memory comes first."""
+    """Group indices by length, longest first so that memory use peaks early."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batches: list[list[int]] = []
     for i in order:
         size = len(batches[-1]) + 1 if batches else 0
-        # The first of a batch is its longest; each line is padded to it and to its end symbol.
+        # The first line of a batch is the longest; all lines are padded to its length plus EOS.
         cost = size if batching.unit == "sentences" or not batches else (lengths[batches[-1][0]] + 1) * size
         if not batches or cost > batching.size:
             batches.append([])

@@ -1,4 +1,4 @@
-"""Masking for masked language models: a pure function of (seed, epoch, row), computed for a batch at once."""
+"""Batched token masking as a pure function of (seed, epoch, row)."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uni
 
 @dataclass(frozen=True)
 class MaskVocabulary:
-    """Ids that masking needs: the mask, possible replacements, the unknown token."""
+    """Token ids for masking: mask, random replacements and unknown."""
 
-    mask: int  #: the id of [MASK]
-    ordinary: Ids  #: the ids that a token may be replaced by: all but special ones
-    unknown: int | None = None  #: an id in the text that is never masked, as its text is unknown. None without one.
+    mask: int  #: id of [MASK]
+    ordinary: Ids  #: ids of random replacements: all except special tokens
+    unknown: int | None = None  #: id of unknown tokens, which are never masked; None: no such id
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
     """Rows with masked tokens."""
 
-    ids: Ids  #: (B, T), a copy
-    chosen: Ids  #: (N,) places of the chosen tokens in the flattened rows, ascending
-    targets: Ids  #: (N,) what stood there
+    ids: Ids  #: (B, T) masked copy
+    chosen: Ids  #: (N,) positions of the selected tokens in the flattened rows, ascending
+    targets: Ids  #: (N,) original tokens at these positions
 
 
 class Masking:
@@ -37,30 +37,30 @@ class Masking:
         """Return the number of tokens to mask per row (B,), for token-level masking.
 
         Args:
-            rows: (B,) number of each row in the corpus.
-            n_free: (B,) tokens of each row that may be chosen.
+            rows: (B,) Number of each row in the corpus.
+            n_free: (B,) Maskable tokens of each row.
         """
         wanted = self.config.mask_prob * n_free
         found = np.floor(wanted - self._dither(rows)).astype(np.int64) + 1
         return np.clip(found, 0, n_free)
 
     def choose(self, free: Bools, begins: Bools | None, rows: Ids) -> Bools:
-        """Return (B, T) which tokens are chosen; see ``apply``."""
+        """Return the mask (B, T) of selected tokens; see ``apply`` for the arguments."""
         chosen = np.zeros(free.shape, np.bool_)
         chosen.reshape(-1)[self._choose(free, begins, rows)[0]] = True
         return chosen
 
     def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> MaskedBatch:
-        """Select tokens and mask them.
+        """Select tokens and mask or replace them.
 
         Args:
-            ids: (B, T) the tokens.
-            free: (B, T) True where a token may be chosen: not at special ones, nor at padding.
-            begins: (B, T) True where a token begins a word; not needed where tokens are the units.
-            rows: (B,) number of each row in the corpus.
+            ids: (B, T) Tokens.
+            free: (B, T) True at maskable tokens: neither special tokens nor padding.
+            begins: (B, T) True at the first token of each word; unused if the masking unit is tokens.
+            rows: (B,) Number of each row in the corpus.
         """
         chosen, unit_starts = self._choose(free, begins, rows)
-        coins = self._coins("treat", unit_starts, rows, ids.shape[1])  # one for all tokens of a unit
+        coins = self._coins("treat", unit_starts, rows, ids.shape[1])  # one draw per unit, shared by its tokens
         flat = ids.reshape(-1)
         targets = flat[chosen]
         masked = flat.copy()
@@ -72,18 +72,18 @@ class Masking:
         return MaskedBatch(masked.reshape(ids.shape), chosen, targets)
 
     def _choose(self, free: Bools, begins: Bools | None, rows: Ids) -> tuple[Ids, Ids]:
-        """Return (N,) the chosen tokens' places in the flattened rows, ascending, and those of their units' starts.
+        """Return the positions (N,) of selected tokens and of their units' first tokens.
 
-        A row's units are chosen in a random order until the row has its share. The unit that the share ends in is
-        chosen with the probability that makes the expected number of tokens the share exactly. So a short row may have
-        none.
+        Positions are ascending in the flattened rows. Units are selected in random order until the row has its share.
+        The last unit is selected with a probability that makes the expected number of selected tokens equal to the
+        share. A short row may therefore have none.
         """
         config, length = self.config, free.shape[1]
         tokens = np.flatnonzero(free)  # (E,)
         opens = np.ones(len(tokens), np.bool_)  # (E,) True at the first token of each unit
         if config.mask_unit != "tokens":
             assert begins is not None
-            # A word continues where the token before it may be chosen too and no word begins.
+            # A token continues a word if it does not start one and the token before it is maskable, too.
             opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
             if config.mask_unit == "spans":
                 opens = self._spans(tokens, opens, rows, length)
@@ -103,9 +103,9 @@ class Masking:
         return tokens[kept], firsts[unit[kept]]
 
     def _spans(self, tokens: Ids, opens: Bools, rows: Ids, length: int) -> Bools:
-        """Return which tokens begin a span, of those that begin a word.
+        """Return which of the tokens that start a word also start a span.
 
-        Spans tile each stretch of words: one ends after a word with a fixed probability, so lengths are geometric.
+        Spans cover all words. Each span ends after a word with a fixed probability, so lengths are geometric.
         """
         firsts = np.flatnonzero(opens)
         starts = self._coins("span", tokens[firsts], rows, length) < self.config.span_geometric_p
@@ -121,9 +121,9 @@ class Masking:
         return found
 
     def _dither(self, rows: Ids) -> Floats:
-        """Return (B,) numbers in (0, 1]."""
+        """Return a pseudo-random number in (0, 1] per row, (B,)."""
         return FeistelPermutation("mask share", *self._key).uniform(rows) + 2**-32
 
     def _coins(self, purpose: str, places: Ids, rows: Ids, length: int) -> Floats:
-        """Return a number in [0, 1) for each place of the flattened rows."""
+        """Return a pseudo-random number in [0, 1) per position in the flattened rows."""
         return uniform_per_token(f"mask {purpose}", self._key, rows, *np.divmod(places, length))

@@ -1,9 +1,9 @@
-"""Pairs of segments for next-sentence prediction (Devlin et al. 2019, section 3.1), drawn anew in each epoch.
+"""Segment pairs for next-sentence prediction (Devlin et al. 2019, section 3.1).
 
-A row is a stretch of one document, cut in two where a sentence ends: ``[CLS] A [SEP] B [SEP]``. In half of the rows
-a part of another document of the same corpus replaces B. It starts where a sentence starts, too: only the words tell.
+Pairs are resampled every epoch. A row is a piece of one document, split at a sentence end: ``[CLS] A [SEP] B [SEP]``.
+In half of the rows, B comes from another document in the same corpus; it starts at a sentence there, too.
 
-Letters: B rows, T tokens of a row.
+Letters: B rows, T tokens per row.
 """
 
 import functools
@@ -21,37 +21,37 @@ from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes
 from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
-ENDS = 3  #: tokens that are added to a pair
-_LEAST = 2  # tokens of a document that has two parts
-_TRIES = 8  #: draws of another document before a row keeps its own, as where there is but one
+ENDS = 3  #: special tokens added to a pair
+_LEAST = 2  # minimum tokens of a document that can be split
+_TRIES = 8  #: draws of another document before a row keeps its own, e.g. if it is the only one
 
 
 def segment_spans(lengths: Sizes, most: int) -> Packing:
-    """Cut documents into pieces of near-equal lengths of at most ``most`` tokens, one per row.
+    """Split documents into near-equal pieces of at most ``most`` tokens, one per row.
 
-    Documents of one token are left out.
+    Documents of one token are dropped.
     """
     kept = np.flatnonzero(lengths >= _LEAST)
     sizes = lengths[kept].astype(np.int64)
     n_pieces = -(-sizes // most)
     owner = np.repeat(np.arange(len(kept)), n_pieces)
-    within = ranges(np.zeros_like(n_pieces), n_pieces)  # number of each piece in its document
+    within = ranges(np.zeros_like(n_pieces), n_pieces)  # index of each piece in its document
     begins, ends = (number * sizes[owner] // n_pieces[owner] for number in (within, within + 1))
     documents = kept[owner].astype(np.uint32)
     return Packing(np.arange(len(owner) + 1), documents, begins, (ends - begins).astype(np.int32))
 
 
 class NspDataset:
-    """Rows of two segments, drawn anew in each epoch, with masked tokens; satisfies ``loader.Dataset``."""
+    """Masked segment pairs, resampled every epoch; satisfies ``loader.Dataset``."""
 
     def __init__(self, corpora: PackedCorpora, masking: MlmMasking, sentence_ends: Bools) -> None:
-        """Take documents, how their tokens are masked, and which ids end a sentence (V,)."""
+        """Split documents into pieces; ``sentence_ends`` (V,) marks sentence-final ids."""
         self.corpora, self.store, self.masking, self.sentence_ends = corpora, corpora.store, masking, sentence_ends
         lengths = self.store.lengths
         cut = [segment_spans(lengths[span], corpora.row_length - ENDS) for span in corpora.spans]
         self.pieces = join_packings(cut, [span.start for span in corpora.spans])
         self.fingerprint = hashlib.sha256(b"pairs:" + corpora.fingerprint.encode()).hexdigest()
-        """Hash that changes with any id, and with any border of documents and corpora."""
+        """Hash of all ids, document boundaries and corpus boundaries."""
         self._document_lengths = lengths
         self._first = np.cumsum([0, *map(len, cut)])
         n_tokens = [int(one.lengths.sum()) for one in cut]
@@ -62,22 +62,22 @@ class NspDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) most tokens of each coming but for one, and that one, as ``PackedDataset`` has them."""
+        """Return maximum row lengths minus 1, and ones, (n,); see ``PackedDataset``."""
         return self.mixture.spread(self.pieces.lengths + np.int32(ENDS - 1)), np.ones(len(self), np.int32)
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
-        """Return the rows at ``indices`` as this epoch pairs them and masks their tokens, whole rows first."""
+        """Return this epoch's masked pairs at ``indices``, unpadded rows first."""
         packed, segments, follows = self._collate(indices, seed, epoch)
         batch = self.masking.batch(packed, seed, epoch)
         return replace(batch, segments=torch.from_numpy(segments), follows=torch.from_numpy(follows))
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return the number of masked tokens (at least 1) and of rows, the divisors of the losses."""
+        """Return the number of masked tokens (at least 1) and of rows, the loss divisors."""
         packed, _, _ = self._collate(indices, seed, epoch)
         return {"nll": self.masking.count(packed, seed, epoch), "next": len(indices)}
 
     def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
-        """Return the split points of segments: the sentence end nearest to a random position, or that position."""
+        """Return random split points, moved to the nearest sentence end if there is one."""
         lengths = self.pieces.lengths[pieces].astype(np.int64)
         drawn = 1 + (FeistelPermutation("next cut", seed, epoch).uniform(numbers) * (lengths - 1)).astype(np.int64)
         ids = self._gather(pieces, self.pieces.offsets[pieces], lengths)
@@ -89,7 +89,7 @@ class NspDataset:
         return np.where(may.any(1), places[distance.argmin(1)], drawn)
 
     def _others(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
-        """Return which piece the second part of each comes from: itself, or one of another document of its corpus."""
+        """Return the piece that provides B: the row's own, or another document's."""
         others, corpus = pieces.copy(), self.mixture.corpus(numbers)
         first = self._first[corpus]
         n = self._first[corpus + 1] - first
@@ -103,17 +103,17 @@ class NspDataset:
         return others
 
     def _collate(self, numbers: Ids, seed: int, epoch: int) -> tuple[PackedBatch, Ids, Ids]:
-        """Build the batch of some pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
+        """Return pairs, unpadded rows first, with segments (B, T) and NSP labels (B,)."""
         pieces = self.mixture.rows(numbers)
         cuts = self._cuts(pieces, numbers, seed, epoch)  # (B,) tokens of A
         others = self._others(pieces, numbers, seed, epoch)  # (B,) the piece of B
-        # Tokens of the document of B before B: B starts at the cut of its own piece.
+        # Number of tokens before B in its document: B starts at the split point of its own piece.
         skips = self.pieces.offsets[others] + np.where(others == pieces, cuts, self._cuts(others, numbers, seed, epoch))
         left = self._document_lengths[self.pieces.documents[others]] - skips
         lengths = np.minimum(self.pieces.lengths[pieces].astype(np.int64) - cuts, left)  # (B,) tokens of B
         sizes = cuts + lengths + ENDS
         length = int(sizes.max())
-        # Whole rows first, so that they can be computed without a mask.
+        # Unpadded rows first, since they need no attention mask.
         order = np.argsort(sizes < length, kind="stable")
         parts = pieces, cuts, others, skips, lengths, sizes
         pieces, cuts, others, skips, lengths, sizes = (part[order] for part in parts)

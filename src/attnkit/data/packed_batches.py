@@ -1,4 +1,4 @@
-"""Packed documents of one corpus or of several in turn, laid out for a batch."""
+"""Batches of packed documents from one corpus or a mixture of corpora."""
 
 import functools
 import hashlib
@@ -14,7 +14,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 
 def sampling_probabilities(sizes: Sequence[int], alpha: float) -> list[float]:
-    """Return the share of an epoch of each corpus: share**alpha, normalized (Conneau and Lample 2019, equation 1).
+    """Return normalized shares p**alpha of corpora (Conneau and Lample 2019, eq. 1).
 
     >>> sampling_probabilities([900, 100], 0.5)
     [0.75, 0.25]
@@ -24,14 +24,14 @@ def sampling_probabilities(sizes: Sequence[int], alpha: float) -> list[float]:
 
 
 class CorpusMixture:
-    """Rows of several corpora, some of which occur more than once per epoch.
+    """Rows of several corpora, possibly with several occurrences per epoch.
 
-    Each occurrence has a number: first every row once, then the further occurrences of corpus after corpus. Random
-    draws are keyed by this number, so a row that occurs twice is masked in two ways.
+    Occurrences are numbered: first every row once, then all further occurrences, corpus by corpus. Random draws are
+    keyed by this number, so occurrences of the same row are masked differently.
     """
 
     def __init__(self, n_rows: Sequence[int], weights: Sequence[float]) -> None:
-        """Take the rows of each corpus, laid end to end, and how often an epoch uses each of them."""
+        """Mix corpora of ``n_rows`` rows, each used ``weights`` times per epoch."""
         self.n_rows, self.weights = list(n_rows), list(weights)
         self.n = sum(n_rows)
         first = np.cumsum([0, *n_rows])[:-1]
@@ -61,11 +61,11 @@ class CorpusMixture:
         return np.searchsorted(np.cumsum(self.n_rows), self.rows(numbers), side="right")
 
     def spread(self, lengths: Sizes) -> Sizes:
-        """Return the length of each occurrence, from the lengths of the rows."""
+        """Return the length of each occurrence, given the lengths of the rows."""
         return lengths if not len(self._first) else lengths[self.rows(np.arange(len(self)))]
 
     def draw(self, seed: int, epoch: int) -> Words | None:
-        """Return the occurrence numbers of an epoch, in no particular order; None for every row once."""
+        """Return the occurrence numbers of an epoch, unordered; None: every row once."""
         if all(weight == 1 for weight in self.weights):
             return None
         drawn = []
@@ -82,14 +82,14 @@ class CorpusMixture:
 
 @dataclass(frozen=True)
 class PackedCorpora:
-    """Encoded documents of one corpus or several, and the way they are packed into rows."""
+    """Encoded documents of one or more corpora, and settings for packing them."""
 
     store: Store  #: one row per document, corpus after corpus
-    row_length: int  #: tokens of a row
+    row_length: int  #: tokens per row
     n_documents: tuple[int, ...] = ()  #: documents of each corpus; empty for one corpus
     alpha: float = 1.0  #: exponent of ``sampling_probabilities``
     isolate_documents: bool = True
-    """Whether passages in one row are masked from each other; otherwise a row is one passage, its padding another."""
+    """Whether attention between documents in a row is masked; otherwise a row is one passage, its padding another."""
 
     def __post_init__(self) -> None:
         if self.n_documents and sum(self.n_documents) != len(self.store):
@@ -97,44 +97,44 @@ class PackedCorpora:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any id, and with any border of documents and corpora."""
+        """Hash of all ids, document boundaries and corpus boundaries."""
         text = f"{self.store.fingerprint}:{','.join(map(str, self.n_documents))}"
         return hashlib.sha256(text.encode()).hexdigest() if self.n_documents[1:] else self.store.fingerprint
 
     @functools.cached_property
     def spans(self) -> list[slice]:
-        """The documents of each corpus."""
+        """Return the range of documents of each corpus."""
         ends = np.cumsum(self.n_documents or (len(self.store),)).tolist()
         return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
     def weights(self, sizes: list[int]) -> list[float]:
-        """Return how often an epoch uses the documents of each corpus, given the tokens of each."""
+        """Return the passes per epoch over each corpus, given its number of tokens."""
         if self.alpha == 1 or len(sizes) == 1:
-            return [1.0] * len(sizes)  # exactly, so that draw() may return None
+            return [1.0] * len(sizes)  # exactly 1, so that draw() can return None
         shares = sampling_probabilities(sizes, self.alpha)
         return [share * sum(sizes) / size for share, size in zip(shares, sizes, strict=True)]
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Rows of pieces: a piece is a stretch of one document, a passage what attends to itself alone."""
+    """Rows of document pieces, grouped into passages that attend only to themselves."""
 
-    ids: Ids  #: (B, T) pieces with their first and last symbols, if any, and padding
+    ids: Ids  #: (B, T) pieces with special tokens, if any, and padding
     maskable: Bools  #: (B, T) True at tokens of the documents
-    pieces: Ids  #: (B, T) the piece of each position, counted per row; padding is one more
-    passages: Ids  #: (B, T) the passage of each position, counted per row; padding is one more
-    numbers: Ids  #: (B,) the occurrence numbers of the rows, rows of one passage first
-    n_unmixed: int  #: rows at the front that are one passage from end to end: they need no mask
+    pieces: Ids  #: (B, T) piece of each position within its row; padding counts as one more
+    passages: Ids  #: (B, T) passage of each position within its row; padding counts as one more
+    numbers: Ids  #: (B,) occurrence numbers of the rows, single-passage rows first
+    n_unmixed: int  #: number of rows at the front that are a single passage without padding; they need no mask
 
 
 class PackedDataset:
-    """Corpora packed into rows, which are addressed by occurrence numbers (``CorpusMixture``)."""
+    """Packed rows of corpora, indexed by occurrence numbers (``CorpusMixture``)."""
 
     def __init__(self, corpora: PackedCorpora, ends: int) -> None:
-        """Pack corpora; ``ends`` symbols are added to each piece: two, for [CLS] and [SEP], or none."""
+        """Pack corpora with ``ends`` special tokens per piece: 2 ([CLS], [SEP]) or 0."""
         self.corpora, self.store, self._ends = corpora, corpora.store, ends
         self.fingerprint = corpora.fingerprint
-        """Hash that changes with any id, and with any border of documents and corpora."""
+        """Hash of all ids, document boundaries and corpus boundaries."""
         lengths = self.store.lengths
         packed = [pack(lengths[span], corpora.row_length, ends) for span in corpora.spans]
         sizes = [int(lengths[span].sum(dtype=np.int64)) for span in corpora.spans]
@@ -146,7 +146,7 @@ class PackedDataset:
 
     @functools.cached_property
     def sizes(self) -> Sizes:
-        """Return the tokens per row (n,), special tokens included."""
+        """Return the number of tokens per row, (n,), special tokens included."""
         if not len(self.packing):
             return np.empty(0, np.int32)
         starts = self.packing.row_starts[:-1]
@@ -154,16 +154,16 @@ class PackedDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) tokens of each occurrence but one, and ones: the plan counts a length of 0 as 1."""
+        """Return row lengths minus 1, and ones, (n,): plans count a length of 0 as 1."""
         return self.mixture.spread(self.sizes - np.int32(1)), np.ones(len(self), np.int32)
 
     def n_free(self, numbers: Ids) -> Ids:
-        """Return (B,) the maskable tokens of each row."""
+        """Return the number of maskable tokens per row, (B,)."""
         rows, starts = self.mixture.rows(numbers), self.packing.row_starts
         return self.sizes[rows].astype(np.int64) - self._ends * (starts[rows + 1] - starts[rows])
 
     def collate(self, numbers: Ids) -> PackedBatch:
-        """Build the batch of some rows, those of one passage first."""
+        """Build the batch of the given rows, single-passage rows first."""
         packing, ends = self.packing, self._ends
         rows = self.mixture.rows(numbers)
         n_pieces = packing.row_starts[rows + 1] - packing.row_starts[rows]
@@ -179,7 +179,7 @@ class PackedDataset:
         lengths = packing.lengths[piece].astype(np.int64)
         places = lengths + ends
         behind = np.cumsum(places) - places
-        at = row * length + behind - np.repeat(np.cumsum(sizes) - sizes, n_pieces)  # where each piece begins
+        at = row * length + behind - np.repeat(np.cumsum(sizes) - sizes, n_pieces)  # start of each piece
         pieces = np.repeat(n_pieces, length)
         pieces[ranges(at, places)] = np.repeat(number, places)
         ids = np.full(len(order) * length, PAD_ID, np.int64)

@@ -1,4 +1,4 @@
-"""Pack documents into rows of one length: best fit, or subset-sum look-ahead where best fit leaves gaps."""
+"""Packing of documents into rows by best fit, or by subset sums if it leaves gaps."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,22 @@ import numpy as np
 
 from attnkit.data.permutation import Ids, Integers, Sizes, Words
 
-_AHEAD = 256  #: tokens of a row that are filled by subset sums; what comes before takes the largest piece that fits
-_WASTE = 0.005  #: share of rows beyond the minimum from which on looking ahead pays
+_AHEAD = 256  #: tokens at the end of a row that subset sums fill; before them, the largest piece that fits is taken
+_WASTE = 0.005  #: share of rows above the minimum from which look-ahead pays off
 
 
 def pack_with_lookahead(sizes: Sizes, room: int) -> Sizes:
-    """Return the row of each piece, rows numbered in the order in which they are filled.
+    """Return the row of each piece, with rows numbered in the order of filling.
 
-    Pieces of equal size are interchangeable, so a row is a pattern: a count per size. The largest piece left opens a
-    row, a subset sum fills it, and the pattern is repeated while there are enough pieces.
+    Pieces of equal size are interchangeable, so a row is a pattern: a count per size. A pattern starts with the largest
+    remaining piece, is filled by subset sums, and is repeated while enough pieces remain.
 
     >>> pack_with_lookahead(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()
     [0, 1, 1, 0, 0, 1]
     """
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     order = np.argsort(sizes, kind="stable")
-    ends = np.cumsum(counts).tolist()  # per size, the end of its remaining pieces in order
+    ends = np.cumsum(counts).tolist()  # per size, the end of its remaining pieces in ``order``
     rows = np.empty(len(sizes), np.int32)
     n_rows, largest = 0, room
     while largest:
@@ -40,7 +40,7 @@ def pack_with_lookahead(sizes: Sizes, room: int) -> Sizes:
 
 
 def _pattern(counts: list[int], largest: int, room: int) -> dict[int, int]:
-    """Return the number of pieces per size that fill a row best, with a piece of the largest size."""
+    """Return the fullest row with a piece of the largest size, as a count per size."""
     pattern = {largest: 1}
     left, size = room - largest, largest
     while left > _AHEAD and size:
@@ -56,8 +56,8 @@ def _pattern(counts: list[int], largest: int, room: int) -> dict[int, int]:
 
 
 def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[int, int]]:
-    """Return (size, count) pairs that fill a room best, the largest sizes of those that do."""
-    # The sums that can be reached are the bits of an integer (subset sums, Bellman 1956).
+    """Return (size, count) pairs that best fill ``room``, preferring large sizes."""
+    # The set bits of the integer ``reached`` are the reachable sums (subset sums, Bellman 1956).
     reached, every = 1, (1 << (room + 1)) - 1
     steps: list[tuple[int, int, int]] = []
     for size in range(1, room + 1):
@@ -77,12 +77,12 @@ def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[
 
 @dataclass(frozen=True)
 class Packing:
-    """Assignment of P pieces to R rows, the rows of one piece first."""
+    """Assignment of P pieces to R rows, single-piece rows first."""
 
-    row_starts: Ids  #: (R + 1,) where in the lists of pieces each row begins
-    documents: Words  #: (P,) the document of each piece
+    row_starts: Ids  #: (R + 1,) start of each row in the arrays of pieces, followed by the end
+    documents: Words  #: (P,) document of each piece
     offsets: Ids  #: (P,) tokens of the document before the piece
-    lengths: Sizes  #: (P,) tokens of the piece, without the added symbols
+    lengths: Sizes  #: (P,) tokens of the piece, without special tokens
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -90,15 +90,15 @@ class Packing:
 
 
 def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
-    """Pack documents into rows: long ones are split, short ones share rows (best-fit decreasing).
+    """Pack documents into rows: long documents are split, short ones share rows.
 
     Args:
-        lengths: (n,) tokens of each document; empty documents are left out.
-        room: Tokens of a row.
-        more: Symbols added to each piece, such as [CLS] and [SEP].
+        lengths: (n,) Tokens of each document; empty documents are dropped.
+        room: Tokens per row.
+        more: Special tokens added to each piece, e.g. [CLS] and [SEP].
 
     Raises:
-        ValueError: A row has no room for a token.
+        ValueError: A row has no room for document tokens, or there are 2^31 documents or more.
     """
     most = room - more
     if most < 1 or len(lengths) >= 1 << 31:
@@ -118,7 +118,7 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     del sizes
     n_pieces = np.bincount(rows)
     order = np.argsort(rows, kind="stable")
-    alone = n_pieces[rows[order]] == 1  # rows of one piece come first, full or not
+    alone = n_pieces[rows[order]] == 1  # single-piece rows come first, full or not
     del rows
     kept = short[np.concatenate([order[alone], order[~alone]])]
     del order, short
@@ -133,7 +133,7 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
 
 
 def join_packings(packed: list[Packing], first_documents: list[int]) -> Packing:
-    """Lay packings end to end, their documents numbered from ``first_documents``."""
+    """Concatenate packings, numbering their documents from ``first_documents``."""
     if len(packed) == 1:
         return packed[0]
     n_pieces = np.cumsum([0, *(len(one.lengths) for one in packed)])
@@ -148,14 +148,14 @@ def join_packings(packed: list[Packing], first_documents: list[int]) -> Packing:
 
 
 def _best_fit(sizes: Sizes, room: int) -> Sizes:
-    """Return the row of each piece, rows numbered in the order in which they are opened."""
-    # Pieces of one size are handled together: rows with the same free space are alike.
+    """Return the row of each piece by best-fit decreasing, in the order of opening."""
+    # Pieces of one size are handled together: rows with the same free space are interchangeable.
     spaces = room - sizes
     # A stable sort of 16-bit integers is a radix sort.
     order = np.argsort(spaces.astype(np.uint16) if room < 1 << 16 else spaces, kind="stable")
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     rows = np.empty(len(sizes), np.int32)
-    # By the tokens that rows have room for: lists of arrays of rows, none of them empty.
+    # For each free space in tokens, a list of non-empty arrays of rows.
     free: list[list[Sizes]] = [[] for _ in range(room + 1)]
     n_rows = place = 0
     for size in range(room, 0, -1):

@@ -1,4 +1,4 @@
-"""Pairs of encoded lines, source and target, and their padded batches."""
+"""Encoded source-target pairs and their padded batches."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from attnkit.io import atomic
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
-Ragged = tuple[Ids, Ids]  #: ids laid end to end, and the length of each row
+Ragged = tuple[Ids, Ids]  #: concatenated ids, and the length of each row
 
 
 @dataclass(frozen=True)
 class PairBatch(TensorBatch):
-    """A padded batch of pairs. ``B`` pairs, ``S`` and ``T`` the greatest lengths with the end symbol, ``N`` targets."""
+    """A padded batch of B pairs with N target tokens; lengths S and T include EOS."""
 
-    src: Tensor  #: (B, S) int64, ids and the end symbol
-    src_mask: Tensor | None  #: (B, S) bool, True where a token is real; None when all are
-    tgt_in: Tensor  #: (B, T) int64, the start symbol and ids
-    positions: Tensor  #: (N,) int64, flat indices into B * T of the places that have a target
-    targets: Tensor  #: (N,) int64, ids and the end symbol, in the order of ``positions``
+    src: Tensor  #: (B, S) int64, ids and EOS
+    src_mask: Tensor | None  #: (B, S) bool, True at tokens; None if there is no padding
+    tgt_in: Tensor  #: (B, T) int64, BOS and ids
+    positions: Tensor  #: (N,) int64, flat indices into (B, T) of the positions that have a target
+    targets: Tensor  #: (N,) int64, ids and EOS, in the order of ``positions``
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Dropped:
 
 
 class _PairsIndex(BaseModel, extra="forbid", strict=True):
-    """What ``pairs.json`` says."""
+    """Schema of ``pairs.json``."""
 
     format: Literal[1]
     corpora: list[Annotated[int, Field(ge=0)]]
@@ -59,7 +59,7 @@ class _PairsIndex(BaseModel, extra="forbid", strict=True):
 
 
 class Pairs:
-    """Two stores of equally many rows, row i of one being the translation of row i of the other."""
+    """Two parallel stores: row i of the target translates row i of the source."""
 
     def __init__(
         self, src: Store, tgt: Store, corpora: Sequence[int] | None = None, dropped: Dropped | None = None
@@ -74,7 +74,7 @@ class Pairs:
 
     @classmethod
     def open(cls, folder: Path) -> Pairs:
-        """Open what ``write_pairs`` wrote. Raises ``RunError`` naming the file that is wrong."""
+        """Open the output of ``write_pairs``; raise ``RunError`` if a file is damaged."""
         path = folder / "pairs.json"
         index = read_index(path, _PairsIndex)
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
@@ -88,7 +88,7 @@ class Pairs:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) lengths of the sources and of the targets with their end symbols, as they are padded; 8 bytes a pair."""
+        """Return source and target lengths (n,), EOS included, in 8 bytes per pair."""
         src, tgt = self.src.lengths, self.tgt.lengths
         src += 1
         tgt += 1
@@ -96,22 +96,22 @@ class Pairs:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any id, any border between lines and any border between corpora."""
+        """Hash of all ids, line boundaries and corpus boundaries."""
         parts = [self.src.fingerprint, self.tgt.fingerprint, self.corpora]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PairBatch:
-        """Return the padded batch of the pairs at ``indices``, the same in every epoch; ``ValueError`` for none."""
+        """Return the padded batch at ``indices``; raise ``ValueError`` if it is empty."""
         if not len(indices):
             raise ValueError("an empty batch has no tensors")
         return make_batch(self.src.gather(indices), self.tgt.gather(indices))
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return the number of target tokens at ``indices``, end symbols included."""
+        """Return the number of target tokens at ``indices``, EOS included."""
         return {"nll": int(self.lengths[1][indices].sum())}
 
     def sampler(self, weights: Sequence[float] | None) -> Sampler | None:
-        """Return how often an epoch uses the pairs of each corpus (``batch_plan.draw``); None: every pair once."""
+        """Return a sampler by corpus weights (``batch_plan.draw``); None: all pairs once."""
         if weights is not None and len(weights) != len(self.corpora):
             raise ValueError(f"{len(weights)} weights for {len(self.corpora)} corpora")
         if weights is None or set(weights) == {1.0}:
@@ -120,7 +120,7 @@ class Pairs:
 
 
 def make_batch(src_rows: Ragged, tgt_rows: Ragged) -> PairBatch:
-    """Return the batch of sources and targets, each given as the ids of its rows laid end to end and their lengths."""
+    """Build a padded batch from the rows of sources and targets."""
     src, src_real = _pad(*src_rows)
     tgt, tgt_real = _pad(*tgt_rows)
     tgt_in = np.full_like(tgt, PAD_ID)
@@ -137,10 +137,10 @@ def make_batch(src_rows: Ragged, tgt_rows: Ragged) -> PairBatch:
 
 
 def _pad(ids: Ids, lengths: Ids) -> tuple[Ids, Bools]:
-    """Lay rows side by side, (B, longest + 1), each closed by the end symbol; return them and where they are real."""
+    """Append EOS, pad rows to (B, longest + 1); return them and their token mask."""
     columns = np.arange(int(lengths.max()) + 1)
     padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
-    # True places of a mask are taken row by row, as the ids lie.
+    # Boolean indexing takes positions row by row, in the order of the concatenated ids.
     padded[columns < lengths[:, None]] = ids
     padded[np.arange(len(lengths)), lengths] = EOS_ID
     return padded, columns <= lengths[:, None]
@@ -149,13 +149,13 @@ def _pad(ids: Ids, lengths: Ids) -> tuple[Ids, Bools]:
 def write_pairs(
     folder: Path, corpora: Sequence[Iterable[tuple[Rows, Rows]]], vocab_sizes: tuple[int, int], config: DataConfig
 ) -> Pairs:
-    """Write encoded pairs in bounded memory, leaving out those beyond ``config``'s lengths; open them.
+    """Write encoded pairs within the length limits in bounded memory; open them.
 
     Args:
-        folder: appears when it is complete, or not at all.
-        corpora: for each pair of files its batches of source rows and target rows, without special ids.
-        vocab_sizes: of the source and of the target.
-        config: ``max_length`` and ``max_ratio`` decide what is dropped; the counts are kept beside the stores.
+        folder: Folder to create atomically.
+        corpora: For each pair of files, batches of source rows and target rows without special tokens.
+        vocab_sizes: Sizes of the source and target vocabularies.
+        config: Length limits ``max_length`` and ``max_ratio``; the counts of dropped pairs are stored.
     """
     kept: list[int] = []
     dropped = Dropped()

@@ -1,7 +1,7 @@
-"""RUN/data, the prepared data of any task: its index, its input files, and the events of preparing.
+"""Prepared data of a run (RUN/data): index, checks of input files, events.
 
-The folder appears complete or not at all, and can be rebuilt from its inputs. The index holds their hashes and the
-fingerprint of the initial weights: a run never continues with other data or another vocabulary.
+The folder is created atomically and can be rebuilt from its input files. The index stores their hashes and the
+fingerprint of the initial weights, so a run never resumes with other data or another vocabulary.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from attnkit.io import atomic, safe_read
 if TYPE_CHECKING:
     from attnkit.text.check import CheckReport
 
-MAX_TEXT_BYTES = 1 << 26  #: bytes of a text file in the folder
+MAX_TEXT_BYTES = 1 << 26  #: maximum size of a text file in the folder in bytes
 _MAX_INDEX_BYTES = 1 << 24  # bytes
-_MAX_UNKNOWN = 0.01  # names and typing errors
+_MAX_UNKNOWN = 0.01  # tolerated share of unknown tokens: names and typos
 
 
 @dataclass(frozen=True)
 class StatusEvent:
-    """Start of a step that takes a while."""
+    """The start of a time-consuming step."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class WarningEvent:
-    """A problem that does not end the run."""
+    """A problem that does not stop the run."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class DataCheckEvent:
-    """The check of a pair of files before use has finished."""
+    """The completed check of a pair of files."""
 
     report: CheckReport
 
@@ -59,12 +59,12 @@ class _PreparedIndex(BaseModel, extra="forbid", strict=True):
 
 
 def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool:
-    """Return whether the folder exists; remove one that was prepared for other initial weights.
+    """Return whether the data is prepared; remove data for other initial weights.
 
     Args:
         folder: RUN/data.
-        inputs: Files that it is prepared from.
-        origin: Fingerprint of the weights that initialize the run, whose vocabulary the ids belong to.
+        inputs: Files from which it is prepared.
+        origin: Fingerprint of the initial weights, whose vocabulary encodes the data.
 
     Raises:
         RunError: The folder is damaged.
@@ -94,7 +94,7 @@ def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
+    """Read ``prepared.json``; raise ``RunError`` if it is damaged."""
     with _rebuildable(folder):
         raw = safe_read.read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
         safe_read.parse_json(raw)  # stricter than pydantic: duplicate keys are errors
@@ -123,7 +123,7 @@ def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _rebuildable(folder: Path) -> Iterator[None]:
-    """Turn damage inside the block into an error that asks to remove the whole folder."""
+    """Convert errors in the block to ``RunError`` with instructions to rebuild."""
     help = f"rm -r {folder}, then run the same command again to rebuild it"
     try:
         yield
@@ -144,7 +144,7 @@ def fingerprint(path: Path) -> str:
 
 
 def sample_validation_indices(total: int, held_out: int, seed: int, where: str) -> set[int]:
-    """Return the indices of the rows held out of ``total``. Raises ``DataError`` below 2."""
+    """Sample held-out indices below ``total``; raise ``DataError`` if it is below 2."""
     if total < 2:
         what = f"{total} row{'s'[: total != 1]}: too few for training and validation"
         raise DataError(what, where=where, help="add rows, or give a validation file")
@@ -152,14 +152,14 @@ def sample_validation_indices(total: int, held_out: int, seed: int, where: str) 
 
 
 def warn_of_unknown(n_unknown: int, n_tokens: int, side: str = "") -> Iterator[WarningEvent]:
-    """Yield a warning if more than 1 % of the tokens are unknown; ``side`` is source or target."""
+    """Yield a warning if more than 1% of the tokens of a side are unknown."""
     if n_unknown > _MAX_UNKNOWN * n_tokens:
         share = f"{n_unknown / n_tokens:.1%} of the {f'{side} ' if side else ''}tokens"
         yield WarningEvent(f"{share} are unknown to the vocabulary")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write the validation lines of a new folder."""
+    """Write validation lines to a new file."""
     text = "".join(line + "\n" for line in lines).encode()
     if len(text) > MAX_TEXT_BYTES:
         raise DataError(f"the validation text exceeds {MAX_TEXT_BYTES:,} bytes", help="shorten it")
@@ -167,5 +167,5 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return what ``write_lines`` wrote."""
+    """Return the lines written by ``write_lines``."""
     return safe_read.read_regular_file(path, MAX_TEXT_BYTES).decode().split("\n")[:-1]

@@ -1,7 +1,7 @@
-"""Encoded lines on disk: ragged rows of ids, mapped into memory and read by index.
+"""On-disk stores of encoded lines: memory-mapped, ragged rows of ids.
 
-A store is a folder of three files: ``ids.bin`` (all ids, row after row), ``offsets.bin`` (where each row begins, and
-the end) and ``index.json``. It can always be rebuilt from text, so a damaged one is refused, never mended.
+A store is a folder of three files: ``ids.bin`` (the ids of all rows, concatenated), ``offsets.bin`` (the start of each
+row, and the end) and ``index.json``. A damaged store is rejected, not repaired: it can be rebuilt from text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from attnkit.io import atomic
 from attnkit.io.safe_read import check_system, open_regular_file, parse_json, read_regular_file
 
 FORMAT = 1
-_CHUNK = 1 << 20  # rows
+_CHUNK = 1 << 20  # rows per chunk
 _MAX_INDEX_BYTES = 1 << 20  # bytes
 
 
@@ -46,21 +46,21 @@ class StoreIndex(BaseModel, extra="forbid", strict=True):
 
 
 class Store:
-    """Rows of ids in a folder written by ``write_store``, memory-mapped: only pages that are read take memory."""
+    """Memory-mapped rows of ids: only the pages that are read take memory."""
 
     def __init__(self, folder: Path, ids: npt.NDArray[Any], offsets: Ids, index: StoreIndex) -> None:
         self._folder = folder
         self.ids = ids
-        """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
+        """(N,) view of the file: the ids of all rows, concatenated; little-endian, two or four bytes each."""
         self.offsets = offsets
-        """(n + 1,) the start of each row in ``ids``, and the end, a view of the file."""
+        """(n + 1,) view of the file: the start of each row in ``ids``, followed by the end."""
         self.vocab_size: int = index.vocab_size
         self.fingerprint: str = index.fingerprint
-        """Hash that changes with any id or row border. Taken while writing; opening does not read the ids."""
+        """Hash of all ids and row boundaries, computed while writing; opening does not read the ids."""
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Map a store, checking the sizes of its files. Raises ``RunError`` naming the file that is wrong."""
+        """Map a store and check its file sizes; raise ``RunError`` if a file is damaged."""
         index = read_index(folder / "index.json", StoreIndex)
         if index.fingerprint != _fingerprint(index.model_dump()) or index.dtype != _dtype(index.vocab_size):
             raise _damaged(folder / "index.json", "does not describe this folder")
@@ -81,7 +81,7 @@ class Store:
         return row
 
     def release(self, begin: int, end: int) -> None:
-        """Drop the pages of the ids [begin, end) from this process's memory; they can be read again."""
+        """Release the memory pages of ids [begin, end); they can be read again."""
         base: Any = self.ids.base
         while isinstance(base, np.ndarray):
             base = base.base
@@ -91,10 +91,10 @@ class Store:
 
     @property
     def lengths(self) -> Sizes:
-        """(n,) ids in each row, read from the file anew at each call. Raises ``RunError`` where rows overlap."""
+        """Return row lengths (n,), reread on every access; raise ``RunError`` if invalid."""
         lengths = np.empty(len(self), np.int32)
         last = np.zeros(1, np.int64)
-        # Not through the map, of which every page read once would stay resident.
+        # Read the file, not the map, whose pages would stay resident.
         for start in range(0, len(self), _CHUNK):
             rows = lengths[start : start + _CHUNK]
             ends = np.fromfile(self._folder / "offsets.bin", "<i8", len(rows), offset=8 * (start + 1))
@@ -106,16 +106,16 @@ class Store:
         return lengths
 
     def gather(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Return the ids of several rows laid end to end, and the length of each row.
+        """Return the concatenated ids of rows, and the length of each row.
 
         Raises:
-            RunError: A row has no ids of its own, or an id is none of the vocabulary.
+            RunError: Row offsets are invalid, or an id is outside the vocabulary.
         """
         starts = self.offsets[rows]
         return self._gather(starts, self.offsets[rows + 1] - starts)
 
     def gather_parts(self, rows: Ids, skip: Ids, lengths: Ids) -> Ids:
-        """Return ids laid end to end: ``lengths`` of each row after the first ``skip``. Raises as ``gather`` does."""
+        """Return ``lengths`` ids per row from ``skip`` on, concatenated; see ``gather``."""
         starts = self.offsets[rows] + skip
         if len(rows) and ((lengths < 0).any() or (starts + lengths > self.offsets[rows + 1]).any()):
             raise _damaged(self._folder / "offsets.bin", "has shorter rows than requested")
@@ -125,14 +125,14 @@ class Store:
         if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.ids)):
             raise _damaged(self._folder / "offsets.bin", "has row offsets that are out of order or beyond the ids")
         ids = self.ids[ranges(starts, lengths)].astype(np.int64)
-        # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
+        # Ids outside the vocabulary have no embedding: the lookup would fail and, on a GPU, break the CUDA context.
         if len(ids) and ids.max() >= self.vocab_size:
             raise _damaged(self._folder / "ids.bin", f"has id {ids.max()}, vocabulary size {self.vocab_size}")
         return ids, lengths
 
 
 class StoreWriter:
-    """Appends rows to the open files of a store and remembers no more than counts and two running hashes."""
+    """Streaming writer of a store that keeps only counts and two running hashes."""
 
     def __init__(self, ids: BinaryIO, offsets: BinaryIO, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -145,12 +145,12 @@ class StoreWriter:
         self._write(1, np.zeros(1, "<i8"))
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Append rows. Raises ``ValueError`` for an id outside the vocabulary."""
+        """Append rows; raise ``ValueError`` for an id outside the vocabulary."""
         ends = self._n_ids + np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         self.append(np.fromiter(itertools.chain.from_iterable(rows), np.int64), ends)
 
     def append(self, ids: npt.NDArray[Any], ends: Ids) -> None:
-        """Append ids, and ends of rows, counted in ids from the first of the store: a row may come in several parts.
+        """Append ids, possibly of partial rows, and row ends as offsets in the store.
 
         Raises:
             ValueError: An id is outside the vocabulary, or ends do not ascend or lie beyond the ids.
@@ -167,7 +167,7 @@ class StoreWriter:
             self._end = int(ends[-1])
 
     def index(self) -> dict[str, Any]:
-        """Return the content of ``index.json`` for the rows so far. Raises ``ValueError`` if the last has no end."""
+        """Return the current index; raise ``ValueError`` if the last row is incomplete."""
         if self._end != self._n_ids:
             raise ValueError(f"the last row is incomplete: {self._end} of {self._n_ids} ids")
         index: dict[str, Any] = {
@@ -188,7 +188,7 @@ class StoreWriter:
 
 @contextlib.contextmanager
 def store_writer(folder: Path, vocab_size: int) -> Iterator[StoreWriter]:
-    """Give a writer for a store in ``folder`` (empty, below an ``atomic.atomic_dir``); the index is written last."""
+    """Yield a writer for an empty folder in an ``atomic_dir``; write the index last."""
     with atomic.create_exclusive(folder / "ids.bin") as ids, atomic.create_exclusive(folder / "offsets.bin") as offsets:
         writer = StoreWriter(ids, offsets, vocab_size)
         yield writer
@@ -196,7 +196,7 @@ def store_writer(folder: Path, vocab_size: int) -> Iterator[StoreWriter]:
 
 
 def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_size: int) -> Store:
-    """Write a store in the time and memory of one batch; the folder appears when it is complete, or not at all."""
+    """Write a store atomically, with one batch in memory at a time, and open it."""
     with atomic.atomic_dir(folder) as temporary, store_writer(temporary, vocab_size) as writer:
         for rows in batches:
             writer.add(rows)
@@ -204,7 +204,7 @@ def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_
 
 
 def read_index(path: Path, schema: type[Index]) -> Index:
-    """Return the JSON index of an encoded folder. Raises ``RunError`` if it is missing, damaged or another format's."""
+    """Read the JSON index of an encoded folder; raise ``RunError`` if it is unusable."""
     try:
         index = parse_json(read_regular_file(path, _MAX_INDEX_BYTES))
     except (OSError, ValueError) as error:
@@ -224,7 +224,7 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
             size = os.fstat(stream.fileno()).st_size
             if size != n * dtype.itemsize:
                 raise _damaged(path, f"has {size:,} bytes instead of {n * dtype.itemsize:,}")
-            # A plain view: slices of np.memmap itself cost a microsecond each. An empty file cannot be mapped.
+            # A plain view, since slicing np.memmap costs a microsecond each time. An empty file cannot be mapped.
             return np.memmap(stream, dtype, "r").view(np.ndarray) if n else np.empty(0, dtype)
     except (OSError, ValueError) as error:
         check_system(path, error)
@@ -232,12 +232,12 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
 
 
 def _damaged(path: Path, what: str) -> RunError:
-    # What to remove for it, only the caller knows: a store is one part of what was encoded together.
+    # Only the caller knows what to remove: a store is one part of the encoded data.
     return RunError(f"the encoded data is damaged: {path.name} {what}", where=str(path))
 
 
 def ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Ids:
-    """Return ``starts[i], starts[i] + 1, ...``, ``lengths[i]`` numbers each, end to end."""
+    """Return concatenated ranges of ``lengths[i]`` integers, each from ``starts[i]``."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 

@@ -1,8 +1,8 @@
-"""Labeled texts as training rows: texts and pairs for an encoder, documents of sentences for a hierarchical model.
+"""Labeled rows: texts and pairs for encoders, documents for hierarchical models.
 
-A row of a text is ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``, with two ``[SEP]`` between texts for
-RoBERTa; it is stored with these symbols. A row of a document is the ids of its sentences, each closed by the end
-symbol. Labels lie in a second store, one id per row. Letters: B rows or documents, T tokens of a row.
+A text row is ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``, with two ``[SEP]`` between texts for RoBERTa;
+it is stored with these special tokens. A document row contains the ids of its sentences, each followed by EOS. Labels
+are in a second store, one id per row. Letters: B rows or documents, T tokens per row.
 """
 
 import functools
@@ -24,14 +24,14 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]
-Collate = Callable[[Integers, Integers, Integers], TensorBatch]  #: batch of the ids, lengths and labels of rows
+Collate = Callable[[Integers, Integers, Integers], TensorBatch]  #: (ids, lengths, labels) of rows -> batch
 
 
 class LabeledRows:
-    """Two stores of equal length, rows of ids and one label id per row; satisfies ``loader.Dataset``."""
+    """Stores of rows and of one label per row; satisfies ``loader.Dataset``."""
 
     def __init__(self, folder: Path, name: str, collate: Collate, n_targets: int = 0) -> None:
-        """Open the stores ``name`` and ``labels``. Raises ``RunError`` if one is damaged or they differ in length."""
+        """Open the stores ``name`` and ``labels``; raise ``RunError`` if damaged."""
         self.rows, self.labels = Store.open(folder / name), Store.open(folder / "labels")
         self._collate, self._n_targets = collate, n_targets
         if len(self.rows) != len(self.labels) or self.labels.lengths.tolist() != [1] * len(self.labels):
@@ -42,16 +42,16 @@ class LabeledRows:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any id, any border and any label."""
+        """Hash of all ids, row boundaries and labels."""
         return hashlib.sha256((self.rows.fingerprint + self.labels.fingerprint).encode()).hexdigest()
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) tokens of each row, and (n,) targets."""
+        """Return the tokens and the targets of each row, (n,) each."""
         return self.rows.lengths, np.full(len(self), self._n_targets, np.int32)
 
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TensorBatch:
-        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
+        """Return the rows at ``indices``, in order; seed and epoch are ignored."""
         return self._collate(*self.rows.gather(indices), self.labels.gather(indices)[0])
 
     def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
@@ -59,26 +59,26 @@ class LabeledRows:
         return {"nll": len(indices)}
 
     def label_counts(self, n_labels: int) -> list[int]:
-        """Return the number of rows with each label."""
+        """Return the number of rows per label."""
         return list(map(int, np.bincount(self.labels.ids, minlength=n_labels)))
 
 
 class LabeledBatch:
-    """Base of batches whose last field is the labels."""
+    """Base class of batches whose last field contains the labels."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Arguments of a classifier: all tensors but the labels."""
+        """Arguments of a classifier: all tensors except the labels."""
         return tuple(vars(self).values())[:-1]
 
 
 @dataclass(frozen=True)
 class TextBatch(LabeledBatch, TensorBatch):
-    """Rows of texts, padded at the end."""
+    """Rows of texts or text pairs, padded at the end."""
 
     ids: Tensor  #: (B, T) int64
     real: Tensor  #: (B, T) bool, True at tokens
-    segments: Tensor  #: (B, T) int64, 1 at the tokens of a second text and at the symbol after it
+    segments: Tensor  #: (B, T) int64, 1 at the tokens of a second text and its final separator
     labels: Tensor  #: (B,) int64; empty if unknown
 
 
@@ -88,9 +88,9 @@ def text_rows(folder: Path, separators: int = 1) -> LabeledRows:
 
 
 def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separators: int = 1) -> tuple[list[int], bool]:
-    """Return the row of a text, or of two, and whether a text was truncated to fit it.
+    """Return the row of one or two texts, and whether a text was truncated.
 
-    Of two texts the longer one is truncated first, as in Devlin et al.'s code; ``separators`` ends lie between them.
+    The longer of two texts is truncated first (code of Devlin et al.); ``separators`` EOS tokens separate the texts.
 
     >>> join([7, 7, 7, 7], [8], longest=7)
     ([1, 7, 7, 7, 2, 8, 2], True)
@@ -108,7 +108,7 @@ def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separat
 
 
 def text_batch(rows: Sequence[Sequence[int]], separators: int = 1) -> TextBatch:
-    """Return the batch of unlabeled rows of ``join``, at least one."""
+    """Build a batch from unlabeled rows of ``join``, at least one."""
     return _collate_texts(*_ragged(rows), np.empty(0, np.int64), separators)
 
 
@@ -128,27 +128,27 @@ def _collate_texts(ids: Integers, lengths: Integers, labels: Integers, separator
 
 @dataclass(frozen=True)
 class DocumentBatch(LabeledBatch, TensorBatch):
-    """B documents with at most S sentences, N sentences in total with at most W words."""
+    """B documents of at most S sentences; N sentences in total, of at most W words."""
 
-    words: Tensor  #: (N, W) int64, the sentences of all documents, one after another
-    word_mask: Tensor  #: (N, W) bool, True where a word is real
-    places: Tensor  #: (B, S) int64, the sentence at each place of each document, 0 at padding
-    sentence_mask: Tensor  #: (B, S) bool, True where a sentence is
+    words: Tensor  #: (N, W) int64, sentences of all documents in order
+    word_mask: Tensor  #: (N, W) bool, True at words
+    places: Tensor  #: (B, S) int64, row in ``words`` of each sentence, 0 at padding
+    sentence_mask: Tensor  #: (B, S) bool, True at sentences
     labels: Tensor  #: (B,) int64; empty if unknown
 
 
 def document_rows(folder: Path) -> LabeledRows:
-    """Open stored documents. Input tokens are words and the ends of sentences; a label is a target."""
+    """Open stored documents; inputs are words and sentence ends, targets are labels."""
     return LabeledRows(folder, "documents", _collate_documents, n_targets=1)
 
 
 def flatten(sentences: Sentences) -> list[int]:
-    """Return the stored row of a document: its sentences, each with the end symbol."""
+    """Return the stored row of a document: its sentences, each followed by EOS."""
     return [id for sentence in sentences for id in (*sentence, EOS_ID)]
 
 
 def document_batch(documents: Sequence[Sentences]) -> DocumentBatch:
-    """Return the batch of unlabeled documents; a document may have no sentences."""
+    """Build a batch from unlabeled documents; a document may have no sentences."""
     return _collate_documents(*_ragged([flatten(sentences) for sentences in documents]), np.empty(0, np.int64))
 
 

@@ -1,8 +1,8 @@
-"""Rows of windows over texts that may be longer than a row: paragraphs with questions, sentences with tagged words.
+"""Overlapping windows over paragraphs with questions and over tagged sentences.
 
-A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa, or ``[CLS] piece [SEP]`` of a
-sentence. Windows overlap; each token has one best window, which shows the most context of it and in which its word is
-tagged. Letters: n texts, W windows, B rows, T tokens of a row, N words of a batch.
+A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa, or ``[CLS] piece [SEP]`` with
+a piece of a sentence. Each token has one best window, which shows the most context around it; its word is tagged there.
+Letters: n texts, W windows, B rows, T tokens per row, N words per batch.
 """
 
 import functools
@@ -36,7 +36,7 @@ class InMemoryTokens:
         self.fingerprint = hashlib.sha256(self._ids.tobytes() + self.lengths.tobytes()).hexdigest()
 
     def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
-        """Return ids laid end to end."""
+        """Return ``lengths`` ids per row from ``skip`` on, concatenated."""
         return self._ids[ranges(self._starts[rows] + skip, lengths)]
 
 
@@ -51,15 +51,15 @@ class Windows:
     begins: Longs
     ends: Longs
     best_begins: Longs
-    best_ends: Longs  #: range of the tokens whose best window this is
+    best_ends: Longs  #: with ``best_begins``, range of the tokens for which this window is best
 
 
 def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
-    """Return the windows over contexts of ``lengths`` (n,), of at most ``rooms`` (n,) tokens each.
+    """Cut contexts of ``lengths`` (n,) into windows of at most ``rooms`` (n,) tokens.
 
-    Windows start ``stride`` tokens apart, one number or (n,). The last one is moved back so that it is full. The
-    best window of a token is the one whose nearer border is farthest from it, the earlier if tied. An empty context has
-    one empty window. Raises ``ValueError`` if a room is smaller than the stride, which would leave tokens out.
+    Windows start ``stride`` tokens apart, an integer or (n,). The last window is moved back so that it is full. The
+    best window of a token is the one whose nearer boundary is farthest away; the earlier one wins a tie. An empty
+    context has one empty window. Raises ``ValueError`` if a stride exceeds the room, which would skip tokens.
     """
     strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)
     if (strides < 1).any() or (rooms < strides).any():
@@ -79,38 +79,38 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
 
 @dataclass(frozen=True)
 class WindowBatch(TensorBatch):
-    """Rows of windows, padded at the end."""
+    """Rows of questions and windows, padded at the end."""
 
     ids: Tensor  #: (B, T) int64
     real: Tensor  #: (B, T) bool, True at tokens
-    segments: Tensor  #: (B, T) int64, 1 at the tokens of the window and the symbol behind it
+    segments: Tensor  #: (B, T) int64, 1 at the tokens of the window and its final separator
     context: Tensor  #: (B, T) bool, True at the tokens of the window
-    best: Tensor  #: (B, T) bool, True at those that this window is the best for
-    firsts: Tensor  #: (B,) int64 place of the answer's first token; 0 ([CLS]) if the window does not hold all of it
-    lasts: Tensor  #: (B,) int64 place of its last token
+    best: Tensor  #: (B, T) bool, True at the tokens for which this window is best
+    firsts: Tensor  #: (B,) int64 position of the answer's first token; 0 ([CLS]) if the window lacks part of the answer
+    lasts: Tensor  #: (B,) int64 position of the answer's last token, likewise
 
 
 class StridedContextDataset:
-    """Windows with their questions; satisfies ``loader.Dataset``."""
+    """Questions with windows over their contexts; satisfies ``loader.Dataset``."""
 
     def __init__(
         self, questions: Texts, contexts: Texts, context_of: Longs, sizes: WindowSizes, answers: Longs | None = None
     ) -> None:
-        """Take n questions, contexts, and the number (n,) of each question's context.
+        """Build the windows of n questions; ``context_of`` (n,) indexes their contexts.
 
-        Questions are truncated to ``sizes.max_question_length``. ``answers`` (n, 2) are first and last tokens, or
+        Questions are truncated to ``sizes.max_question_length``. ``answers`` (n, 2) contains first and last tokens, or
         ``NO_ANSWER``.
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
         self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
         self._sizes = np.minimum(questions.lengths, sizes.max_question_length).astype(np.int64)
         rooms = sizes.max_length - sizes.n_symbols - self._sizes
-        # An answer belongs to the window that is best for its first token and needs its last one there too. Borders lie
-        # in the middle of what two windows share: so they share two answers.
+        # An answer belongs to the best window of its first token, which must contain its last token, too. Best windows
+        # change in the middle of an overlap, so an overlap must have the length of two answers.
         shared = np.maximum(rooms - 2 * sizes.max_answer_length, -(-rooms // 4))
         strides = np.full_like(rooms, sizes.stride) if sizes.fixed else np.minimum(sizes.stride, shared)
         self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, strides)
-        self.questions: Longs = self.windows.contexts  #: (W,) the question of each row
+        self.questions: Longs = self.windows.contexts  #: (W,) question of each row
         self._answers = np.full((len(context_of), 2), NO_ANSWER) if answers is None else answers
 
     def __len__(self) -> int:
@@ -118,30 +118,30 @@ class StridedContextDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any id, any border, any window and any answer."""
+        """Hash of all ids, text boundaries, windows and answers."""
         parts = [self._context_of, self.questions, self.windows.begins, self.windows.ends, self._answers]
         texts = (self._questions.fingerprint + self._contexts.fingerprint).encode()
         return hashlib.sha256(texts + b"".join(part.astype(np.int64).tobytes() for part in parts)).hexdigest()
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(W,) tokens of each row, and zeros."""
+        """Return the number of tokens per row, and zeros, (W,) each."""
         sizes = self._n_symbols + self._sizes[self.questions] + self.windows.ends - self.windows.begins
         return sizes.astype(np.int32), np.zeros(len(self), np.int32)
 
     @functools.cached_property
     def answered(self) -> npt.NDArray[np.bool_]:
-        """(W,) where a window holds all of its question's answer."""
+        """Return whether each window contains the whole answer to its question, (W,)."""
         first, last = self._answers[self.questions].T
         found: npt.NDArray[np.bool_] = (first >= self.windows.begins) & (last < self.windows.ends)
         return found
 
     def batch(self, indices: Longs, seed: int = 0, epoch: int = 0) -> WindowBatch:
-        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
+        """Return the rows at ``indices``, in order; seed and epoch are ignored."""
         windows, question = self.windows, self.questions[indices]
         begins, n_question = windows.begins[indices], self._sizes[question]
         n_context = windows.ends[indices] - begins
-        at = 1 + n_question + self._separators  # where the window begins in its row
+        at = 1 + n_question + self._separators  # start of the window in its row
         columns = np.arange(int((at + n_context).max()) + 1)
         ids = np.full((len(indices), len(columns)), PAD_ID, np.int64)
         asked = (columns >= 1) & (columns < 1 + n_question[:, None])
@@ -152,7 +152,7 @@ class StridedContextDataset:
         ids[:, 0] = BOS_ID
         rows = np.arange(len(indices))
         ids[between] = ids[rows, at + n_context] = EOS_ID
-        shift = at - begins  # from places in the context to places in the row
+        shift = at - begins  # from positions in the context to positions in the row
         best_begins, best_ends = windows.best_begins[indices] + shift, windows.best_ends[indices] + shift
         best = (columns >= best_begins[:, None]) & (columns < best_ends[:, None])
         real = columns <= (at + n_context)[:, None]
@@ -162,64 +162,64 @@ class StridedContextDataset:
         return WindowBatch(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
 
     def counts(self, indices: Longs, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return the number of rows."""
+        """Return the number of rows at ``indices``."""
         return {"nll": len(indices)}
 
     def in_context(self, row: int, first: int, last: int) -> tuple[int, int]:
-        """Return the tokens of the context, first and behind last, at places ``first`` to ``last`` of a row."""
+        """Convert positions ``first`` to ``last`` of a row to a half-open context range."""
         shift = int(self.windows.begins[row]) - 1 - self._separators - int(self._sizes[self.questions[row]])
         return first + shift, last + shift + 1
 
 
-UNKNOWN = -1  #: the tag of a word that has none, or one that the model does not know
-_INSIDE, _FIRST = 0, 1  # marks of tokens; the first one of a word with the tag t has the mark _FIRST + 1 + t
-_AT_ONCE = 1 << 14  # rows
+UNKNOWN = -1  #: tag of a word without a tag, or with one unknown to the model
+_INSIDE, _FIRST = 0, 1  # marks of tokens; the first token of a word with tag t has mark _FIRST + 1 + t
+_AT_ONCE = 1 << 14  # rows at a time
 
 
 @dataclass(frozen=True)
 class TagBatch(TensorBatch):
-    """Rows of pieces, padded at the end."""
+    """Rows of sentence pieces, padded at the end."""
 
     ids: Tensor  #: (B, T) int64
     real: Tensor  #: (B, T) bool, True at tokens
-    firsts: Tensor  #: (N,) int64 places in the flat ``ids`` of first tokens of words that these rows are the best for
-    labels: Tensor  #: (N,) int64 tags of these words, ``UNKNOWN`` if a tag is not known
+    firsts: Tensor  #: (N,) int64 positions in the flat ``ids`` of the first tokens of words tagged in these rows
+    labels: Tensor  #: (N,) int64 tags of these words, or ``UNKNOWN``
 
 
 class TokenClassificationDataset:
-    """Pieces of sentences with the tags of their words; satisfies ``loader.Dataset``."""
+    """Pieces of tagged sentences; satisfies ``loader.Dataset``."""
 
     def __init__(self, texts: Texts, marks: Texts, longest: int) -> None:
-        """Take the tokens of n sentences, their marks (``first_subword_mask``), and the maximum length of a row.
+        """Cut n sentences and their marks (``first_subword_mask``) into pieces.
 
-        Rows have two symbols around the piece. Parts of a longer sentence share half of it, or more.
+        Rows have at most ``longest`` tokens, two of them special. Pieces of a long sentence overlap by half or more.
         """
         self._texts, self._marks = texts, marks
         lengths = texts.lengths.astype(np.int64)
         room = longest - 2
         self.windows = cut_windows(lengths, np.full_like(lengths, room), max(1, room // 2))
         self.sentences: Longs = self.windows.contexts
-        """(W,) the sentence of each row. The rows of one follow each other, and so do the words that they tag."""
+        """(W,) sentence of each row. The rows of a sentence, and the words tagged in them, are in order."""
 
     def __len__(self) -> int:
         return len(self.sentences)
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with any token, any tag, any border and any piece."""
+        """Hash of all tokens, tags, sentence boundaries and pieces."""
         borders = np.concatenate([self.windows.begins, self.windows.ends, self.windows.best_ends])
         texts = (self._texts.fingerprint + self._marks.fingerprint).encode()
         return hashlib.sha256(texts + borders.astype(np.int64).tobytes()).hexdigest()
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(W,) tokens of each row, and zeros."""
+        """Return the number of tokens per row, and zeros, (W,) each."""
         sizes = 2 + self.windows.ends - self.windows.begins
         return sizes.astype(np.int32), np.zeros(len(self), np.int32)
 
     @functools.cached_property
     def n_words(self) -> Longs:
-        """(W,) words that each row is the best for and whose tag is known."""
+        """Return the number of words with known tags that each row tags, (W,)."""
         found = np.zeros(len(self), np.int64)
         for rows, marks, owners in self._marked():
             found[rows] = np.bincount(owners[marks > _FIRST], minlength=len(rows))
@@ -240,7 +240,7 @@ class TokenClassificationDataset:
         return list(map(int, totals[_FIRST + 1 :]))
 
     def _marked(self) -> Iterator[tuple[Longs, Longs, Longs]]:
-        """Yield rows, the marks of the tokens that they are the best for, and which of these rows each token is in."""
+        """Yield chunks of rows, the marks of their best tokens, and each token's row."""
         for start in range(0, len(self), _AT_ONCE):
             rows = np.arange(start, min(start + _AT_ONCE, len(self)))
             begins = self.windows.best_begins[rows]
@@ -248,7 +248,7 @@ class TokenClassificationDataset:
             yield rows, self._marks.gather_parts(self.sentences[rows], begins, sizes), np.repeat(rows - start, sizes)
 
     def batch(self, indices: Longs, seed: int = 0, epoch: int = 0) -> TagBatch:
-        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
+        """Return the rows at ``indices``, in order; seed and epoch are ignored."""
         sentences, begins = self.sentences[indices], self.windows.begins[indices]
         sizes = self.windows.ends[indices] - begins
         columns = np.arange(int(sizes.max()) + 2)
@@ -265,14 +265,14 @@ class TokenClassificationDataset:
         return TagBatch(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
 
     def counts(self, indices: Longs, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return the number of words tagged in these rows."""
+        """Return the number of words tagged in the rows at ``indices``."""
         return {"nll": int(self.n_words[indices].sum())}
 
 
 def first_subword_mask(words: EncodedWords, tags: Sequence[int] | None = None) -> Longs:
-    """Return the mark of each token of a sentence: whether it is a word's first, and the word's tag.
+    """Return the mark of each token: whether it starts a word, and the word's tag.
 
-    Each word has a token (``with_tokens``). Tags may be ``UNKNOWN``; None: all are.
+    Every word must have a token (see ``with_tokens``). Tags may be ``UNKNOWN``; None: all are.
     """
     marks = np.full(len(words.ids), _INSIDE, np.int64)
     marks[words.firsts] = _FIRST - UNKNOWN + (UNKNOWN if tags is None else np.array(tags, np.int64))
@@ -280,12 +280,12 @@ def first_subword_mask(words: EncodedWords, tags: Sequence[int] | None = None) -
 
 
 def n_marks(n_tags: int) -> int:
-    """Return how many marks there are."""
+    """Return the number of different marks."""
     return _FIRST + 1 + n_tags
 
 
 def with_tokens(words: EncodedWords) -> EncodedWords:
-    """Return the sentence with a token for every word: one of which a vocabulary makes nothing is read as unknown."""
+    """Return the sentence with an unknown token for each word that has no token."""
     if (words.firsts != NONE).all():
         return words
     behind = [*words.firsts.tolist(), len(words.ids)]

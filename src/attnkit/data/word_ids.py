@@ -1,4 +1,4 @@
-"""Text files as word ids in a temporary file, read once, in blocks, whatever the length of a line."""
+"""Conversion of text files to word ids in a temporary file, in one pass."""
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +18,11 @@ from attnkit.text.long_lines import LineChunk, read_chunks
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import CONTINUED
 
-_AT_ONCE = 1 << 18  # numbers
+_AT_ONCE = 1 << 18  # ids per block
 
 
 class TempIdFile:
-    """Word numbers in a temporary file, which may be larger than memory; ``LINE_END`` ends a line."""
+    """Temporary file of word ids that may exceed memory; ``LINE_END`` ends a line."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -32,11 +32,11 @@ class TempIdFile:
         return self._size // 4
 
     def add(self, numbers: Numbers) -> None:
-        """Append numbers."""
+        """Append ids."""
         self._size = self._put(self._size, numbers)
 
     def __iter__(self) -> Iterator[Numbers]:
-        """Yield all numbers, block by block."""
+        """Yield all ids, block by block."""
         at = 0
         while at < self._size:
             numbers = np.empty(min(_AT_ONCE, (self._size - at) // 4), np.int32)
@@ -50,14 +50,14 @@ class TempIdFile:
             yield numbers
 
     def rewrite(self, change: Callable[[Numbers], Numbers]) -> None:
-        """Replace each block by ``change(block)``, which must never return more numbers than it got so far."""
+        """Replace blocks by ``change(block)``; output may never exceed the input so far."""
         end = 0
         for block in self:
             end = self._put(end, change(block))
         self._size = end
 
     def _put(self, at: int, numbers: Numbers) -> int:
-        """Write numbers at a place and return where they end."""
+        """Write ids at a byte offset and return the offset of their end."""
         self._stream.seek(at)
         view = np.ascontiguousarray(numbers, np.int32).data.cast("B") if len(numbers) else memoryview(b"")
         at += len(view)
@@ -74,25 +74,25 @@ _BOM = "\ufeff".encode()
 
 @dataclass
 class WordIds:
-    """A text as numbers of its distinct words, which are numbered from 0 in the order of their first occurrence."""
+    """A text as word ids, with the counts and names of its distinct words."""
 
     spool: TempIdFile
-    counts: NDArray[np.int64]  #: occurrences of each word
-    first: NDArray[np.int64]  #: rank of each word by its first occurrence
-    names: Callable[[NDArray[np.int64]], list[str]]  #: return the words of some numbers
-    n_words: int = 0  #: all words, also those without a number: too long ones, and tokens for unknown text
+    counts: NDArray[np.int64]  #: number of occurrences of each word
+    first: NDArray[np.int64]  #: rank of each word by first occurrence
+    names: Callable[[NDArray[np.int64]], list[str]]  #: maps ids to words
+    n_words: int = 0  #: all words, including those without an id: overlong words and unknown tokens
     n_bytes: int = 0
 
     @property
     def n_long(self) -> int:
-        """Words without a number."""
+        """Number of words without an id."""
         return self.n_words - int(self.counts.sum())
 
 
 def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]) -> WordIds:
-    """Number the words between white space, lower-cased if ``lower``. Raises ``DataError`` unless it is UTF-8."""
+    """Read white-space-separated words as ids; raise ``DataError`` if not UTF-8."""
     numberer = fastest(lower)
-    release_library("libllvmlite")  # its compiler has done its work
+    release_library("libllvmlite")  # no longer needed once the code is compiled
     n_words = n_bytes = 0
     for path in sources:
         for n_read, numbers in _number_file(path, numberer):
@@ -102,16 +102,16 @@ def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: 
             tell(f"read {n_words:,} words")
     same = numberer.settle()
     if same is not None:
-        signs = np.array([TOO_LONG, LINE_END], np.int32)  # as numpy counts from the end
+        signs = np.array([TOO_LONG, LINE_END], np.int32)  # at indices -2 and -1, as TOO_LONG and LINE_END
         table = np.concatenate([same, signs])
         spool.rewrite(lambda numbers: table[numbers])
     return WordIds(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
 
 
 def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]]:
-    """Yield how many bytes of a file were read, and the numbers of their words."""
-    counts = LineCounts()  # of lines that ended
-    n_bytes = line_begin = 0  # line_begin: of the line that is being read
+    """Yield the number of bytes read and their word ids, block by block."""
+    counts = LineCounts()  # of complete lines
+    n_bytes = line_begin = 0  # line_begin: byte offset of the current line
     last, ended = b"\n", False
     with opened(path, counts) as stream:
         while not ended:
@@ -119,7 +119,7 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
             if not block:
                 if last == b"\n":
                     return
-                # The last line ends with the file, and with it the last word.
+                # The end of the file also ends the last line and its last word.
                 block, ended = b"\n", True
             n_before = n_bytes
             if not n_bytes:
@@ -130,7 +130,7 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
             try:
                 numbers = numberer.feed(block)
             except NoTextError as error:
-                # A negative place is in the block before.
+                # A negative offset lies in the previous block.
                 before = block[: max(0, error.at)]
                 line = counts.n_lines + before.count(b"\n") + 1
                 begin = n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else line_begin
@@ -149,15 +149,15 @@ def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]
 def token_words_to_ids(
     sources: Sequence[Path], lower: bool, tokenizer: Tokenizer, spool: TempIdFile, tell: Callable[[str], None]
 ) -> WordIds:
-    """Number the tokens of the lines by their ids; unknown text has no number.
+    """Encode text with a tokenizer; unknown tokens become ``TOO_LONG``.
 
     Raises:
-        DataError: A byte is not UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
+        DataError: A byte is not UTF-8, or ``text.lines.MAX_BYTES`` bytes of a line contain no space.
         UsageError: A file does not exist.
     """
 
     def names(ids: NDArray[np.int64]) -> list[str]:
-        """Return a unique name for each token: whole words as they are written."""
+        """Return a unique name for each token; whole words are named as spelled."""
         found = tokenizer.tokens(ids.tolist())
         if tokenizer.config.kind == "word":
             return [name.removeprefix("▁") or name for name in found]
@@ -182,7 +182,7 @@ def token_words_to_ids(
 
 
 def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
-    """Group chunks of lines for one call of the tokenizer."""
+    """Group chunks of lines into batches for the tokenizer."""
     some: list[LineChunk] = []
     size = 0
     for part in parts:
@@ -196,7 +196,7 @@ def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
 
 
 def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
-    """Return the text of a chunk, without the leading space where the vocabulary adds one itself."""
+    """Return the text to encode, without a leading space that the tokenizer adds."""
     text = part.text.lower() if lower else part.text
     if part.begins:
         return "" if part.ends and not text.strip() else text

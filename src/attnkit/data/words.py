@@ -1,4 +1,4 @@
-"""Text as word ids on disk: count, join phrases, prune and encode, with memory for the vocabulary alone."""
+"""Text as word ids on disk; memory use grows only with the vocabulary."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,12 +25,12 @@ from attnkit.text.phrases import Phrases, ScoredPhrase, score
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_vocabulary import FILE, WordVocabulary
 
-_AT_ONCE = 1 << 16  # words that are looked at together
+_AT_ONCE = 1 << 16  # words per lookup
 Tell = Callable[[str], None]
 
 
 def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> tuple[Phrases, int]:
-    """Find and join phrases ``config.passes`` times; return them and how many pairs were forgotten for room."""
+    """Find and join phrases; return them and the number of pruned pair occurrences."""
     passes: list[tuple[ScoredPhrase, ...]] = []
     n_lost = 0
     connectors = dict(enumerate(dict.fromkeys(config.connectors), 1))
@@ -44,7 +44,7 @@ def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) 
         rows, counts = counter.pairs(config.min_count)
         scores = score(config, counts, text.counts[rows[:, 0]], text.counts[rows[:, 2]], text.n_words)
         chosen = np.flatnonzero(scores > config.limit)
-        chosen = chosen[np.argsort(-scores[chosen], kind="stable")]  # the highest scores first
+        chosen = chosen[np.argsort(-scores[chosen], kind="stable")]  # highest scores first
         rows, counts, scores = rows[chosen], counts[chosen], scores[chosen]
         phrases: list[ScoredPhrase] = []
         targets: dict[Pair, tuple[str, ...]] = {}
@@ -62,7 +62,7 @@ def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) 
 
 
 def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
-    """Join phrases found in another text."""
+    """Join phrases that were found in another text."""
     config = phrases.config
     for number, found in enumerate(phrases.passes, 1):
         kinds = _word_classes(text, config.connectors, 1)
@@ -82,8 +82,8 @@ def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
 class JoinedText:
     """Result of joining phrases in a text."""
 
-    phrases: Phrases  #: those that were found, or given
-    n_read: int  #: words before any were joined
+    phrases: Phrases  #: phrases that were found or given
+    n_read: int  #: words before joining
     n_written: int
     warnings: tuple[str, ...]
 
@@ -91,10 +91,10 @@ class JoinedText:
 def join_words(
     sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: bool, out: TextIO, tell: Tell
 ) -> JoinedText:
-    """Write a text with its phrases joined, line by line, one space between words; blank lines stay.
+    """Write a text line by line with its phrases joined; keep blank lines.
 
-    ``asked`` says how phrases are found, or gives those to be joined; ones found in lower-cased text ask for ``lower``.
-    Raises ``DataError``: no text, or a byte is not UTF-8.
+    ``asked`` contains the settings for finding phrases, or the phrases to join; those found in lower-cased text imply
+    ``lower``. Words are separated by one space. Raises ``DataError`` if the text is empty or not UTF-8.
     """
     with atomic.anonymous_tempfile() as stream:
         lower = asked.lower or lower if isinstance(asked, Phrases) else lower
@@ -117,10 +117,10 @@ def join_words(
 
 
 def _joined_lines(text: WordIds) -> Iterator[str]:
-    """Yield a text as it is written, block by block."""
-    begun = False  # the line has a word already
+    """Yield the joined text, block by block."""
+    begun = False  # whether the current line has a word already
     for numbers in text.spool:
-        # The word of each number, "" for what is none.
+        # The word of each id; "" for LINE_END and TOO_LONG.
         distinct, places = np.unique(numbers, return_inverse=True)
         is_word = distinct >= 0
         known = np.full(len(distinct), "", object)
@@ -141,7 +141,7 @@ def _joined_lines(text: WordIds) -> Iterator[str]:
 
 
 def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
-    """Return the numbers of those of some words that a text has."""
+    """Return the ids of the given words that occur in a text."""
     found: dict[str, int] = {}
     for begin in range(0, len(text.counts) if words else 0, _AT_ONCE):
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(text.counts)))
@@ -151,7 +151,7 @@ def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
 
 
 def _word_classes(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
-    """Return what may be a pair: words that occur often enough and are not connectors."""
+    """Return the class of each word: candidate for pairs, connector or rare."""
     kinds = np.where(text.counts >= least, 0, RARE).astype(np.int32)
     places = numbers_of(text, set(connectors))
     for kind, connector in enumerate(dict.fromkeys(connectors), 1):
@@ -161,7 +161,7 @@ def _word_classes(text: WordIds, connectors: Sequence[str], least: int) -> WordC
 
 
 def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]], joiner: str) -> None:
-    """Replace phrases in the text by word ids, reusing the id of an equal word."""
+    """Replace each phrase in the text by one id; reuse the id of an equal word."""
     joined = {pair: joiner.join(parts) for pair, parts in targets.items()}
     places = numbers_of(text, set(joined.values()))
     n_old = len(text.counts)
@@ -189,7 +189,7 @@ def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]
 
 _INDEX = "words.json"
 _MAX_BYTES = 1 << 36
-_LONG_WORDS = 24  #: bytes of a word, on average, from which on a text seems to be one that puts no spaces between words
+_LONG_WORDS = 24  #: mean bytes per word above which a text seems to have no spaces between words
 _HELP = "for text without spaces, run attnkit vocab FILE -o vocab.json and add --tokenizer vocab.json"
 
 
@@ -198,8 +198,8 @@ class Encoded:
     """Encoded text for training word vectors."""
 
     words: WordVocabulary
-    store: Store  #: one row of ids per line; words without a vector are left out, and lines without such words
-    n_raw: int  #: words of the text before any was left out, phrases counting as one
+    store: Store  #: one row of ids per line, without pruned words; lines without any kept word have no row
+    n_raw: int  #: words of the text before pruning; a phrase counts as one word
     warnings: tuple[str, ...] = ()  #: warnings about the text
 
 
@@ -219,20 +219,20 @@ def encode_words(
     tell: Tell = lambda text: None,
     tokenizer: Tokenizer | None = None,
 ) -> Encoded:
-    """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
+    """Count, prune and encode the words of files into a new ``folder``.
 
-    The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes per word lie
-    beside it on the disk. Phrases, if configured, lie in it as ``phrases.tsv``.
+    The text is read once, and the folder is written atomically. A temporary file needs 4 bytes per word. Phrases, if
+    configured, are saved in the folder as ``phrases.tsv``.
 
     Args:
-        folder: A store, and the words with their counts.
-        sources: Text, plain or compressed, lines of any length.
-        settings: Which words are kept and how they are joined.
-        tell: Called with a progress message.
-        tokenizer: The vocabulary that ``settings.tokenizer`` names, opened.
+        folder: Output: a store, and the words with their counts. It must not exist.
+        sources: Text files, plain or compressed, with lines of any length; ``-`` is standard input.
+        settings: Which words are kept and how phrases are found.
+        tell: Called with progress messages.
+        tokenizer: The tokenizer loaded from ``settings.tokenizer``.
 
     Raises:
-        DataError: No word left, or no two in a line, or a byte is not UTF-8 (naming file and line).
+        DataError: No word is kept, no line has two kept words, or a byte is not UTF-8 (with file and line).
     """
     with atomic.atomic_dir(folder) as temporary, atomic.anonymous_tempfile(temporary) as stream:
         spool = TempIdFile(stream)
@@ -268,7 +268,7 @@ def encode_words(
 
 
 def open_words(folder: Path) -> Encoded:
-    """Open what ``encode_words`` wrote. Raises ``RunError`` where it is damaged."""
+    """Open a folder of ``encode_words``. Raises ``RunError`` if it is damaged."""
     try:
         index = _WordsIndex.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
         raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
@@ -285,7 +285,7 @@ def open_words(folder: Path) -> Encoded:
 
 
 def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]:
-    """Return the numbers of the words that get a vector, in the order of their ids."""
+    """Return the kept words' ids by falling count, ties by first occurrence."""
     if not text.n_words:
         raise DataError("no text", where=where, help="name a file that is not empty")
     if text.n_long == text.n_words:
@@ -302,10 +302,10 @@ def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]
 
 
 def _encode(text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: Tell, where: str) -> None:
-    """Write the rows of a text; lines without any kept word have none."""
+    """Write one row of new ids per line; skip lines without a kept word."""
     ids = np.full(len(text.counts) + 2, TOO_LONG, np.int32)
     ids[kept] = np.arange(len(kept))
-    ids[LINE_END] = LINE_END  # numpy counts -1 and -2 from the end
+    ids[LINE_END] = LINE_END  # numpy indexes -1 and -2 from the end
     total = last = done = longest = 0
     for numbers in text.spool:
         row = ids[numbers]
@@ -327,5 +327,5 @@ def _encode(text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: T
 
 
 def _is_dense(text: WordIds) -> bool:
-    """Say whether a text seems to have no spaces between words."""
+    """Return whether a text seems to have no spaces between words."""
     return text.n_bytes > _LONG_WORDS * text.n_words

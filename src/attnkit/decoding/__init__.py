@@ -1,1 +1,1 @@
-"""One search for every model: greedy, beam, sampling and their rules."""
+"""Decoding for all models: greedy search, beam search, sampling, constraints."""

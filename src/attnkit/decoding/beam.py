@@ -1,4 +1,4 @@
-"""Beam search, as Hugging Face's with ``early_stopping=True`` and CTranslate2's, and a record of its tree."""
+"""Beam search as in CTranslate2 or Hugging Face with ``early_stopping=True``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from attnkit.decoding.hypotheses import Hypothesis, SearchHistory, active_rows
 from attnkit.decoding.selection import topk_continuations
 from attnkit.protocols import BOS_ID, EOS_ID
 
-# Still in the beam; pruned; finished by EOS; truncated at the maximum length.
+# In the beam; pruned; finished by EOS; truncated at the maximum length.
 NodeStatus = Literal["open", "pruned", "ended", "cut"]
 
 
 @dataclass
 class Node:
-    """Node of the beam-search tree: one token. The path from the root is a partial translation."""
+    """Node of the beam-search tree: one token that extends a hypothesis."""
 
     step: int  #: time step, from 0
     parent: int | None  #: parent node; None at the first step
     word: int
-    log_prob: float  #: natural logarithm of the probability of all words up to this one
+    log_prob: float  #: natural logarithm of the probability of the path from the root
     status: NodeStatus
-    score: float | None = None  #: score of the ``Hypothesis`` that ends here, if any was returned
+    score: float | None = None  #: score of the returned ``Hypothesis`` that ends here, if any
 
 
 class BeamTrace:
-    """Records the beam-search tree; ``nodes`` holds one list of nodes per sentence."""
+    """Recorded beam-search trees; ``nodes`` holds one list of nodes per sentence."""
 
     def __init__(self, n_sentences: int) -> None:
         self.nodes: list[list[Node]] = [[] for _ in range(n_sentences)]
@@ -39,20 +39,20 @@ class BeamTrace:
         self._now: list[list[int | None]] = [[None] for _ in range(n_sentences)]
 
     def expand(self, sentences: Tensor, log_probs: Tensor, scores: Tensor, n_beams: int) -> None:
-        """Take in one step of sentences (B,): the best ``n_beams`` continuations survive, as many again are pruned.
+        """Add a step: ``n_beams`` open nodes per sentence and as many pruned nodes.
 
-        ``log_probs`` (B, K, V) and ``scores`` (B, K) are those from which the search chooses, ends left out.
+        ``sentences`` (B,) are indices; ``log_probs`` (B, K, V), without EOS, plus ``scores`` (B, K) rank the nodes.
         """
         totals, flat = topk_continuations(log_probs, scores, 2 * n_beams)  # (B, 2 K) each
         vocab_size = log_probs.shape[-1]
         for sentence, values, places in zip(sentences.tolist(), totals.tolist(), flat.tolist(), strict=True):
             nodes = self.nodes[sentence]
-            # Ends of this step belong to the beams before it: finish_rows reads them.
+            # Hypotheses that end at this step extend the previous beams, which finish_rows reads.
             before = self._before[sentence] = self._now[sentence]
             now = self._now[sentence] = []
             for rank, (log_prob, place) in enumerate(zip(values, places, strict=True)):
                 beam, word = divmod(place, vocab_size)
-                # Where the rules leave too few words, what fills up the rest has no probability.
+                # If the constraints allow too few words, the remaining candidates have probability 0.
                 there = log_prob > -float("inf")
                 if rank < n_beams:
                     now.append(len(nodes) if there else None)
@@ -62,7 +62,7 @@ class BeamTrace:
                     nodes.append(Node(step, parent, word, log_prob, "open" if rank < n_beams else "pruned"))
 
     def finish_rows(self, sentences: Tensor, chosen: Tensor, flat: Tensor, totals: Tensor, vocab_size: int) -> None:
-        """Take in the translations that end at the step just grown: where ``chosen`` (B, K), beam * V + word."""
+        """Add hypotheses that end at this step: ``flat``, ``totals`` (B, K) at ``chosen``."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
         ended = zip(sentences[rows].tolist(), flat[at].tolist(), totals[at].tolist(), strict=True)
         for sentence, place, log_prob in ended:
@@ -75,14 +75,14 @@ class BeamTrace:
                 nodes[_child(nodes, parent, word)].status = "cut"
 
     def finish(self, found: Sequence[Sequence[Hypothesis]]) -> None:
-        """Give the ends of hypotheses their scores."""
+        """Set the scores of the nodes at which the returned hypotheses end."""
         for sentence, hypotheses in enumerate(found):
             for hypothesis in hypotheses:
                 if path := self.path(sentence, hypothesis):
                     self.nodes[sentence][path[-1]].score = hypothesis.score
 
     def path(self, sentence: int, hypothesis: Hypothesis) -> list[int]:
-        """Return the nodes of a hypothesis from its first word to its end, its EOS_ID included."""
+        """Return the node indices of a hypothesis, including EOS if it is finished."""
         nodes, parent = self.nodes[sentence], None
         path: list[int] = []
         for word in hypothesis.ids + [EOS_ID] * hypothesis.finished:
@@ -92,14 +92,14 @@ class BeamTrace:
 
 
 def _child(nodes: Sequence[Node], parent: int | None, word: int) -> int:
-    """Return the child node of ``parent`` with this word; children have distinct words."""
+    """Return the index of the only child of ``parent`` with this word."""
     return next(i for i, node in enumerate(nodes) if node.parent == parent and node.word == word)
 
 
 def beam_search(
     ensemble: Ensemble, batch: SourceBatch, config: SearchConfig, history: SearchHistory, tree: BeamTrace | None = None
 ) -> int:
-    """Run beam search, recording into ``history`` and ``tree``; return the vocabulary size."""
+    """Run beam search into ``history`` and ``tree``; return the vocabulary size."""
     rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
     prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)  # (B, 1): all beams are equal at first
@@ -111,16 +111,16 @@ def beam_search(
         rules.mask_logits(log_probs, step)
         vocab_size = log_probs.shape[-1]
         end_scores = log_probs[..., EOS_ID] + scores  # (B, K)
-        # At most K of the 2K best end, so the best K that continue are found without the ends.
+        # At most K of the 2K best candidates are ends, so the best K continuations suffice.
         log_probs[..., EOS_ID] = -torch.inf
-        # One beam is enough as long as every sentence's next word is forced.
+        # One beam is enough while the next word of every sentence is forced.
         widen = step >= batch.shortest_prefix
         n_beams = config.beam_size if widen else 1
         if tree is not None:
             going = n_ended < config.beam_size
             tree.expand(history.alive[going], log_probs[going], scores[going], n_beams)
         scores, flat = topk_continuations(log_probs, scores, n_beams)  # both (B, K); flat is beam · V + token
-        # Most steps end nothing: one comparison spares them the ranking.
+        # Most steps end no hypothesis, and one comparison avoids the ranking.
         if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
             last = limits == step + 1
             totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
@@ -128,9 +128,9 @@ def beam_search(
             history.finish(chosen, endings, totals, ends)
             if tree is not None:
                 tree.finish_rows(history.alive, chosen, endings, totals, vocab_size)
-            # Where no beam continues there is nothing left to wait for.
+            # A sentence is done at its limit, or if no beam can continue.
             n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
-            # Finished sentences leave the batch, rounded so that shapes seldom change.
+            # Drop finished sentences; the batch size is rounded so that shapes rarely change.
             rows = active_rows(n_ended >= config.beam_size)
             if rows is not None:
                 if not len(rows):
@@ -149,9 +149,9 @@ def beam_search(
 
 
 def _ranked(end_scores: Tensor, scores: Tensor, flat: Tensor, vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best K of ends (B, K) and continuations (B, K): their scores, beam * V + word, and which are ends.
+    """Merge ends and continuations, both (B, K), and return the best K candidates.
 
-    They are in the order of their scores; the lower beam * V + word comes first among equals.
+    Returns scores, beam * V + word and whether each is an end, by falling score; ties are ordered by beam * V + word.
     """
     # One row of candidates: the ends of all beams, then the continuations.
     n_ends = end_scores.shape[1]

@@ -1,53 +1,53 @@
-"""Settings of the search; free of torch, so that help and validation stay quick."""
+"""Settings of search and sampling. Torch-free, so that help pages load fast."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, Field, model_validator
 
-MAX_TOKENS = 1 << 20  #: maximum tokens of a translation, far beyond any sentence
+MAX_TOKENS = 1 << 20  #: upper bound of all length settings, in tokens
 
 
 class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Settings of search and sampling. Lengths count target tokens, end-of-sentence included unless said otherwise."""
+    """Settings of search and sampling. Lengths are in target tokens, including EOS."""
 
     # Search.
     beam_size: int = Field(default=5, ge=1, le=1024)
-    """Partial translations kept per sentence; 1 is greedy search. Sampling does not use it."""
+    """Number of hypotheses kept per sentence; 1 is greedy search. Not used for sampling."""
     sampling: bool = False
-    """Draw words at random instead of searching for the best."""
+    """Sample words at random instead of searching for the most probable translation."""
     temperature: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
-    """Sampling: divides the logits; below 1 is bolder towards likely words, above 1 is more varied."""
+    """Sampling: divisor of the logits; values below 1 favour likely words, values above 1 increase variety."""
     top_k: int = Field(default=0, ge=0, lt=2**31)
-    """Sampling: draw among this many likeliest words; 0 is all of them."""
+    """Sampling: number of most probable words to sample from; 0 means all words."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sampling: draw among the fewest likeliest words that hold this much probability (after top_k); 1 is all."""
+    """Sampling: total probability of the most probable words to sample from, after top_k; 1 means all words."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Sampling: with the number of the line and of the hypothesis it decides what is drawn."""
+    """Sampling: random seed, combined with the line number and the number of the hypothesis."""
     num_hypotheses: int = Field(default=1, ge=1, le=1024)
-    """Translations per line: the best ones of a beam (at most beam_size), or as many independent samples."""
+    """Translations per line: the best hypotheses of the beam (at most beam_size), or independent samples."""
     length_penalty: float = Field(default=1.0, ge=-10, le=10)
     """Exponent alpha of score = log-probability / length**alpha; 0 compares plain log-probabilities."""
     coverage_penalty: float = Field(default=0.0, ge=0, le=1e6)
-    """Weight beta of the coverage term (Wu et al. 2016, eq. 14), added to the score of finished translations."""
+    """Weight beta of the coverage penalty (Wu et al. 2016, eq. 14), applied to the scores of complete translations."""
     repetition_penalty: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
-    """Divides positive and multiplies negative logits of words used before (CTRL, Keskar et al. 2019); 1 is off."""
+    """Divisor of positive, factor of negative logits of words used before (CTRL, Keskar et al. 2019); 1 is off."""
     no_repeat_ngram_size: int = Field(default=0, ge=0, le=MAX_TOKENS)
-    """No sequence of this many words comes twice; 0 is off."""
+    """Size of n-grams that may occur only once in a translation; 0 is off."""
     min_length: int = Field(default=0, ge=0, lt=MAX_TOKENS)
-    """Fewest tokens before end-of-sentence. Gives way where nothing else is allowed."""
+    """Minimum number of tokens before end-of-sentence; ignored if no other token is allowed."""
     max_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
-    """Most tokens of a translation; none means max_ratio times the source's tokens plus extra."""
+    """Maximum tokens of a translation; null: max_ratio times the number of source tokens, plus extra."""
     max_ratio: float = Field(default=2.0, ge=0, le=1000)
-    """Target tokens allowed per source token, where max_length is none."""
+    """Maximum target tokens per source token if max_length is null."""
     extra: int = Field(default=10, ge=1, le=MAX_TOKENS)
-    """Target tokens allowed on top of that."""
+    """Target tokens allowed in addition to max_ratio times the source tokens."""
     n_words: int | None = Field(default=None, gt=3, lt=2**31)
-    """First id that only pads the vocabulary's size; it and all later ids are never generated. None: no such ids."""
+    """Number of ids in use; ids from this number on only pad the vocabulary and are never generated. Null: all ids."""
     scores: bool = True
-    """Greedy search only: false saves the normalisation over the vocabulary, scores are then not a number."""
+    """Greedy search only: false skips the softmax over the vocabulary; all scores are then NaN."""
 
     def limit(self, n_source: int) -> int:
-        """Return the maximum target length for a source length, EOS included on both sides."""
+        """Return the maximum target length for a source length, both including EOS."""
         return int(self.max_ratio * n_source) + self.extra if self.max_length is None else self.max_length
 
     @model_validator(mode="after")

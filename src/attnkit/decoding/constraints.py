@@ -1,7 +1,7 @@
-"""Constraints on decoding: forbidden words, forced prefixes, length limits, repetition penalty.
+"""Decoding constraints: forbidden words, prefixes, lengths, repetition penalty.
 
-Forbidding takes words out of the choice without renormalising what is left, so that the log-probability of a result is
-the model's own. The repetition penalty alone changes the distribution (as in CTRL). Letters: B sentences, K beams,
+Forbidden words cannot be chosen, but the distribution is not renormalised, so results keep the log-probability that the
+model assigns to them. Only the repetition penalty changes the distribution (as in CTRL). Letters: B sentences, K beams,
 V words, T words so far.
 """
 
@@ -19,34 +19,34 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 @dataclass(frozen=True)
 class Sources:
-    """Input of a search, one sentence per row."""
+    """Inputs of a search, one sentence per row."""
 
     ids: Tensor  #: (B, S), padded at the end
     mask: Tensor | None = None  #: (B, S), True at real tokens; None if nothing is padded
-    prefix: Tensor | None = None  #: (B, P) ids that translations start with, padded; they count in score and length
-    keys: Sequence[int] | None = None  #: key of each sentence's random numbers, e.g. its line number; None: its index
-    # The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary.
+    prefix: Tensor | None = None  #: (B, P) ids of forced prefixes, padded; included in score and length
+    keys: Sequence[int] | None = None  #: random-number key per sentence, e.g. its line number; None: its index
+    # Shortlist of each sentence: the ids allowed besides EOS and its prefix; None: the whole vocabulary.
     allowed: Sequence[NDArray[np.int32]] | None = None
-    context_ids: Tensor | None = None  #: (B, T) ids before the results, e.g. a prompt: rules that look back see them
+    context_ids: Tensor | None = None  #: (B, T) preceding ids, e.g. a prompt, seen by the repetition constraints
 
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """Checked inputs of a search, one sentence per row."""
+    """Validated inputs of a search, one sentence per row."""
 
-    lengths: list[int]  #: source tokens of each sentence
-    limits: list[int]  #: maximum steps per sentence, determined by its source and prefix
-    prefix: Tensor | None  #: forced first words (B, P), padded at the end, or None
+    lengths: list[int]  #: number of source tokens per sentence
+    limits: list[int]  #: maximum steps per sentence, from its source length and prefix
+    prefix: Tensor | None  #: forced prefixes (B, P), padded at the end, or None
     shortest_prefix: int
-    keys: list[int]  #: key of each sentence's random numbers, besides the seed
+    keys: list[int]  #: random-number key per sentence, combined with the seed
     device: torch.device
     context_ids: Tensor | None = None  #: words (B, T) that precede the first step, or None
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
-    """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
+    """Validate the inputs and set the maximum number of steps per sentence.
 
-    Raises ``ValueError``: shapes do not fit, or a prefix has padding before its end, or holds BOS_ID or EOS_ID.
+    Raises ``ValueError`` if shapes do not match, or a prefix contains BOS_ID, EOS_ID or padding before a word.
     """
     n_sentences, n_tokens = sources.ids.shape
     prefix, keys = sources.prefix, sources.keys
@@ -75,7 +75,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
 
 
 class Constraints:
-    """The rules of one search, with the words so far where a rule looks back at them."""
+    """Constraints of one search, with the words so far if a constraint needs them."""
 
     def __init__(self, config: SearchConfig, batch: SourceBatch) -> None:
         self.config = config
@@ -86,28 +86,28 @@ class Constraints:
             self.words = (none if batch.context_ids is None else batch.context_ids)[:, None]
 
     def apply_repetition_penalty(self, logits: Tensor) -> Tensor:
-        """Apply the repetition penalty to logits (B, K, V) in place: words used before become less likely."""
+        """Apply the repetition penalty to logits (B, K, V) in place and return them."""
         penalty = self.config.repetition_penalty
         if penalty != 1 and self.words is not None and self.words.shape[-1]:
             used = logits.gather(-1, self.words)  # (B, K, T)
-            # Divided where positive and multiplied where negative: less likely either way (Keskar et al. 2019).
+            # Dividing positive and multiplying negative logits lowers both (Keskar et al. 2019).
             logits.scatter_(-1, self.words, torch.where(used > 0, used / penalty, used * penalty))
         return logits
 
     def forced(self, step: int) -> tuple[Tensor, Tensor] | None:
-        """Return the forced words of a step (B, 1) and which sentences have one (B, 1), or None past all prefixes."""
+        """Return a step's forced words and mask (B, 1), or None past all prefixes."""
         if self.prefix is None or step >= self.prefix.shape[1]:
             return None
         words = self.prefix[:, step : step + 1]
         return words, words != PAD_ID
 
     def force(self, words: Tensor, step: int) -> Tensor:
-        """Return the words (B, K) chosen for a step with the forced ones in their places."""
+        """Return the chosen words (B, K) of a step, replaced by forced words if any."""
         forced = self.forced(step)
         return words if forced is None else torch.where(forced[1], forced[0], words)
 
     def mask_logits(self, log_probs: Tensor, step: int) -> None:
-        """Forbid, in place, in log-probabilities (B, K, V); where a word is forced, all others."""
+        """Set log-probabilities (B, K, V) of all but allowed (or forced) words to -inf."""
         forced = self.forced(step)
         if forced is None:
             self.mask_scores(log_probs, step)
@@ -119,29 +119,29 @@ class Constraints:
         log_probs.scatter_(-1, words, torch.where(there, kept, log_probs.gather(-1, words)))
 
     def mask_scores(self, scores: Tensor, step: int) -> None:
-        """Set to -inf, in place, what may not come next in logits or log-probabilities (B, K, V)."""
+        """Set forbidden words to -inf in place, in logits or log-probabilities (B, K, V)."""
         end = scores[..., EOS_ID].clone() if step < self.config.min_length else None
-        # PAD and BOS have the ids below EOS.
+        # PAD and BOS have ids below EOS.
         scores[..., :EOS_ID] = -torch.inf
         if self.config.n_words is not None:
             # Ids that only pad the vocabulary to a round size.
             scores[..., self.config.n_words :] = -torch.inf
         size = self.config.no_repeat_ngram_size
         if size and self.words is not None and (n_words := self.words.shape[-1]) >= size:
-            # (B, K, T - size + 1, size): all sequences of that many words so far.
+            # (B, K, T - size + 1, size): all n-grams so far.
             grams = self.words.unfold(-1, size, 1)
             recent = self.words[..., None, n_words - size + 1 :]  # (B, K, 1, size - 1)
             repeats = (grams[..., :-1] == recent).all(-1)  # (B, K, T - size + 1)
-            # Where nothing repeats, padding is forbidden once more.
+            # Where nothing repeats, this masks PAD again.
             scores.scatter_(-1, torch.where(repeats, grams[..., -1], PAD_ID), -torch.inf)
         if end is not None:
             scores[..., EOS_ID] = -torch.inf
-            # Every word may be forbidden by now, or be in no shortlist; then the sentence ends, however short.
+            # If neither constraints nor shortlist leave a word, the sentence may end before its minimum length.
             stuck = scores.amax(-1) == -torch.inf
             scores[..., EOS_ID] = torch.where(stuck, end, -torch.inf)
 
     def advance(self, parents: Tensor | None, words: Tensor) -> None:
-        """Append the words (B, K) to the beams ``parents`` (B, K); None: each beam extends itself."""
+        """Append words (B, K) to beams ``parents`` (B, K); None: each extends itself."""
         if self.words is None:
             return
         old = self.words
@@ -150,7 +150,7 @@ class Constraints:
         self.words = torch.cat([old, words[..., None]], -1)  # (B, K, T + 1)
 
     def select_rows(self, rows: Tensor) -> None:
-        """Drop all sentences but the given rows (n,)."""
+        """Keep only the sentences of the given rows (n,)."""
         if self.words is not None:
             self.words = self.words[rows]
         if self.prefix is not None:

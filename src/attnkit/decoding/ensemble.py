@@ -1,8 +1,8 @@
-"""Ensemble of models that are decoded together (Sutskever et al. 2014), over all words or over a shortlist.
+"""Ensemble decoding (Sutskever et al. 2014), optionally with shortlists.
 
-A shortlist restricts a search to some words per sentence; logits are computed for their union only. In the search a
-word is its place in the union, which is in the order of ids and starts with padding, begin and end: so ties are broken
-as they are over the whole vocabulary. What a sentence may not use has probability 0 for it, whatever others use.
+A shortlist restricts a sentence to some words; logits are computed only for the union of a batch's shortlists. During
+the search, a word is an index in that union, which is sorted by id and starts with PAD, BOS and EOS. Ties are therefore
+broken as without a shortlist. Words outside a sentence's own shortlist have probability 0.
 
 Letters: B batch, K beam, S source length, V vocabulary, M words of the union, D model width.
 """
@@ -20,41 +20,41 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Constraints, SourceBatch, Sources
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Decodable, DecoderState
 
-ROUND = 512  #: multiple to which the number of words of a batch is rounded up
+ROUND = 512  #: the number of words in a union is rounded up to a multiple of this
 
 
 class BatchShortlist:
-    """The words of a batch. Probabilities are shared out among those that a sentence may use."""
+    """Union of a batch's shortlists; each sentence is limited to its own words."""
 
     def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
-        """Take the ids that each sentence may use, ascending, one at least."""
+        """Build the union of ``own``: ascending ids per sentence, at least one each."""
         usable = np.zeros((len(own), 1 + max([EOS_ID, *(int(ids[-1]) for ids in own)])), bool)  # (B, ids)
         for row, ids in zip(usable, own, strict=True):
             row[ids] = True
         inside: NDArray[np.bool_] = np.any(usable, 0)
         inside[[PAD_ID, BOS_ID, EOS_ID]] = True
-        # A product of new widths is compiled first, which costs as much as many products: so the union is filled up to
-        # a size that recurs.
+        # The first matrix product of a new width is compiled, which costs as much as many products. The union is
+        # therefore filled up to a size that recurs.
         inside[np.flatnonzero(~inside)[: -int(inside.sum()) % ROUND]] = True
         union = np.flatnonzero(inside)
         self.words = torch.from_numpy(union).to(device)  #: (M,): the ids of the union, ascending
         self._barred = torch.from_numpy(~usable[:, None, union]).to(device)  # (B, 1, M), the same for all beams
 
     def mask_unlisted(self, logits: Tensor) -> Tensor:
-        """Set to -inf, in place, the logits (B, K, M) of words that a sentence may not use."""
+        """Set logits (B, K, M) outside each sentence's shortlist to -inf in place."""
         return logits.masked_fill_(self._barred, -torch.inf)
 
     def select_rows(self, rows: Tensor) -> None:
-        """Drop all sentences but the given rows (n,)."""
+        """Keep only the sentences of the given rows (n,)."""
         self._barred = self._barred[rows]
 
 
 def apply_shortlist(
     sources: Sources, batch: SourceBatch, config: SearchConfig
 ) -> tuple[BatchShortlist | None, SourceBatch, SearchConfig]:
-    """Return the shortlist of a batch, and batch and settings in its terms; None and both as they are without one.
+    """Return the shortlist of a batch, and its batch and settings in union indices.
 
-    Raises ``ValueError``: there is not one list of ids per sentence, or an id is below 0.
+    Without shortlists, returns None and both unchanged. Raises ``ValueError`` for a missing list or a negative id.
     """
     if sources.allowed is None:
         return None, batch, config
@@ -66,7 +66,7 @@ def apply_shortlist(
     for ids, prefix in zip(sources.allowed, prefixes, strict=True):
         if len(ids) and int(min(ids)) < 0:
             raise ValueError("shortlist ids must not be negative")
-        # A sentence must be able to end, and to follow its prefix.
+        # Every sentence needs EOS and the words of its prefix.
         forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
         own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
     shortlist = BatchShortlist(own, batch.device)
@@ -74,19 +74,19 @@ def apply_shortlist(
         # Padding, BOS and EOS keep their ids: they come first in the union.
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
     if config.n_words is not None:
-        # The union is ascending: unused ids are at its end here as well.
+        # The union is ascending, so unused ids are at its end, too.
         config = config.model_copy(update={"n_words": int((shortlist.words < config.n_words).sum())})
     return shortlist, batch, config
 
 
 class Ensemble:
-    """Models with their decoder states: log of the mean probabilities, mean attention weights."""
+    """Models with decoder states, whose probabilities and attention are averaged."""
 
     def __init__(self, models: Sequence[Decodable], states: Sequence[DecoderState], *, normalised: bool = True,
                  shortlist: BatchShortlist | None = None) -> None:  # fmt: skip
-        """Take models and their first states; a lone model's logits keep its precision unless they are normalised.
+        """Initialize from models and their first decoder states.
 
-        With a shortlist words are places in its union, in what comes and in what goes.
+        Logits of a single model keep its precision unless ``normalised``. With a shortlist, words are union indices.
         """
         self.models, self.states, self.shortlist = list(models), list(states), shortlist
         # A softmax in half precision would lose the differences between beams.
@@ -94,11 +94,11 @@ class Ensemble:
         self._buffers: dict[str, Tensor] = {}
 
     def logits(self, prev: Tensor, rules: Constraints) -> Tensor:
-        """Step every model over the words prev (B, K) and return logits (B, K, V), free to be overwritten.
+        """Run one step on words ``prev`` (B, K) and return logits (B, K, V).
 
-        The repetition penalty is part of each model's distribution, so it comes before the mean over models.
+        The caller may overwrite the result. The repetition penalty is applied to each model before averaging.
 
-        Raises ``ValueError``: the models have target vocabularies of different sizes.
+        Raises ``ValueError`` if the models' target vocabularies differ in size.
         """
         found, short = [], self.shortlist
         words = prev if short is None else short.words[prev]  # (B, K), ids of the full vocabulary
@@ -113,20 +113,20 @@ class Ensemble:
         if len({logits.shape for logits in found}) > 1:
             raise ValueError("the models of an ensemble must share their target vocabulary")
         log_probs = torch.stack([logits.log_softmax(-1) for logits in found])  # (models, B, K, V)
-        # log of the mean of probabilities, not the mean of logs
+        # Log of the mean probabilities, not the mean of the logs.
         return log_probs.logsumexp(0).sub_(math.log(len(found)))
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return what ``logits`` returned as log-probabilities, in a tensor that the next call overwrites."""
+        """Return ``logits`` as log-probabilities, in a buffer that the next call reuses."""
         buffer = self._scratch("log_probs", logits)
         return buffer.copy_(logits) if len(self.models) > 1 else torch.log_softmax(logits, -1, out=buffer)
 
     def _scratch(self, name: str, like: Tensor) -> Tensor:
-        """Return float32 memory of the shape of another tensor, the same at every step.
+        """Return a float32 buffer with the shape of ``like``, reused at every step.
 
-        Freed tensors of megabytes go back to the system: page faults would take half of each step.
+        Large freed tensors return to the system, and page faults would then take half of the time of each step.
         """
-        # The batch only shrinks during a search, so the first step's memory fits all later ones.
+        # The batch only shrinks during a search, so the buffer of an early step fits all later ones.
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < like.numel():
             buffer = self._buffers[name] = torch.empty(like.numel(), device=like.device)
@@ -134,7 +134,7 @@ class Ensemble:
 
     @property
     def attention(self) -> Tensor | None:
-        """Return the last step's weights (B, K, S), or None unless every model records them."""
+        """Attention (B, K, S) of the last step, or None unless all models record it."""
         weights = [state.attention for state in self.states]
         present = [weight.float() for weight in weights if weight is not None]
         if not present or len(present) < len(weights):
@@ -143,11 +143,11 @@ class Ensemble:
         return present[0] if len(present) == 1 else torch.stack(present).mean(0)
 
     def reorder_beams(self, parents: Tensor) -> None:
-        """Let beam k of sentence b continue the old beam parents[b, k] (B, K)."""
+        """Make beam k of sentence b continue the old beam ``parents[b, k]`` (B, K)."""
         self.states = [state.reorder_beams(parents) for state in self.states]
 
     def select_rows(self, rows: Tensor) -> None:
-        """Drop all sentences but the given rows (n,)."""
+        """Keep only the sentences of the given rows (n,)."""
         self.states = [state.select_rows(rows) for state in self.states]
         if self.shortlist is not None:
             self.shortlist.select_rows(rows)

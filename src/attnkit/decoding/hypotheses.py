@@ -1,6 +1,6 @@
 """History and results of a search.
 
-Steps are kept as they come and results traced back once, so that nothing is moved per step.
+Steps are stored unchanged, and results are traced back once at the end, so nothing is reordered at each step.
 
 Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
 """
@@ -17,26 +17,26 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
 from attnkit.protocols import EOS_ID
 
-ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which others are dropped: that copies the model's state
-ROUND = 8  #: the remaining rows are a multiple of it, or 1, 2, 4: shapes whose kernels are there already
+ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which finished ones are dropped; dropping copies states
+ROUND = 8  #: the number of kept rows is a multiple of this, or 1, 2 or 4, so that kernels are reused
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of one sentence."""
+    """Translation of a sentence, with its scores."""
 
-    ids: list[int]  #: target words with neither BOS_ID nor EOS_ID; a forced prefix is part of them
-    score: float  #: log-probability / length**alpha plus the coverage term; length counts EOS_ID
-    log_prob: float  #: natural logarithm of its probability, EOS_ID and a forced prefix included
-    attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, where recorded
-    finished: bool  #: false if truncated at the maximum length
+    ids: list[int]  #: target words without BOS_ID and EOS_ID, including a forced prefix
+    score: float  #: log-probability / length**alpha plus the coverage term; length includes EOS_ID
+    log_prob: float  #: natural logarithm of the probability, including EOS_ID and a forced prefix
+    attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, if recorded
+    finished: bool  #: False if truncated at the maximum length
 
 
 class _Endings(NamedTuple):
-    """Translations that ended, as arrays (N,) on the host."""
+    """Ended hypotheses as arrays (N,) on the host."""
 
     sentences: NDArray[np.int64]
-    steps: NDArray[np.int64]  #: the step of the last token: one less than the length with EOS_ID
+    steps: NDArray[np.int64]  #: step of the last token: the length including EOS_ID, minus 1
     beams: NDArray[np.int64]  #: index of the parent beam
     words: NDArray[np.int64]  #: the last token
     log_probs: NDArray[np.float64]
@@ -44,7 +44,7 @@ class _Endings(NamedTuple):
 
 
 class SearchHistory:
-    """The choices of every step, and where translations ended."""
+    """Choices of every step and the hypotheses that have ended."""
 
     def __init__(self, batch: SourceBatch, *, record: bool) -> None:
         self.batch, self.record = batch, record
@@ -52,43 +52,43 @@ class SearchHistory:
         self._places = self.alive
         self._steps: list[tuple[Tensor, Tensor]] = []
         self._attention: list[tuple[Tensor, Tensor]] = []
-        # Step, sentences, old beam * V + last word, log-probabilities and whether EOS_ID ended them.
+        # Step; sentences, old beam * V + last word, log-probabilities, and whether EOS_ID ended them.
         self._ended: list[tuple[int, list[Tensor]]] = []
 
     def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
-        """Keep a step's weights (B, K, S), or (B, 1, S) for n_beams all alike, if they are recorded.
+        """Store a step's attention (B, K, S), or (B, 1, S) shared by ``n_beams``.
 
-        Raises ``ValueError``: they are recorded, and missing.
+        Does nothing unless attention is recorded. Raises ``ValueError`` if the model returns no attention weights.
         """
         if self.record:
             if attention is None:
                 raise ValueError("attention weights were requested, but this model has none")
             shape = (-1, n_beams or -1, -1)
-            # Cloned: the model may reuse its memory; expanded, so that one row serves all hypotheses.
+            # Cloned, as the model may reuse its memory; expanded, so that all hypotheses share one row.
             self._attention.append((attention.clone().expand(shape), self._places))
 
     def finish(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
-        """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
+        """Record hypotheses that end at this step, all (B, K); flat is beam * V + word."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
         self._ended.append((len(self._steps), [self.alive[rows], flat[at], log_probs[at], finished[at]]))
 
     def append(self, flat: Tensor) -> None:
-        """Note the step's continuations (B, K) as old beam * V + word."""
+        """Record the continuations (B, K) of a step as old beam * V + word."""
         self._steps.append((flat, self._places))
 
     def select_rows(self, rows: Tensor) -> None:
-        """Drop all sentences but the given rows (n,)."""
+        """Keep only the sentences of the given rows (n,)."""
         self.alive = self.alive[rows]
-        # A new tensor: earlier steps keep the mapping they were recorded with.
+        # A new tensor, as earlier steps keep the mapping with which they were recorded.
         self._places = torch.zeros_like(self._places)
         self._places[self.alive] = torch.arange(len(rows), device=rows.device)
 
     def hypotheses(self, config: SearchConfig, vocab_size: int, *, record: bool) -> list[list[Hypothesis]]:
-        """Return each sentence's hypotheses: the best first, or samples in the order of their number.
+        """Return each sentence's hypotheses, best first; samples in sampling order.
 
-        They are fewer than ``num_hypotheses`` only where the rules allow no more, and never none.
+        At least one is returned; fewer than ``num_hypotheses`` only if the constraints allow no more.
         """
-        # The endings of all steps, brought to the host.
+        # The endings of all steps, copied to the host.
         none = torch.empty(0, dtype=torch.long)
         empty = (none, none, none.double(), none.bool())
         sentences, flat, log_probs, finished = (  # (N,) each; flat is beam * V + word
@@ -101,10 +101,10 @@ class SearchHistory:
         scores = found.log_probs / (found.steps + 1.0) ** config.length_penalty
         if config.coverage_penalty:
             scores += config.coverage_penalty * self._coverage(found, vocab_size)
-        # By sentence, then best score or sample number; stable: what ended first comes first among equals.
+        # By sentence, then best score or sample number; stable, so earlier endings come first among ties.
         order = np.lexsort((found.beams if config.sampling else -scores, found.sentences))
         sentences = found.sentences[order]
-        # The place within its own sentence: searchsorted finds where the sentence starts.
+        # The rank within the sentence; searchsorted finds where the sentence starts.
         order = order[np.arange(len(order)) - np.searchsorted(sentences, sentences) < config.num_hypotheses]
         columns: list[NDArray[Any]] = [column[order] for column in found]
         found, scores = _Endings(*columns), scores[order]
@@ -116,18 +116,18 @@ class SearchHistory:
             ids, numbers = words[i, :n_words].tolist(), (float(scores[i]), float(found.log_probs[i]))
             own = None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].copy()
             results[sentence].append(Hypothesis(ids, *numbers, own, bool(found.finished[i])))
-        # Only a model whose numbers are not finite leaves a sentence without any.
+        # Only non-finite model outputs leave a sentence without a hypothesis.
         return [own or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for own in results]
 
     def _trace(self, found: _Endings, vocab_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Follow N endings back to the start: words and beams, both (N, steps), zero behind the end."""
+        """Trace N endings back; return words and beams, (N, steps), 0 after the end."""
         n_steps = int(found.steps.max(initial=-1)) + 1
         words = np.zeros((len(found.steps), n_steps), np.int64)
         beams = np.zeros_like(words)
         at = found.beams.copy()
         for step in reversed(range(n_steps)):
             ends = found.steps == step
-            # The last word is not in the steps: an ending may be dropped from the beams as it ends.
+            # The last word is not among the steps, as an ended hypothesis may have left the beam.
             words[ends, step] = found.words[ends]
             goes_on = (found.steps > step).nonzero()[0]
             if len(goes_on):
@@ -140,7 +140,7 @@ class SearchHistory:
         return words, beams
 
     def _gather(self, found: _Endings, beams: NDArray[np.int64]) -> Tensor:
-        """Return the attention weights (N, steps, S) of N endings that took these beams, zero behind the end."""
+        """Return attention (N, steps, S) along the given beams, 0 after the end."""
         weights = torch.zeros(*beams.shape, self._attention[0][0].shape[-1])  # (N, steps, S)
         for step, (seen, places) in enumerate(self._attention[: beams.shape[1]]):
             there = torch.from_numpy((found.steps >= step).nonzero()[0])
@@ -149,7 +149,7 @@ class SearchHistory:
         return weights
 
     def _coverage(self, found: _Endings, vocab_size: int) -> NDArray[np.float64]:
-        """Return the sum over the source of log(min(all its attention, 1)): Wu et al. 2016, eq. 14, without beta."""
+        """Return sums of log(min(coverage, 1)): Wu et al. 2016, eq. 14, without beta."""
         # (N, S), clamped from below so that an unattended word costs a finite penalty.
         got = self._gather(found, self._trace(found, vocab_size)[1]).double().sum(1).clamp_(1e-9, 1.0)
         lengths = torch.tensor(self.batch.lengths)[torch.from_numpy(found.sentences)]
@@ -158,11 +158,11 @@ class SearchHistory:
 
 
 def active_rows(done: Tensor) -> Tensor | None:
-    """Return the rows (n,) to keep once few enough are not done (B,), else None; some that are done round them up."""
+    """Return the rows (n,) to keep, or None while too few of ``done`` (B,) are True."""
     n_alive = len(done) - int(done.sum())
     unit = min(ROUND, 1 << (n_alive - 1).bit_length()) if n_alive else 1
     n_kept = -(-n_alive // unit) * unit
     if n_alive >= ENOUGH_ALIVE * len(done) or n_kept >= len(done):
         return None
-    # Stable: the rows that are not done come first, all in their old order.
+    # Unfinished rows come first and finished ones fill up the rounded number; the order is kept.
     return done.to(torch.uint8).argsort(stable=True)[:n_kept].sort().values

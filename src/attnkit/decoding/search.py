@@ -1,4 +1,4 @@
-"""Search for every model that is ``Decodable``: greedy, beam search or sampling."""
+"""Greedy search, beam search and sampling for ``Decodable`` models."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,23 +26,23 @@ def search(
     tree: BeamTrace | None = None,
     on_step: TokenCallback | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search for translations of a batch; several models form an ensemble that averages probabilities.
+    """Return translations of a batch; several models form an ensemble.
 
-    A result depends on its own sentence alone, never on its place in the batch or on the batch's other sentences.
+    An ensemble averages probabilities. The result for a sentence does not depend on the rest of the batch.
 
     Args:
-        models: in evaluation mode, on the device of the sources, all over the same target vocabulary.
+        models: in evaluation mode, on the device of the sources, all with the same target vocabulary.
         record: whether to return attention weights.
-        tree: records what a beam search keeps and drops, without changing its result.
-        on_step: called with the tokens of each step as they are chosen; not for beam search.
+        tree: records the kept and pruned nodes of a beam search, without changing its result.
+        on_step: called with the tokens of each step as they are chosen; not supported by beam search.
 
     Returns:
-        ``num_hypotheses`` per sentence, best first (samples in the order they are numbered); fewer if the
-        constraints allow no more, but at least one.
+        ``num_hypotheses`` per sentence, best first (samples in sampling order); fewer if the constraints allow no
+        more, but at least one.
 
     Raises:
-        ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
-            is needed and a model has none, or the search does not support ``tree`` or ``on_step``.
+        ValueError: no models, shapes do not match, a prefix contains BOS or EOS, vocabularies differ in size, a model
+            lacks required attention weights, or the search does not support ``tree`` or ``on_step``.
     """
     beams = config.beam_size > 1 and not config.sampling
     if not models:
@@ -54,12 +54,12 @@ def search(
     if not len(sources.ids):
         return []
     shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
-    # The coverage penalty is computed from the weights, even where they are not returned.
+    # The coverage penalty needs attention weights even if they are not returned.
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
-    # Sources (B, S) are encoded once, however many beams follow.
+    # Sources (B, S) are encoded once for all beams.
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
-    # Greedy search without scores only compares logits: those of a half-precision model are compared as they are.
+    # Greedy search without scores only compares logits, so half-precision logits are not converted.
     normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
     ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
     history = SearchHistory(batch, record=look)
@@ -73,6 +73,6 @@ def search(
         tree.finish(found)
     if shortlist is None:
         return found
-    # Words were places in the union of the shortlists.
+    # Convert indices in the union of shortlists to vocabulary ids.
     ids: list[int] = shortlist.words.tolist()
     return [[replace(one, ids=[ids[place] for place in one.ids]) for one in own] for own in found]

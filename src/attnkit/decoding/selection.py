@@ -1,28 +1,28 @@
-"""The best few of many numbers, exactly: higher value first, lower index first among equals.
+"""Exact top-k selection: highest values first, ties by lowest index.
 
-A vocabulary is cut into groups of consecutive words. Only the groups with the highest peaks can hold the best words, so
-one vectorised maximum per group replaces a selection over the whole row. Ties stay exact because a group that loses one
-to an earlier group has only later words. Letters: B sentences, K beams, V words.
+The vocabulary is divided into groups of consecutive words. Only groups with the highest maxima can contain the best
+words, so one vectorised maximum per group replaces a selection over the whole row. Ties stay exact, because a group
+that loses a tie to an earlier group contains only later words. Letters: B sentences, K beams, V words.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-GROUP = 64  #: words per group: near the square root of V for V = 8,000, and whole vector registers
+GROUP = 64  #: words per group: near the square root of V = 8,000, and a multiple of vector registers
 
 
 def topk(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the n highest of each row of float32 values (B, M), descending, and their indices, both (B, n).
+    """Return the n highest float32 values per row (B, M) and their indices, (B, n).
 
-    ``torch.topk`` promises no order among equals, so where there are any the choice is made again over integer keys.
-    Rows with fewer than n values are filled up with -inf at index 0.
+    Values are descending. ``torch.topk`` does not define the order of ties, so values with ties are selected again by
+    integer keys. Rows with fewer than n values are filled up with -inf at index 0.
     """
     missing = n - values.shape[1]
     if missing >= 0:
         index = _keys(values).argsort(dim=-1, descending=True)
         return F.pad(values.gather(1, index), (0, missing), value=-torch.inf), F.pad(index, (0, missing))
-    # One more than needed: a tie may lie across the border.
+    # One more than needed, to detect a tie at the boundary.
     top, index = values.topk(n + 1)
     if bool((top[:, 1:] == top[:, :-1]).any()):
         index = _keys(values).topk(n).indices
@@ -31,7 +31,7 @@ def topk(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the n best sums of a beam's score and a word's log-probability per sentence.
+    """Return the n best continuations per sentence by score plus log-probability.
 
     Takes log_probs (B, K, V) and scores (B, K), both float32. Returns the sums (B, n), descending, and beam * V + word.
     """
@@ -42,7 +42,7 @@ def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     n_groups = peaks.shape[-1]
     n_chosen = min(n, n_groups * scores.shape[1])
     groups = topk((peaks + scores[..., None]).flatten(1), n_chosen)[1]
-    # In ascending order again, so that a lower place among the candidates is a lower beam * V + word.
+    # In ascending order again, so that the candidates are in the order of beam * V + word.
     groups = groups.sort(-1).values
     beam = groups // n_groups
     first = (groups - beam * n_groups) * GROUP
@@ -60,18 +60,18 @@ def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
 
 
 def argmax(logits: Tensor) -> Tensor:
-    """Return the index of the highest of each row of logits (..., V), the lowest index among equals."""
+    """Return the argmax of logits (..., V) over V; ties go to the lowest index."""
     if logits.shape[-1] <= 2 * GROUP:
         return logits.argmax(-1)
     group = _group_maxima(logits).argmax(-1, keepdim=True)  # (..., 1)
     words = group * GROUP + torch.arange(GROUP, device=logits.device)
-    # A short last group repeats its last word, which then never is the first of the equals.
+    # A short last group repeats its last word; the first of equal values remains the right one.
     words = words.clamp_(max=logits.shape[-1] - 1)
     return words.gather(-1, logits.gather(-1, words).argmax(-1, keepdim=True)).squeeze(-1)
 
 
 def _group_maxima(rows: Tensor) -> Tensor:
-    """Return the highest value of each group (..., ceil(V / GROUP)) of rows (..., V)."""
+    """Return the maximum of each group (..., ceil(V / GROUP)) of rows (..., V)."""
     whole = rows.shape[-1] // GROUP * GROUP
     peaks: Tensor = rows[..., :whole].reshape(*rows.shape[:-1], -1, GROUP).amax(-1)
     if whole < rows.shape[-1]:
@@ -81,8 +81,8 @@ def _group_maxima(rows: Tensor) -> Tensor:
 
 
 def _keys(values: Tensor) -> Tensor:
-    """Return distinct int64 keys (B, M) that order float32 values, and equal ones by falling index."""
-    bits = (values + 0.0).view(torch.int32)  # + 0.0 makes one of both zeros
-    # Floats order as their bits do, negative ones backwards.
+    """Return int64 keys (B, M) that sort float32 values, ties by falling index."""
+    bits = (values + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
+    # The bits of floats sort like their values, in reverse order for negative ones.
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return (ordered.long() << 32) - torch.arange(values.shape[1], device=values.device)  # index in the lower bits

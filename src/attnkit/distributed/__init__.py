@@ -1,1 +1,1 @@
-"""Process groups: ranks, collectives that end together, heartbeats."""
+"""Process groups: ranks, synchronized collectives and heartbeats."""

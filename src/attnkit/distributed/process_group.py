@@ -1,6 +1,6 @@
-"""The processes of one run: rendezvous, all-reduce, barriers and shutdown.
+"""Processes of one run: rendezvous, all-reduce, barriers and shutdown.
 
-What is said here of ranks that are dead or silent holds for gloo; NCCL's own watchdog ends the process instead.
+The handling of dead or unresponsive ranks applies to gloo; with NCCL, its own watchdog ends the process instead.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from attnkit.errors import AttnkitError, PeerFailedError, PeerLostError, Stopped
 if TYPE_CHECKING:
     import torch
 
-TIMEOUT = 120.0  #: seconds after which a process that does not answer is taken for dead
+TIMEOUT = 120.0  #: seconds after which an unresponsive process is considered dead
 _COLLECTIVE_ERROR = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
-_HEARTBEAT_SECONDS = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
+_HEARTBEAT_SECONDS = 1.0  # seconds; maximum delay before a working rank learns of a stop request to another rank
 
 
 class DeferredSignals:
-    """SIGTERM and SIGINT with their previous handlers, delivered only while open; one signal is kept until then."""
+    """Handlers that defer SIGTERM and SIGINT while closed; one signal is kept."""
 
     def __init__(self) -> None:
         self.pending: int | None = None
-        """Signal that arrived while closed."""
+        """Signal that arrived while the handlers were closed."""
         self.may_interrupt = True
         """Whether ``interrupt_main_thread`` may send its one signal."""
         self._open = True
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Install the handlers, closed. Does nothing outside the main thread, which alone may set handlers."""
+        """Install the handlers, closed; do nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._open = False
         for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+            if signal.getsignal(number) != signal.SIG_IGN:  # ignored in background jobs of a shell
                 self._previous[number] = signal.signal(number, self._handle)
 
     def uninstall(self) -> None:
@@ -56,7 +56,7 @@ class DeferredSignals:
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Deliver signals in a block, a pending one at once."""
+        """Deliver signals inside the block; a pending signal is delivered immediately."""
         self._open = True
         try:
             self.deliver()
@@ -71,11 +71,11 @@ class DeferredSignals:
             signal.raise_signal(number)
 
     def exit_code(self) -> int:
-        """Return the exit code for the pending signal, 0 for none."""
+        """Return the exit code of the pending signal, or 0."""
         return 0 if self.pending is None else 128 + self.pending
 
     def interrupt_main_thread(self) -> None:
-        """Send the main thread one signal of a kind that raises there."""
+        """Interrupt the main thread, once, by a signal whose handler raises."""
         raising = [number for number, handler in self._previous.items() if callable(handler)]
         thread = threading.main_thread().ident
         if self.may_interrupt and raising and thread is not None:
@@ -94,10 +94,10 @@ class DeferredSignals:
 
 
 class Heartbeat:
-    """Thread that takes part in collectives while its rank works, so that waiting ranks know slow from dead.
+    """Thread that joins collectives while its rank works, as a sign of life.
 
-    Every rank joins every collective once, by its main thread or by this one. Waiting ranks are always inside a
-    collective, so the last rank's reply releases all of them.
+    Every rank joins every collective exactly once, from its main thread or from this thread. Waiting ranks are always
+    inside a collective, so the reply of the last rank releases all of them.
     """
 
     def __init__(self, answer: Callable[[], object], period: float) -> None:
@@ -109,7 +109,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop between two answers; raise the error of ``answer``, if any."""
+        """Stop the thread between two heartbeats; raise the error of ``answer``, if any."""
         self._stopped.set()
         self._thread.join()
         if self._failure is not None:
@@ -125,33 +125,33 @@ class Heartbeat:
 
 @dataclass
 class ProcessGroup:
-    """The process group of ``torchrun`` as seen from this rank; a context manager that leaves the group.
+    """Process group of ``torchrun``; a context manager that leaves the group.
 
-    A rank that fails outside ``synchronized`` ends, and torchrun ends the others. Longer separate work runs
-    so inside ``synchronized``: all ranks learn of a failure there, and one reports it. Stop signals raise inside such
-    blocks only; elsewhere they are deferred to the next block.
+    A rank that fails outside ``synchronized`` exits, and torchrun ends the other ranks. Longer work without collectives
+    runs inside ``synchronized``: all ranks learn of a failure there, and one of them reports it. Stop signals raise
+    only inside such blocks; elsewhere they are deferred to the next block.
     """
 
     rank: int = 0
     world: int = 1
-    timeout: float = TIMEOUT  #: seconds that other ranks may stay silent; a block of ``synchronized`` has no limit
-    stop: Callable[[], bool] | None = None  #: whether this process was asked to stop; None to stop by signals only
-    failed: bool = field(default=False, init=False)  #: whether a block of ``synchronized`` has failed
+    timeout: float = TIMEOUT  #: seconds that other ranks may be unresponsive; ``synchronized`` blocks have no limit
+    stop: Callable[[], bool] | None = None  #: returns whether this process was asked to stop; None: signals only
+    failed: bool = field(default=False, init=False)  #: whether a ``synchronized`` block has failed
     _peer_stopping: bool = field(default=False, init=False)  #: whether another rank was asked to stop
     _signals: DeferredSignals = field(default_factory=DeferredSignals, init=False)
 
     def stop_requested(self) -> bool:
-        """Return whether this rank was asked to stop, or another one while this one was working."""
+        """Return whether this rank, or another rank while this one worked, should stop."""
         return self._peer_stopping or self._signals.pending is not None or (self.stop is not None and self.stop())
 
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
 
-        Raises ``SystemFailure`` if another process is gone or silent, ``PeerFailedError`` if another rank reports it.
+        Raises ``SystemFailure`` if another process is lost or silent, ``PeerFailedError`` if another rank reports it.
         """
         if self.world == 1:
             return
-        import torch.distributed  # here and below: a process of its own needs no torch
+        import torch.distributed  # here and below: a single process does not need torch
 
         began = time.monotonic()
         try:
@@ -163,7 +163,7 @@ class ProcessGroup:
 
     @contextmanager
     def guard_collectives(self) -> Iterator[None]:
-        """Convert failures of torch's own collectives (e.g. FSDP) to the errors of ``reduce``."""
+        """Convert errors of torch's own collectives (e.g. FSDP) to those of ``reduce``."""
         if self.world == 1:
             yield
             return
@@ -180,11 +180,11 @@ class ProcessGroup:
 
     @contextmanager
     def synchronized(self) -> Iterator[None]:
-        """Barrier with error propagation: all ranks leave the block together, and if one raises, all raise.
+        """Leave the block together with all ranks; if one rank raises, all raise.
 
-        The lowest failed rank raises its own error. No collectives are allowed inside. A rank that is asked to stop
-        while it waits passes the request on to the working ranks. Raises ``PeerFailedError`` with the exit code of
-        another rank that failed, ``SystemFailure`` as ``reduce``.
+        The lowest-numbered failed rank raises its own error, others ``PeerFailedError`` with its exit code. Raises
+        ``SystemFailure`` under the conditions of ``reduce``. Collectives are not allowed inside. A stop request to a
+        waiting rank is passed on to the working ranks.
         """
         if self.world == 1:
             yield
@@ -202,7 +202,7 @@ class ProcessGroup:
             codes = self._exchange_codes(exit_code(failure) or int(failure is not None))
         except AttnkitError:
             if failure is not None:
-                raise failure from failure.__cause__  # nobody is left to agree with
+                raise failure from failure.__cause__  # no other rank is left to agree with
             raise
         failed_rank = next((rank for rank, code in enumerate(codes) if code), None)
         if failed_rank is None:
@@ -216,15 +216,15 @@ class ProcessGroup:
         raise PeerFailedError(f"process {failed_rank} failed", codes[failed_rank]) from failure
 
     def _exchange_codes(self, code: int) -> list[int]:
-        """Return the codes of all ranks once all have arrived."""
+        """Return the exit codes of all ranks once all ranks have arrived."""
         while True:
-            # Again and again: ranks that still work take part by their heartbeat.
+            # Repeated, as ranks that are still working join through their heartbeats.
             *codes, n_arrived, _ = self._all_reduce_status(code or self._signals.exit_code(), arrived=True)
             if n_arrived == self.world:
                 return codes
 
     def _beat(self) -> None:
-        """Join a collective while this rank works, and note whether a waiting rank was asked to stop."""
+        """Join a collective while this rank works; note stop requests to other ranks."""
         *codes, _, n_stopping = self._all_reduce_status(0, arrived=False)
         self._peer_stopping = self._peer_stopping or n_stopping > 0
         # A signal that ends another rank ends the work of this one, too.
@@ -232,23 +232,23 @@ class ProcessGroup:
             self._signals.interrupt_main_thread()
 
     def _all_reduce_status(self, code: int, *, arrived: bool) -> list[int]:
-        """Return the codes of all ranks, the number of arrived ranks, and the number of those asked to stop."""
+        """Return the ranks' exit codes and the numbers of arrived and stopping ranks."""
         import torch
 
-        numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
+        numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would unpickle data
         numbers[self.rank], numbers[-2], numbers[-1] = code, int(arrived), int(arrived and self.stop_requested())
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
 
     def _raise_peer_lost(self, waited: float, error: RuntimeError) -> NoReturn:
         if waited >= 0.9 * self.timeout:
-            # The silent rank cannot report itself, so all the others do.
+            # The unresponsive rank cannot report this, so all the others do.
             raise PeerLostError(
                 f"no response from another process of this run for {self.timeout:g} seconds",
                 help="run the same command again to resume; rank_timeout sets the wait",
             ) from error
         what = "another process of this run ended or is unreachable"
-        if self.rank > 1:  # rank 0 may be the one that is gone
+        if self.rank > 1:  # rank 0 may be the lost process
             raise PeerFailedError(what, PeerLostError.exit_code) from error
         help = "see its message above or in its log; run the same command again to resume"
         raise PeerLostError(what, help=help) from error
@@ -264,29 +264,29 @@ class ProcessGroup:
         import torch.distributed
 
         self._signals.uninstall()
-        # Leave the group, where that makes nobody wait.
+        # Leave the group where this cannot block.
         if self.failed:
-            # The first process to end makes torchrun end the others: none leaves before the reporting rank is ready.
+            # torchrun ends all processes after the first exit, so no rank leaves before the reporting rank is ready.
             with suppress(AttnkitError):
                 self._exchange_codes(0)
-                torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
+                torch.distributed.destroy_process_group()  # or its threads abort the process at exit
         elif error is None or isinstance(error, StoppedError):
-            torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
+            torch.distributed.destroy_process_group()  # after other errors this could deadlock
         if error is None:
             self._signals.deliver()
 
 
 def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> ProcessGroup:
-    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
+    """Join the process group of ``torchrun``: gloo on CPU, NCCL on CUDA.
 
-    ``stop`` says whether this process was asked to stop, where signals are noted and do not raise. Raises
+    ``stop`` returns whether this process was asked to stop, for callers whose signal handlers do not raise. Raises
     ``SystemFailure`` if the other processes cannot be reached within ``timeout`` seconds.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         return ProcessGroup(stop=stop)
     import torch.distributed
-    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+    from torch.distributed.rendezvous import rendezvous  # missing in some builds of torch
 
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -295,9 +295,9 @@ def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[],
         try:
             store, rank, world = next(rendezvous("env://", timeout=limit))
             if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-                # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in
-                # this one. On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the
-                # remedy (https://github.com/pytorch/pytorch/issues/167288).
+                # torchrun shares one store among all attempts, and an attempt must not find the addresses of an
+                # earlier one. On several machines the restart counts can differ; the remedy there is
+                # TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (https://github.com/pytorch/pytorch/issues/167288).
                 attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
                 store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"

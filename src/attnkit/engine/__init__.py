@@ -1,1 +1,1 @@
-"""Training of runs, independent of the task."""
+"""Training, checkpointing and loading of runs, independent of the task."""

@@ -1,4 +1,4 @@
-"""Average the weights of several checkpoints of a run into one further checkpoint."""
+"""Averaging of the checkpoints of a run into a new checkpoint."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,27 +18,27 @@ from attnkit.errors import RunError, UsageError
 
 @dataclass(frozen=True)
 class AverageResult:
-    """The averaged checkpoints and the folder of their average."""
+    """Names of the averaged checkpoints and path of the result."""
 
     names: list[str]
     path: Path
-    warnings: tuple[str, ...] = ()  #: damage of newer checkpoints that were skipped
+    warnings: tuple[str, ...] = ()  #: damage to newer checkpoints, which were skipped
 
 
 def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
-    """Write RUN/averaged, the mean of some checkpoints, and let ``best`` name it.
+    """Write the mean of checkpoints to RUN/averaged and set ``best`` to it.
 
-    Without names and number, all scheduled checkpoints are averaged. A checkpoint that a requested stop saved between
-    two scheduled ones takes part only by name. ``n`` is a number of newest checkpoints. Raises ``RunError`` for too few
-    checkpoints, or checkpoints of different models.
+    Averages the checkpoints ``names``, the ``n`` newest scheduled ones, or by default all scheduled ones. A checkpoint
+    saved by a stop request between two scheduled ones must be named. Raises ``UsageError`` if both ``names`` and ``n``
+    are given, ``RunError`` if there are too few checkpoints or their models differ.
     """
     if names and n is not None:
         raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
-    # The newest configuration: limits may have been raised when the run was resumed.
+    # The newest configuration, as limits may have been raised when the run was resumed.
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
     config = read_run_config(newest)
-    # JSON has text keys only.
+    # JSON keys are strings.
     scored = {int(step) for step in read_state(newest)["scores"]}
     steps = scheduled_steps(folder.steps(), scored, config.checkpoints.save_every)
     if n is not None and n > len(steps):
@@ -53,9 +53,9 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
         raise RunError("averaging needs at least two checkpoints", where=str(path))
     chosen = [folder.checkpoint(name)[0] for name in wanted]
     expected = tensors_of(task_of(config).model_for_checkpoint(newest, config))
-    with folder.lock():  # a running training could delete a checkpoint while it is read
+    with folder.lock():  # a training process could delete a checkpoint while it is read
         try:
-            # A generator: one checkpoint at a time is in memory, whatever their number.
+            # A generator keeps only one checkpoint at a time in memory.
             mean = average(read_tensors(checkpoint, MODEL, expected) for checkpoint in chosen)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
@@ -69,26 +69,26 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
 
 
 def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean of each tensor over checkpoints, summed in float64 and given back in its own dtype.
+    """Return the mean of each tensor in its own dtype, accumulated in float64.
 
-    Checkpoints are consumed one at a time, so a generator that loads them keeps memory at one checkpoint and the sum.
-    Tensors that are not floating point must be the same in all of them. Raises ``ValueError`` if no checkpoint is
-    given, or names, shapes, dtypes or whole-number tensors differ.
+    Checkpoints are consumed one at a time, so with a generator only one checkpoint and the sums are in memory. Tensors
+    that are not floating point must be equal in all checkpoints. Raises ``ValueError`` if there are no checkpoints, or
+    if names, shapes, dtypes or integer tensors differ.
     """
     first: Mapping[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
     n = 0
     for n, tensors in enumerate(checkpoints, start=1):
         if n == 1:
-            # The first one serves to compare names, shapes and dtypes: its values are in the sums.
+            # Kept for comparing names, shapes and dtypes; its values are in the sums.
             first = {name: torch.empty_like(t) if t.is_floating_point() else t for name, t in tensors.items()}
-            # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
+            # In float64, the mean of equal checkpoints is bit-identical to them.
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
             continue
         if odd := first.keys() ^ tensors.keys():
             what = f"tensor '{min(odd)}' is in only one checkpoint"
             raise ValueError(f"checkpoint {n} does not have the tensors of the first: {what}")
-        # All is compared before anything is added: shapes that broadcast would add up without an error.
+        # Compare everything before adding: shapes that broadcast would not raise an error.
         for name, tensor in first.items():
             if tensor.shape != tensors[name].shape or tensor.dtype != tensors[name].dtype:
                 raise ValueError(f"'{name}' differs in shape or dtype between checkpoint {n} and the first")

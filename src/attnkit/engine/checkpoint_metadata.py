@@ -1,6 +1,6 @@
-"""Read and validate the text files of a checkpoint: configuration, state and labels. Torch-free.
+"""Reading and validation of a checkpoint's text files. Torch-free.
 
-The manifest proves that a file is unchanged, not that its content is valid. A run folder may come from a stranger.
+The manifest proves that a file is unchanged, not that its content is valid; a run folder may be from an unknown source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnkit.data.labels import Labels
 
 MAX_CONFIG_BYTES = 1 << 20
-MAX_STATE_BYTES = 1 << 24  #: bytes: room for some 100,000 evaluations
+MAX_STATE_BYTES = 1 << 24  #: enough for about 100,000 evaluations
 TEXT_FILES: Mapping[str, int] = {
     "tokenizer.json": MAX_BYTES,
     "tokenizer.target.json": MAX_BYTES,
@@ -29,9 +29,9 @@ TEXT_FILES: Mapping[str, int] = {
     "vectors.json": MAX_BYTES,
     "words.tsv": 1 << 34,
 }
-"""Files of a checkpoint besides configuration, state and weights, and the most bytes of each."""
+"""Text files of a checkpoint besides configuration and state, and the maximum number of bytes of each."""
 
-# Exact as a float: JSON readers of other languages keep them.
+# Exact as a float64, so that JSON readers of other languages preserve them.
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digits = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,15})$")]
@@ -43,9 +43,9 @@ class _Position(BaseModel, extra="forbid", strict=True):
     index: Count
 
 
-# A schema, not a dataclass: files of any origin are validated, in strict mode.
+# A schema rather than a dataclass, so that files of any origin are validated in strict mode.
 class Counters(BaseModel, extra="forbid", strict=True):
-    """Counters of ``TrainState``."""
+    """Schema of the counters of ``TrainState``."""
 
     step: Count
     epoch: Finite = Field(ge=0)
@@ -80,21 +80,21 @@ class _Averaged(BaseModel, extra="forbid", strict=True):
 
 
 def check_serializable(config: BaseModel) -> None:
-    """Raise ``UsageError`` if a configuration is too large to be read back from a checkpoint."""
+    """Raise ``UsageError`` if a configuration is too large to be read back."""
     # Checked before training: a run that could not be resumed must not start.
     text, help = dump_yaml(config), "use fewer or shorter paths, e.g. concatenate the text files"
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
         raise UsageError(f"the configuration takes {size:,} bytes, more than {MAX_CONFIG_BYTES:,}", help=help)
     try:
-        # The reader's limits on size and nodes apply to what is written, too.
+        # The reader's limits on size and nodes must hold for the written file, too.
         parse_yaml(text, "config.yaml")
     except UsageError as error:
         raise UsageError(f"the configuration could not be read back: {error.what}", help=help) from error
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the ``state.json`` of a training checkpoint. Raises ``RunError`` if it is invalid."""
+    """Return a checkpoint's ``state.json``. Raises ``RunError`` if it is invalid."""
     # The schema of the counters depends on the task, so it is checked second.
     state = _read_json(checkpoint, _State)
     config = read_run_config(checkpoint)
@@ -104,28 +104,28 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     for step, scores in state["scores"].items():
         if scores.keys() != names:
             raise _invalid(checkpoint, "state.json", f"scores.{step} must be {', '.join(sorted(names))}")
-    # The folder's name and its content could disagree in a crafted run.
+    # In a crafted run, the folder's name and its contents could disagree.
     if state["counters"]["step"] != checkpoint.step:
         raise _invalid(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
     return state
 
 
 def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the ``state.json`` of an averaged checkpoint. Raises ``RunError`` if it is invalid."""
+    """Return an average's ``state.json``. Raises ``RunError`` if it is invalid."""
     state = _read_json(checkpoint, _Averaged)
-    # An average without metrics was made by hand and never evaluated.
+    # An average that was made by hand was never evaluated and has no metrics.
     if state["metrics"] and state["metrics"].keys() != (names := {*read_run_config(checkpoint).metrics}):
         raise _invalid(checkpoint, "state.json", f"metrics must be {', '.join(sorted(names))}")
     return state
 
 
 def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
-    """Return the configuration of a checkpoint, of its task's own class.
+    """Return a checkpoint's configuration as an instance of its task's class.
 
-    Raises ``RunError`` if it is invalid, or of none of the expected ``tasks``; no ``tasks`` accept any.
+    Raises ``RunError`` if it is invalid or its task is not among ``tasks``; without ``tasks``, any task is accepted.
     """
     tree = read_tree(checkpoint)
-    # Cut: the file may come from a stranger, and this goes into a message.
+    # Truncated, as the file may be untrusted and this goes into a message.
     stored = str(tree.get("task"))[:40]
     if stored not in TASKS or (tasks and stored not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
@@ -141,7 +141,7 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
 
 
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the configuration of a checkpoint as a tree. Raises ``RunError`` if it is not a mapping."""
+    """Return a checkpoint's configuration tree. Raises ``RunError`` if invalid."""
     try:
         tree = parse_yaml(read_bounded(checkpoint, "config.yaml", MAX_CONFIG_BYTES).decode("utf-8"), "config.yaml")
     except UnicodeDecodeError as error:
@@ -154,8 +154,8 @@ def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
-    """Return the content of a file. Raises ``RunError``, before reading, if it is longer than ``most`` bytes."""
-    # From the manifest: an oversized file is refused unread.
+    """Return a file's content; raise ``RunError`` if it exceeds ``most`` bytes."""
+    # The size is taken from the manifest, so an oversized file is rejected unread.
     size = checkpoint.entry(file).size
     if size > most:
         raise _invalid(checkpoint, file, f"{size:,} bytes, more than the {most:,} allowed")
@@ -174,13 +174,13 @@ def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]
 
 
 def _validated(checkpoint: Checkpoint, model: type[BaseModel], raw: str | bytes, prefix: str = "") -> None:
-    """Check JSON in strict mode; its plain reading is used, in which numbers stay what they are."""
+    """Validate JSON in strict mode; raise ``RunError`` if it is invalid."""
     try:
         model.model_validate_json(raw)
     except ValidationError as error:
-        # One error is enough: a hostile file may have a million.
+        # One error is enough, as a hostile file may have a million.
         first = error.errors(include_url=False)[0]
-        # Dotted path, cut: keys of a hostile file may be of any length.
+        # Dotted path, truncated because keys of a hostile file may have any length.
         place = f"{prefix}{'.'.join(map(str, first['loc']))}"[:80].removesuffix(".")
         raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
     except (ValueError, RecursionError) as error:

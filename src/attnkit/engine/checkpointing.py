@@ -1,4 +1,4 @@
-"""Write a run folder during training: lock, checkpoints, logs, status, model card. Torch-free."""
+"""Writing of run folders: lock, checkpoints, logs, status, card. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from attnkit.errors import AttnkitError, RunError, StoppedError, exit_code
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
 
-_USELESS = (2, 3)  #: exit codes of settings and text that cannot be trained on: what was encoded is of no use then
+_USELESS = (2, 3)  #: exit codes for unusable settings and text, after which encoded data is useless
 
 
 def stop_error(step: int) -> StoppedError:
-    """Return the error of a requested stop after a saved checkpoint."""
+    """Return the error for a requested stop after a checkpoint was saved."""
     return StoppedError(f"stopped at step {step}; everything is saved", help="run the same command again to resume")
 
 
-# A protocol: ``session.TrainingSession`` is given this module's ``RunWriter``, and modules import in one direction.
+# A protocol, as the module of ``TrainingSession`` imports ``RunWriter`` and import cycles are not allowed.
 class SavedSession(Protocol):
-    """What is saved of a ``TrainingSession``, where its members are described."""
+    """Members of ``TrainingSession`` that are needed for saving and restoring it."""
 
     state: Any
 
@@ -54,9 +54,9 @@ class SavedSession(Protocol):
 class RunWriter:
     """Writer of a run folder during training; a context manager that holds its lock.
 
-    Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
-    ranks fail. A run that could not start leaves nothing: neither a folder that was not there, nor an old run moved
-    aside. With ``request.stop`` a signal becomes a requested stop if a step is saved; under torchrun always.
+    Every rank reads the folder, but only rank 0 writes. Each write is a ``synchronized`` block: if rank 0 fails, all
+    ranks fail. If a run cannot start, a new folder is removed and an old run moved back. With ``request.stop``, a
+    signal becomes a requested stop if a step has been saved; under torchrun, always.
     """
 
     def __init__(self, request: TrainRequest, session: SavedSession, ranks: ProcessGroup) -> None:
@@ -65,15 +65,15 @@ class RunWriter:
         self._model = cast(BaseModel, request.config)
         self.session, self.ranks = session, ranks
         self.is_writer = ranks.rank == 0
-        # One rank under torchrun counts: torchrun would restart it, too.
+        # Also for a single rank, which torchrun would restart, too.
         self._launched = ranks.world > 1 or bool(launch_facts())
         self.run_state = RunState(self.folder, self.config)
         self.source: Checkpoint | None = None
         """Checkpoint of ``--init-from``, for a new run."""
         self.origin: str | None = ""
-        """Fingerprint of the initial weights; "" for random ones, None if unknown."""
+        """Fingerprint of the initial weights; "" for random weights, None if unknown."""
         self._lock = ExitStack()
-        # Progress of this call, for the decision what to leave behind.
+        # Progress of this call, which determines what it leaves behind.
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
         self._texts: Mapping[str, bytes] = {}
@@ -92,14 +92,14 @@ class RunWriter:
             with self.ranks.synchronized():
                 if self.is_writer:
                     check_serializable(self._model)
-                    # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
+                    # A restart by torchrun repeats --overwrite, which must not move aside a run of the same launch.
                     if request.overwrite and is_run(folder.path) and not is_of_this_launch(read_status(folder.path)):
                         self._aside = folder.move_aside()
                     self._is_new = not is_run(folder.path)
                     self._created = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
                     self._lock.enter_context(folder.lock())
             self._locked = True
-            # The run must fit the request; a new run must fit the weights that it is initialized from.
+            # An existing run must match the request; a new run must match its initial weights.
             with self.ranks.synchronized():
                 self.run_state = RunState.load(folder, config)
                 if self.run_state.checkpoint is not None:
@@ -108,7 +108,7 @@ class RunWriter:
                 elif request.init_from is not None:
                     self.source, warnings = RunFolder(request.init_from).checkpoint()
                     spec = task_spec(config.task, config.model_kind)
-                    read_run_config(self.source, config.task, *spec.init_from_tasks)  # refuses other tasks
+                    read_run_config(self.source, config.task, *spec.init_from_tasks)  # rejects other tasks
                     load_symbol(spec.task_path).check_compatible(self.source, config)
                     self.warnings.extend(warnings)
                     self.origin = weights_fingerprint(self.source)
@@ -116,7 +116,7 @@ class RunWriter:
                 if self.is_writer:
                     self._write_config()
         except BaseException as error:
-            # Without torchrun a person has read the message.
+            # Without torchrun, the user has seen the message.
             self._leave(error, noted=self._locked and self._launched)
             raise
         return self
@@ -125,27 +125,27 @@ class RunWriter:
         self._leave(error, noted=error is not None and not isinstance(error, GeneratorExit))
 
     def _leave(self, error: BaseException | None, noted: bool) -> None:
-        # A finished run has its status; a run never locked is not ours.
+        # A finished run already has its status; without the lock, the run is not ours.
         open_run = self._locked and not self._complete
         stop: StoppedError | None = None
-        # SIGINT and SIGTERM, as shells number them.
+        # Exit codes of SIGINT and SIGTERM.
         if open_run and self.request.stop is not None and exit_code(error) in (130, 143):
             if step := self._saved_step():
                 stop = stop_error(step)
-            elif self._launched:  # ends with 0, or torchrun would start all processes again
+            elif self._launched:  # exits with 0, or torchrun would restart all processes
                 help = "run the same command again to start over"
                 stop = StoppedError("stopped before anything was saved", help=help)
-        # status.json is written while the lock is still held: the next run must not be overwritten.
+        # status.json is written while the lock is held, so that it cannot overwrite that of the next run.
         if self.is_writer and error is not None and open_run:
             reason = stop or error
-            # The first error is the one to report, not that the disk is full as well.
+            # Report the original error rather than, say, a full disk.
             with suppress(AttnkitError):
                 if self._is_unstarted(reason):
                     self._remove_unstarted()
                 elif noted:
                     # 75: stopped on request; 130 and 143: ended by a signal.
                     state: State = "stopped" if (code := exit_code(reason)) in (75, 130, 143) else "failed"
-                    # A path may hold lone surrogates.
+                    # A path may contain lone surrogates.
                     text = str(reason).encode("utf-8", "backslashreplace").decode()
                     self._write_status(state, self._saved_step(), text, code, failure_facts(reason))
         self._lock.close()
@@ -156,17 +156,17 @@ class RunWriter:
         return self._saved or self.run_state.step or max(self.folder.steps(), default=0)
 
     def _is_unstarted(self, error: BaseException) -> bool:
-        """Return whether this call created the run and an error leaves nothing in it that is worth keeping."""
+        """Return whether this call created the run and nothing in it is worth keeping."""
         if not self._is_new or self._saved_step() or self._launched:
             return False
-        # Hours of encoding are worth keeping after a full disk or a kill.
+        # Encoded data, which may take hours, is kept after a full disk or a kill.
         useful = self.folder.data_path.exists() and exit_code(error) not in _USELESS
         return not useful and not isinstance(error, GeneratorExit)
 
     def _remove_unstarted(self) -> None:
-        """Remove the folder and those of its parents that were created and are empty; put an old run back."""
+        """Remove what this call created, and move an old run back."""
         path = self.folder.path
-        # A folder that was there stays; its content alone is of this run.
+        # A folder that existed before is kept; only its contents belong to this run.
         for entry in [] if self._created else list(path.iterdir()):
             atomic.remove_tree(entry)
         for folder in self._created:
@@ -176,11 +176,11 @@ class RunWriter:
             atomic.move(self._aside, path)
 
     def _write_config(self) -> None:
-        """Write the configuration; delete data that was encoded under another one."""
-        # A copy for people; checkpoints hold their own.
+        """Write the configuration; delete data that was encoded with another one."""
+        # A copy for the user; checkpoints contain their own.
         path, text = self.folder.path / "config.yaml", dump_yaml(self._model).encode()
         if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
-            # Without a checkpoint nothing depends on the data yet.
+            # Without a checkpoint, nothing depends on the data yet.
             atomic.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
         if launch_facts() and self.run_state.finished is None:
@@ -189,17 +189,17 @@ class RunWriter:
     def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Restore a fresh session from the newest checkpoint, if any.
 
-        ``texts`` are vocabularies and labels, name -> content, which every checkpoint holds. Raises ``RunError`` if the
-        fingerprint of the encoded data differs from the checkpoint's.
+        ``texts`` are the vocabulary and label files of every checkpoint, name -> content. Raises ``RunError`` if the
+        fingerprint of the encoded data differs from that of the checkpoint.
         """
         self._fingerprint, self._texts = fingerprint, texts
         checkpoint, stored = self.run_state.checkpoint, self.run_state.stored
         if checkpoint is None:
             if self.is_writer:
-                # A run that was killed before its first checkpoint starts over, and so does its log.
+                # A run that was killed before its first checkpoint starts over with an empty log.
                 self.folder.truncate_metrics(0)
             return
-        # The position counts rows of the encoded text: other text, other rows.
+        # The position counts rows of the encoded text, so the text must be the same.
         if stored["fingerprint"] != fingerprint:
             raise RunError(
                 "the encoded text differs from the text that this run was trained on",
@@ -210,7 +210,7 @@ class RunWriter:
         self._saved = self.session.step
         if self.is_writer:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
-            # A kill between the save and the update of ``best`` must not decide which checkpoint is the best.
+            # The run may have been killed between saving a checkpoint and updating ``best``.
             if (best := stored["counters"].get("best_step")) in self.folder.steps():
                 self.folder.set_best(f"step-{best}")
 
@@ -223,17 +223,17 @@ class RunWriter:
                 self.write(snapshot)
 
     def write(self, snapshot: Callable[[], Mapping[str, Content]]) -> None:
-        """Write a checkpoint of ``TrainingSession.snapshot``; called on rank 0 alone."""
+        """Write a checkpoint of ``TrainingSession.snapshot``; called only on rank 0."""
         session, scores = self.session, self.run_state.scores
-        # Saved already, unless an evaluation or the end of the run changed the state since.
+        # Already saved, unless an evaluation or the end of the run has changed the state since.
         if self._saved == session.step and session.state.finished in (None, "stopped") and not scores.get(session.step):
             return
-        # state.json.
+        # Contents of state.json.
         stored = {
             "counters": session.counters(),
             "fingerprint": self._fingerprint,
             "init_from": self.origin,
-            # Lines logged after this checkpoint are cut off when it is restored: they will be logged again.
+            # Restoring truncates the log to this size; later lines are logged again.
             "metrics_size": self.folder.metrics_size,
             "scores": scores,
         }
@@ -244,11 +244,11 @@ class RunWriter:
         self._rotate()
 
     def write_averaged(self, stored: Mapping[str, Any], contents: Mapping[str, Content]) -> None:
-        """Write the averaged checkpoint; called on rank 0 alone."""
+        """Write the averaged checkpoint; called only on rank 0."""
         self.folder.save_averaged(self.session.step, {**self._text_files(stored), **contents})
 
     def _rotate(self) -> None:
-        """Delete old checkpoints; one that a stop saved does not displace a scheduled one."""
+        """Delete old checkpoints; unscheduled ones do not displace scheduled ones."""
         limits, kept = self.config.limits, self.config.checkpoints
         # Ascending steps of all checkpoints on disk.
         present = self.folder.steps()
@@ -261,21 +261,21 @@ class RunWriter:
         )
 
     def finish(self) -> None:
-        """Say in the folder that the run is complete."""
+        """Mark the run as finished: write the model card and ``status.json``."""
         with self.ranks.synchronized():
             if self.is_writer:
                 self._write_summary(self.session.counters())
         self._complete = True
 
     def repair_finished(self) -> None:
-        """Do for a finished run what a kill after its last save left undone, from naming the best to the status."""
+        """Complete a finished run that was killed after its last save."""
         self._complete = True
         with self.ranks.synchronized():
             if not self.is_writer:
                 return
-            # What best names, and what it should name.
+            # Current and expected target of ``best``.
             name, best = self.folder.best_name(), self.run_state.expected_best()
-            if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
+            if best is not None and name not in (best, "averaged"):  # keep an average that was made later
                 self.folder.set_best(best)
             status = read_status(self.folder.path)
             self._texts = self.run_state.texts()
@@ -286,12 +286,12 @@ class RunWriter:
     def _write_summary(self, counters: Mapping[str, Any]) -> None:
         """Write the model card, then the status.
 
-        The status comes last: it says that all else is written. Copies and retention are repeated, since a kill during
-        the last save may have prevented them.
+        The status is written last because it declares the run complete. Copies and retention are repeated, since a kill
+        may have interrupted the last save.
         """
         self._write_copies()
         step = counters["step"]
-        if self.folder.steps()[-1:] == [step]:  # a newer checkpoint would be a damaged one: keep it for inspection
+        if self.folder.steps()[-1:] == [step]:  # a newer checkpoint must be damaged: keep it for inspection
             self._rotate()
         card = self.session.model_card(self.run_state, counters)
         self.folder.write_copy("README.md", card.encode("utf-8", "backslashreplace"))
@@ -299,7 +299,7 @@ class RunWriter:
 
     def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         config = dump_yaml(self._model).encode()
-        # Sorted keys: equal states give equal bytes.
+        # Sorted keys, so that equal states give equal bytes.
         return {"config.yaml": config, "state.json": json.dumps(stored, sort_keys=True).encode(), **self._texts}
 
     def _write_copies(self) -> None:

@@ -1,4 +1,4 @@
-"""Estimate a training run without running it: parameters, memory, tokens per epoch."""
+"""Dry-run estimates of a training run: parameters, memory, tokens and time."""
 
 import time
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import RunEstimate
 from attnkit.runtime.devices import choose_device, choose_precision
 
-SAMPLE = 20_000  #: lines per file that are encoded to estimate tokens
+SAMPLE = 20_000  #: lines per file that are encoded to estimate the number of tokens
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
 class SkipWeightInit(TorchFunctionMode):
-    """Skips the random initialization of weights.
+    """Torch function mode that skips the random initialization of weights.
 
-    On the meta device initialization has no effect, but it imports torch's compiler, which takes a second.
+    On the meta device, initialization has no effect but imports torch's compiler, which takes a second.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # The tensor is returned unchanged, as initializers do.
+        # Initializers return their tensor, which stays unchanged here.
         if func in _INITIALIZERS or getattr(func, "__module__", "") == "torch.nn.init":
             return (kwargs or {}).get("tensor", *args[:1])
         return func(*args, **(kwargs or {}))
@@ -34,22 +34,22 @@ class SkipWeightInit(TorchFunctionMode):
 def estimate(
     config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
 ) -> RunEstimate:
-    """Return the figures of a run of ``tokens`` per epoch, for a model with ``n_classes`` outputs."""
-    # Shapes without memory: parameters are counted, never allocated.
+    """Estimate a run with ``tokens`` per epoch and ``n_classes`` model outputs."""
+    # On the meta device, parameters are counted but never allocated.
     with torch.device("meta"), SkipWeightInit():
         model = build()
-    # Tied weights are one parameter.
+    # Tied weights count once.
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     optimization, itemsize = config.optimization, precision.itemsize
-    # Batches of whole sentences fill about that much of batch_tokens.
+    # Batches of whole sentences fill about 93 % of batch_tokens.
     per_step = 0.93 * optimization.batch_tokens
     # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if optimization.ema_decay else 0)
     # A checkpoint is serialized in memory: weights and moments once more.
     state += 12 + (4 if optimization.ema_decay else 0)
-    # Activations live for one micro-batch. Batches differ in shape, so freed blocks are reused in part only.
+    # Activations live for one micro-batch. Batches differ in shape, so freed blocks are only partly reused.
     micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
     activations: float = 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize
     # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
@@ -60,16 +60,16 @@ def estimate(
         None if limits.max_epochs is None else limits.max_epochs * tokens,
         limits.max_tokens,
     ]
-    # A step takes 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1). About half of
-    # them are spent: a token meets one side of a translator, and few positions of a masked language model reach the
-    # output layer. The figure is right within a factor of three.
+    # A step takes up to 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1), and here
+    # about half as many: a token passes through one side of a translation model, and few positions of a masked language
+    # model reach the output layer. The estimate is accurate within a factor of three.
     bounds = [3 * n_parameters * end / product_rate(device, precision) for end in ends if end is not None]
     return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
         steps_per_epoch=max(1, round(tokens / per_step)),
-        # 420 MB: the process without a model, torch imported, after an evaluation.
+        # 420 MB: the process with torch but without a model, after an evaluation.
         memory=round(n_parameters * state + activations + logits + 420e6),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
@@ -80,11 +80,11 @@ def estimate(
 
 @cache
 def product_rate(device: torch.device, precision: torch.dtype) -> float:
-    """Return the floating-point operations per second of a matrix product, timed for a twentieth of a second."""
+    """Measure the floating-point operations per second of a matrix product (50 ms)."""
     size = 512 if device.type == "cpu" else 4096
     a = torch.ones(size, size, dtype=precision, device=device)
     n, start, elapsed = 0, 0.0, 0.0
-    # The first product is not counted: it loads the library.
+    # The first product is not counted, because it loads the library.
     while elapsed < 0.05:
         product = a @ a
         product[0, 0].item()  # waits for the device

@@ -1,4 +1,4 @@
-"""The request for a training run and the events that it yields. Torch-free."""
+"""Request for a training run and the events that training yields. Torch-free."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,61 +15,61 @@ Sample = tuple[str, str, str]  #: input, reference and prediction
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Request of a training run: configuration and run folder."""
+    """Request for a training run: configuration, run folder and options."""
 
     config: RunSettings
     path: Path
     overwrite: bool = False  #: move an old run aside and start over
     init_from: Path | None = None  #: run that provides the vocabulary and the initial weights
-    # Ways to stop and to report.
+    # Callbacks to stop and to report.
     stop: Callable[[], bool] | None = None
-    """Polled once per step, and between the batches of an evaluation: whether to save and end."""
-    report_progress: Callable[[str], None] = lambda text: None  #: receives short-lived messages while text is encoded
+    """Polled once per step and between the batches of an evaluation; True saves a checkpoint and stops."""
+    report_progress: Callable[[str], None] = lambda text: None  #: receives transient messages while text is encoded
 
 
 @dataclass(frozen=True)
 class TrainingStarted:
-    """Training starts or resumes."""
+    """Event: training starts or resumes."""
 
     step: int
     n_parameters: int
     counts: Mapping[str, int]
     device: str
     precision: str
-    unit: str = "pairs"  #: plural noun of what ``counts`` count
+    unit: str = "pairs"  #: plural noun for the units of ``counts``
 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Steps of a loop without a development set are done."""
+    """Event: progress of a training loop without a development set."""
 
     step: int
-    done: float  #: share of the run, from 0 to 1
+    done: float  #: fraction of the run, from 0 to 1
     loss: float
     learning_rate: float
     speed: float  #: units per second
     seconds_left: float
-    unit: str  #: plural noun of what ``speed`` counts
+    unit: str  #: plural noun for the units of ``speed``
 
 
 @dataclass(frozen=True)
 class ValidationFinished:
-    """The development set was scored."""
+    """Event: the development set was evaluated."""
 
-    record: Any  #: the ``EvaluationRecord`` of the training loop
+    record: Any  #: ``EvaluationRecord`` of the training loop
     samples: list[Sample]
 
 
 @dataclass(frozen=True)
 class TrainingFinished:
-    """The run is complete."""
+    """Event: the run is complete."""
 
     reason: str
     step: int
-    best: str  #: the checkpoint that ``translate`` and other commands load
+    best: str  #: the checkpoint that ``translate`` and other commands load by default
     metrics: Mapping[str, float]
-    """Its scores on the development set; of a run without one, the figures of its training."""
-    already: bool = False  #: whether the run was complete before
+    """Development scores of the best checkpoint, or training metrics if there is no development set."""
+    already: bool = False  #: whether the run was already complete
 
 
 Event = Any

@@ -1,4 +1,4 @@
-"""Tasks over a corpus of examples: preparation, estimates of a dry run, and results computed in batches."""
+"""Shared code of tasks on examples: preparation, estimates, batched evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def prepare_examples(
     origin: str | None,
     read_corpus: Callable[[Checkpoint | None], ExampleCorpus[Any]],
 ) -> Iterator[PrepareEvent]:
-    """Encode a corpus, read given the initial checkpoint, into RUN/data unless that is done (``Task.prepare``)."""
+    """Encode a corpus into RUN/data, unless that is done (see ``Task.prepare``)."""
     data: Any = config.data
     if is_prepared(folder, [*data.files, *(data.valid_files or ())], origin):
         return
@@ -57,12 +57,12 @@ def estimate_examples(
     build: Callable[[int], nn.Module],
     n_classes: int | None = None,
 ) -> RunEstimate:
-    """Estimate a run from the samples of a corpus; ``source`` initializes it.
+    """Estimate a run from samples of its corpus; ``source`` initializes the run.
 
-    ``build`` takes the size of the vocabulary, which is the number of outputs if ``n_classes`` is None.
+    ``build`` takes the vocabulary size, which is the number of outputs if ``n_classes`` is None.
     """
     if corpus.valid_paths:
-        corpus.check_valid()  # what is held out was checked by the first pass
+        corpus.check_valid()  # held-out examples were checked in the first pass
     given = provided_tokenizer(config, source)
     examples = (example for sample, _, _ in corpus.samples for example in sample)
     tokenizer = given or train_vocabulary(corpus.texts(examples), config.vocabulary)
@@ -79,7 +79,7 @@ def estimate_examples(
 def in_batches(
     lengths: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[ResultT]], stop: Stop | None = None
 ) -> list[ResultT]:
-    """Return results in the order of the rows, computed in batches. Raises ``EvaluationCancelled`` if stopped."""
+    """Compute one result per row, batched; raise ``EvaluationCancelled`` if stopped."""
     found: list[Any] = [None] * len(lengths)
     for batch in until_stopped(stop, make_batches(lengths, Batching(n_tokens, "tokens"))):
         for i, result in zip(batch, compute(batch), strict=True):
@@ -88,13 +88,13 @@ def in_batches(
 
 
 def to_float32(logits: Tensor) -> Tensor:
-    """Return logits as float32, or float64 if they are."""
+    """Return logits as float32; float64 logits are unchanged."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 @dataclass
 class ClassificationEvaluation:
-    """Scores of a classifier of texts or documents on the development set."""
+    """Evaluation of a text or document classifier on the development set."""
 
     prepared: PreparedExamples[LabeledRows, list[str]]
     device: torch.device

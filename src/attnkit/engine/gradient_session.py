@@ -1,4 +1,4 @@
-"""Training by gradients: a torch model, its flat optimizer and the training loop."""
+"""Gradient-based training: a torch model, its optimizer and the training loop."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def build_job(
     ranks: ProcessGroup,
     stop: Callable[[], bool] | None = None,
 ) -> TrainingJob:
-    """Return what the training loop needs, and no more: model, batches of this rank, loss and evaluation."""
+    """Build the training job: model, batches of this rank, loss and evaluation."""
     loader = BatchLoader(
         task.dataset(data),
         config.seed,
@@ -90,7 +90,7 @@ _LOG_EVERY = 10  # steps
 
 
 class GradientSession(TrainingSession):
-    """A run of a task that provides data, model, loss and evaluation."""
+    """Training session of a task that provides data, model, loss and evaluation."""
 
     data: Prepared
     evaluation: Evaluation
@@ -98,12 +98,12 @@ class GradientSession(TrainingSession):
     state: TrainState
 
     def __init__(self, task: AnyTask, request: TrainRequest) -> None:
-        """Choose the device, and refuse a request that contradicts itself."""
-        # Nothing is written and nothing is locked yet.
+        """Choose the device and reject contradictory requests."""
+        # Nothing is written or locked yet.
         self.task, self.request = task, request
         self.config = config = cast(RunConfig, request.config)
         check_init_conflicts(config, request.init_from)
-        # Vectors that do not fit are refused before anything is written; a resumed run has them in its weights.
+        # Reject unsuitable vectors before anything is written; a resumed run has them in its weights.
         self._embeddings: list[EmbeddingSource | None] = []
         if any(getattr(config.model, key, None) for key in EMBEDDING_FILES):
             from attnkit.engine.pretrained_embeddings import open_embeddings
@@ -112,25 +112,25 @@ class GradientSession(TrainingSession):
                 self._embeddings = open_embeddings(config)
         self.device = choose_device(config.device)
         set_threads(config.threads)
-        # Of this process alone, until join.
+        # Only this process, until ``join``.
         self.ranks = ProcessGroup()
         self._board: TensorBoardLogger | None = None
 
     def join(self) -> ProcessGroup:
         self.ranks = join_process_group(self.device.type, self.config.rank_timeout, self.request.stop)
-        # Not before: asking a GPU for its capability initializes CUDA, on GPU 0 until the rank has its own.
+        # Not earlier: querying the capability initializes CUDA, on GPU 0 until the rank has its own device.
         self.precision = choose_precision(self.config.precision, self.device)
         return self.ranks
 
     def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
-        # RUN/data is encoded once and kept. Vocabularies come from the run itself, or from that of --init-from.
+        # RUN/data is encoded once and kept. Vocabularies come from the run itself or from --init-from.
         source = writer.run_state.checkpoint or writer.source
         return self.task.prepare(self.config, writer.folder.data_path, source, writer.origin)
 
     def setup(self, writer: RunWriter) -> list[PrepareEvent]:
         config, task = self.config, self.task
         self.data = task.load_data(config, writer.folder.data_path)
-        # The same on all ranks: each builds the same initial weights, so none is sent.
+        # The same seed on all ranks, so that each builds the same initial weights without communication.
         torch.manual_seed(config.seed)
         model: torch.nn.Module = task.build_model(config, self.data)
         messages: list[PrepareEvent] = []
@@ -145,7 +145,7 @@ class GradientSession(TrainingSession):
         working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"
         multipliers = task.lr_multipliers(config, module)
         self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), DataPosition())
-        # Before compiling: compiled layers hold on to the parameters.
+        # Before compiling: compiled layers keep references to the parameters.
         writer.restore(self.data.fingerprint, self.data.texts)
         compile_layers(module, config, self.device)
         if config.tensorboard and writer.is_writer:
@@ -168,14 +168,14 @@ class GradientSession(TrainingSession):
         )
 
     def records(self) -> Iterator[StepRecord | EvaluationRecord]:
-        # The loop knows no files: saving and logging happen here, between records.
+        # The loop does not access files: saving and logging happen between records.
         return fit(self.job, self.state)
 
     @contextmanager
     def step_errors(self) -> Iterator[None]:
-        """Synchronize divergence over ranks, and treat an interrupted torch compiler as a stop request.
+        """Synchronize divergence over ranks, and convert errors of torch's compiler.
 
-        The step that waited for the compiler is not taken then.
+        If a stop request interrupted the compiler, the step is skipped; otherwise raises ``SystemFailure``.
         """
         try:
             yield
@@ -186,7 +186,7 @@ class GradientSession(TrainingSession):
             failure = compiler_failure(error) if self.config.torch_compile else None
             if failure is None:
                 raise
-            # With several ranks the others wait in a collective: only a failure ends them.
+            # With several ranks, the others wait in a collective that only a failure ends.
             if self.ranks.world > 1 or self.job.stop is None or not self.job.stop():
                 raise failure from error
             self.state.weights.zero_grad()
@@ -208,14 +208,14 @@ class GradientSession(TrainingSession):
                         folder.set_best(f"step-{record.step}")
         else:
             every = self.config.checkpoints.save_every
-            # Skipped steps are logged always: they are rare, and matter.
+            # Skipped steps are always logged: they are rare and important.
             logs = record.step % _LOG_EVERY == 0 or record.skipped
             saves = every is not None and record.step % every == 0
-            if logs or saves:  # depends on the step alone: all ranks enter the block, or none
+            if logs or saves:  # the same on all ranks, so that all enter the block
                 due = self.snapshot() if saves else None
                 with self.ranks.synchronized():
                     if logs and writer.is_writer:
-                        # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
+                        # Progress may depend on the clock; metrics.jsonl contains only deterministic fields.
                         kept = {key: value for key, value in record._asdict().items() if key != "progress"}
                         append_record(folder.metrics_path, {"kind": "step", **kept})
                     if due is not None and writer.is_writer:
@@ -227,9 +227,9 @@ class GradientSession(TrainingSession):
         return ValidationFinished(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
 
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
-        """Save the mean of the last checkpoints, if configured; name it ``best`` if its metric is at least as good.
+        """Average the last checkpoints, if configured, and update ``best``.
 
-        Raises ``StoppedError`` on every rank if a stop was requested meanwhile.
+        The average becomes ``best`` if its metric is at least as good. Raises ``StoppedError`` on all ranks if stopped.
         """
         if (n_averaged := writer.run_state.n_averaged()) < 2:
             return
@@ -238,11 +238,11 @@ class GradientSession(TrainingSession):
 
         with self.ranks.synchronized():
             steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
-            # A generator: one checkpoint at a time is in memory.
+            # A generator keeps only one checkpoint at a time in memory.
             checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
             shapes = self.state.weights.shapes()[0]
             mean = average(read_tensors(checkpoint, MODEL, shapes) for checkpoint in checkpoints)
-        # Rank 0 evaluates, all ranks learn the result.
+        # Rank 0 evaluates and broadcasts the result.
         assert self.job.evaluate is not None
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:
             metrics = self.job.evaluate(model)
@@ -256,7 +256,7 @@ class GradientSession(TrainingSession):
                     writer.folder.set_best("averaged")
 
     def outcome(self, state: RunState, already: bool) -> TrainingFinished:
-        # A finished run reports what its checkpoint says.
+        # For a finished run, the values are those of its checkpoint.
         reason, step = (state.finished, state.step) if already else (self.state.finished, self.state.step)
         return TrainingFinished(str(reason), step, state.best, state.best_scores(), already)
 
@@ -268,12 +268,12 @@ class GradientSession(TrainingSession):
         return self.state.counters()
 
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
-        # Views: serialized before the next step changes them.
+        # Views, which must be serialized before the next step changes them.
         model, optimizer = self.state.weights.tensors()
         return lambda: {MODEL: to_bytes(model), OPTIMIZER: to_bytes(optimizer)}
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
-        # Names, shapes and types: what a checkpoint must hold.
+        # Names, shapes and dtypes that the checkpoint must contain.
         shapes = self.state.weights.shapes()
         model, optimizer = (read_tensors(checkpoint, *named) for named in zip((MODEL, OPTIMIZER), shapes, strict=True))
         self.state.restore(model, optimizer, counters)

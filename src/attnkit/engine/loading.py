@@ -1,4 +1,4 @@
-"""Load the model of a checkpoint of any task."""
+"""Loading of trained models of any task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class LoadedModel:
     """A trained model in evaluation mode, with its checkpoint and configuration."""
 
     path: Path
-    checkpoint: Checkpoint  #: source of vocabularies and labels, which a task reads itself
-    config: Any  #: the configuration, of the task's own class
+    checkpoint: Checkpoint  #: contains vocabularies and labels, which the task reads itself
+    config: Any  #: configuration, an instance of the task's class
     model: Any
     device: torch.device
 
@@ -35,18 +35,18 @@ def load_model(
     dtype: torch.dtype | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> LoadedModel:
-    """Load a checkpoint of a run: ``best``, the default, ``last``, ``averaged`` or ``step-N``.
+    """Load a model: ``best`` (the default), ``last``, ``averaged`` or ``step-N``.
 
-    ``device`` is a device of torch; ``auto``: CUDA if there is one, else the CPU. ``warn`` receives the warnings on
-    damaged newer checkpoints. Raises ``RunError`` if run or checkpoint is missing, damaged, or of another task.
+    ``device`` is a torch device, or ``auto`` for CUDA if available, else the CPU. ``warn`` receives warnings about
+    damaged newer checkpoints. Raises ``RunError`` if the run or checkpoint is missing, damaged or of another task.
     """
-    # Verified against its manifest.
+    # The checkpoint is verified against its manifest.
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     for warning in warnings:
         warn(warning)
     config = read_run_config(chosen, task)
     where = choose_device(device)
-    # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
+    # Checks the number of weights first, so that a crafted configuration cannot exhaust memory.
     model = task_of(config).model_for_checkpoint(chosen, config)
     load_weights(model, chosen)
     return LoadedModel(path, chosen, config, model.eval().to(where, dtype), where)

@@ -1,4 +1,4 @@
-"""The model card of a finished run, its README.md."""
+"""Model card (README.md) of a finished run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelCardFields:
-    """The parts of a model card that depend on the task, in Markdown."""
+    """Task-dependent parts of a model card, in Markdown."""
 
-    # Markdown, as sentences of the card.
-    what: str  #: Kind of model, as "A translation model (rnn)"
+    # Inserted into the card as they are.
+    what: str  #: kind of model, e.g. "A translation model (rnn)"
     data: Sequence[str]  #: training files, one list item each
-    scored: str  #: description of the metrics, which follows "Checkpoint `step-40`"
+    scored: str  #: description of the metrics, placed after "Checkpoint `step-40`"
     use: str  #: command that uses the model
 
 
@@ -24,7 +24,7 @@ def model_card(
     ``counters`` are those of ``TrainState``.
     """
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in sorted(scores.items()))
-    # Markdown lists and tables.
+    # Markdown list items.
     sources = "\n".join(f"- {item}" for item in about.data)
     return f"""# {name}
 

@@ -1,10 +1,10 @@
-"""Names of tasks, models and presets, apart from their configurations: help pages list them without loading those."""
+"""Names of tasks, models and presets, which help pages list without imports."""
 
 from typing import Literal
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
-LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets of language models and of fine-tuning
+LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets for language models and fine-tuning
 TaskName = Literal[
     "translation",
     "autoencode",

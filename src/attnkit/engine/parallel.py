@@ -1,4 +1,4 @@
-"""Prepare a model for training: replicate or shard it over ranks, compile its layers."""
+"""Preparation of models for training: replication, sharding and compilation."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 if TYPE_CHECKING:
     from attnkit.training.fsdp import FsdpParameterStore
 
-_MAX_VARIANTS = 64  #: compiled variants per layer: batch contents, mode and precision give at most a dozen
+_MAX_VARIANTS = 64  #: maximum compiled variants per layer; batches, mode and precision need at most a dozen
 _Result = TypeVar("_Result")
 
 
 def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -> None:
     """Mark each layer for compilation at its first call, if ``torch_compile`` is set.
 
-    Layers are compiled one by one: they are alike, so one compilation serves them all. Sizes are dynamic from the
-    start, so a step's result does not depend on the steps before it. Parameter names do not change.
+    Layers are compiled one by one: they have the same structure, so one compilation serves all of them. Sizes are
+    dynamic from the start, so the result of a step does not depend on earlier steps. Parameter names do not change.
     """
     if not config.torch_compile:
         return
     import torch._dynamo  # slow to import
 
-    if device.type != "cpu":  # on a CPU torch compiles in threads of this process
-        # SIGTERM often goes to a whole process group. If it ended torch's compiler processes, the training would wait
-        # for them forever instead of stopping after its step. They start with it blocked, and end with their parent.
+    if device.type != "cpu":  # on the CPU, torch compiles in threads of this process
+        # SIGTERM often goes to a whole process group. If it ended torch's compiler processes, training would wait for
+        # them forever instead of stopping after the step. So they start with it blocked; they end with their parent.
         masks = hasattr(signal, "pthread_sigmask")
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if masks else None
         try:
-            with suppress(ImportError, AttributeError):  # private names of torch; without them they start later
+            with suppress(ImportError, AttributeError):  # private in torch; without it, processes start later
                 from torch._inductor.async_compile import AsyncCompile
 
                 AsyncCompile.warm_pool()
         finally:
             if before is not None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    # Beyond the limit torch falls back to eager code silently.
+    # Beyond the limit, torch silently falls back to eager mode.
     torch._dynamo.config.recompile_limit = max(_MAX_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in transformer_layers(module):
         block.compile(dynamic=True)
 
 
 def run_eager(call: Callable[[nn.Module], _Result], config: RunConfig) -> Callable[[nn.Module], _Result]:
-    """Return ``call`` without compiled code: evaluation has batches of many sizes, each a new compilation."""
+    """Return ``call`` in eager mode: many batch sizes would mean many compilations."""
     if not config.torch_compile:
         return call
 
     def plain(model: nn.Module) -> _Result:
-        # A stance, not a copy: the compiled layers stay ready for the next step.
+        # A stance rather than a copy: the compiled layers stay ready for the next step.
         with torch.compiler.set_stance("force_eager"):
             return call(model)
 
@@ -67,7 +67,7 @@ def run_eager(call: Callable[[nn.Module], _Result], config: RunConfig) -> Callab
 
 
 def compiler_failure(error: Exception) -> SystemFailure | None:
-    """Return the failure to report if the compiler is missing, failed, or was ended by a signal; None otherwise."""
+    """Return the failure to report for an error of torch's compiler, else None."""
     from torch._dynamo.exc import TorchDynamoException  # slow to import
 
     if not isinstance(error, TorchDynamoException):
@@ -81,23 +81,23 @@ def compiler_failure(error: Exception) -> SystemFailure | None:
 
 
 def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
-    """Return whether the weights are sharded, so that all ranks must compute the same number of micro-batches."""
+    """Return whether weights are sharded; ranks then need equal micro-batch counts."""
     return config.fsdp and ranks.world > 1
 
 
 def build_parameter_store(
     module: nn.Module, config: RunConfig, precision: Precision, ranks: ProcessGroup, rates: Mapping[str, float] | None
 ) -> FlatParameterStore | FsdpParameterStore:
-    """Return the weights with their optimizer: replicated on each rank, or sharded over the ranks.
+    """Return weights with their optimizer, replicated or sharded over the ranks.
 
-    ``precision`` is that of the working copy of the weights, ``rates`` the factor of the learning rate per parameter
-    name. Raises ``UsageError`` if ``fsdp`` is set for a model that does not support it.
+    ``precision`` is that of the working copy of the weights; ``rates`` maps parameter names to factors of the learning
+    rate. Raises ``UsageError`` if ``fsdp`` is set for a model that does not support it.
     """
     if not uses_fsdp(config, ranks):
         return FlatParameterStore(module, config.optimization, precision, rates)
     from attnkit.training.fsdp import FsdpParameterStore, has_entry  # slow to import
 
-    # FSDP needs to know by which method a step enters the model.
+    # FSDP must know by which method a step enters the model.
     if not has_entry(module):
         raise UsageError("this model does not support FSDP", where="fsdp", help="set fsdp to false")
     return FsdpParameterStore(module, transformer_layers(module), config.optimization, precision, rates)
@@ -106,11 +106,11 @@ def build_parameter_store(
 def broadcast_metrics(
     evaluation: Evaluation, ranks: ProcessGroup, metrics: tuple[str, ...]
 ) -> Callable[[Any], Mapping[str, float] | None]:
-    """Return an evaluation that rank 0 computes and broadcasts; it gives None if a stop cancelled it.
+    """Return an evaluation on rank 0 with broadcast metrics, None if cancelled.
 
-    Ranks on different machines may round differently. Decisions on the best checkpoint need one answer.
+    Ranks on different machines may round differently, but must agree on the best checkpoint.
     """
-    names = sorted(metrics)  # a resumed run reads them from its checkpoint in this order
+    names = sorted(metrics)  # the order in which a resumed run reads them from its checkpoint
 
     def scores(model: Any) -> Mapping[str, float] | None:
         with ranks.synchronized():
@@ -118,14 +118,14 @@ def broadcast_metrics(
             if ranks.rank == 0:
                 with suppress(EvaluationCancelled):
                     own = evaluation(model)
-        # A single process needs no exchange.
+        # A single process does not need a broadcast.
         if ranks.world == 1:
             return own
-        # Gloo, the backend of all devices but CUDA, reduces on the CPU.
+        # Gloo, the backend of all devices except CUDA, reduces on the CPU.
         where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
-        # The first element says whether the evaluation was completed; ranks other than 0 add zeros.
+        # The first element is 1 if the evaluation was completed; ranks other than 0 add zeros.
         mine = [0.0] * (len(names) + 1) if own is None else [1.0, *(own[name] for name in names)]
-        # A sum in which all but one are zero is a broadcast, and the process group needs one operation only.
+        # A sum with a single non-zero summand is a broadcast, so the process group needs only one operation.
         values = torch.tensor(mine, dtype=torch.float64, device=where)
         ranks.reduce(values)
         done, *shared = values.tolist()

@@ -1,4 +1,4 @@
-"""``attnkit predict``: requests, formats, gold labels and totals of all predictors."""
+"""Shared code of ``attnkit predict``: requests, formats, gold labels and scores."""
 
 import json
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
 from attnkit.text.lines import STDIN, LineReader, encoding_warnings, flush_interval, line_batches
 
-Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the usual one of the task
+Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning
 ExampleT = TypeVar("ExampleT")
 READ_AHEAD = 1024  #: examples read before they are sorted by length into batches
@@ -34,11 +34,11 @@ class PredictRequest:
     gold: bool = False  #: score the predictions against gold labels in the files
     all_labels: bool = False  #: show the probability of every label, not only of the most probable one
     as_json: bool = False
-    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
+    strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
     batch_tokens: int = 16384
     device: str = "auto"
     threads: int | None = None
-    checkpoint: str | None = None  #: name of a checkpoint; None: the best
+    checkpoint: str | None = None  #: name of a checkpoint; None: the best one
     # Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
     # questions; others always answer.
     no_answer_threshold: float | None = None
@@ -48,27 +48,27 @@ class PredictRequest:
 class Totals:
     """Scores against gold labels."""
 
-    plain: dict[str, Any]  #: the ``--json`` object
+    plain: dict[str, Any]  #: object printed by ``--json``
     headline: str
     rows: Sequence[tuple[str, ...]] = ()  #: table rows, the header first
     confusion: Confusion | None = None
 
 
 def line_ref(path: Path, number: int) -> str:
-    """Return how messages name a line."""
+    """Return the reference to a line that messages use."""
     return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
 
 class Predictor(ABC):
-    """Predictions of one task, by default of one label per example; iterating yields output lines in groups.
+    """Predictor of one task; iterating over it yields output lines in groups.
 
-    Raises ``DataError`` while iterating, for a file that violates its format.
+    By default, it predicts one label per example. Iterating raises ``DataError`` for a file that violates its format.
     """
 
     labels: Sequence[str] = ()  #: labels of the model
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
-        """Take an opened run, options, and what receives warnings."""
+        """Initialize from a loaded model, options and a callback for warnings."""
         self.opened, self.request, self.warn = opened, request, warn
         self.task: str = opened.config.task
         self.found: list[Any] = []  #: predictions so far for examples with gold labels
@@ -85,7 +85,7 @@ class Predictor(ABC):
     def batches(
         self, path: Path, items: Iterable[ExampleT], n_characters: Callable[[ExampleT], int]
     ) -> Iterator[list[ExampleT]]:
-        """Group the examples of a file, at most ``READ_AHEAD`` together."""
+        """Group the examples of a file into lists of at most ``READ_AHEAD``."""
         return line_batches(items, READ_AHEAD, flush_interval(path), n_characters)
 
     def read(
@@ -95,14 +95,14 @@ class Predictor(ABC):
         n_characters: Callable[[ExampleT], int] | None = None,
         most: int = READ_AHEAD,
     ) -> Iterator[list[ExampleT]]:
-        """Yield what ``parse`` makes of a file's lines, at most ``most`` at a time; then warn of odd bytes."""
+        """Yield lists of at most ``most`` parsed examples; warn about invalid encoding."""
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         yield from line_batches(parse(reader), most, flush_interval(path), n_characters)
         for message in encoding_warnings(reader.counts, path):
             self.warn(message)
 
     def label_line(self, row: Sequence[float], gold: str | None, **more: Any) -> str:
-        """Format the probabilities of an example and ``more`` values for JSON; count it if it has a gold label."""
+        """Format a prediction, with ``more`` values in JSON; record any gold label."""
         best = max(range(len(row)), key=row.__getitem__)
         if self.request.gold and gold is not None:
             self.found.append(self.labels[best])
@@ -122,11 +122,11 @@ class Predictor(ABC):
         return {self.labels[i]: rounded(row[i]) for i in order}
 
     def warnings(self) -> list[str]:
-        """Return warnings on the input read so far; here on gold labels that the model does not know."""
+        """Return warnings about the input so far; by default, about unknown labels."""
         return unknown_labels(self.labels, self.expected)
 
     def totals(self) -> Totals:
-        """Return the scores of the examples with gold labels; here accuracy and F1, also of each label."""
+        """Return scores against gold labels; by default, accuracy and F1 scores."""
         n = len(self.expected)
         if not n:
             return Totals({"examples": 0}, "0 examples")
@@ -145,13 +145,13 @@ class Predictor(ABC):
 
 
 def truncation_warning(n: int, noun: str, most: int, unit: str = "tokens") -> list[str]:
-    """Return a warning on ``n`` truncated texts, if any."""
+    """Return a warning about ``n`` truncated texts, if any."""
     verb = "s have" if n > 1 else " has"
     return [f"{n:,} {noun}{verb} more than {most:,} {unit}; the rest was truncated"] if n else []
 
 
 def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
-    """Return a warning on gold labels that the model does not know."""
+    """Return a warning about gold labels that the model does not know, if any."""
     known = set(labels)
     unknown = Counter(label for label in expected if label not in known)
     if not unknown:
@@ -165,9 +165,9 @@ _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
-    """Open a run for predictions; ``warn`` receives warnings, now and later.
+    """Open a run for prediction; ``warn`` receives warnings, also later ones.
 
-    Raises ``RunError`` for a missing or damaged run or one of another task, ``UsageError`` for a format not read by it.
+    Raises ``RunError`` if the run is missing, damaged or of an unsupported task, ``UsageError`` for an invalid format.
     """
     set_threads(request.threads)
     chosen, warnings = RunFolder(request.run).checkpoint(request.checkpoint)
@@ -189,7 +189,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
 
 
 def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
-    """Return the format of a file. Raises ``UsageError`` for one that the task does not read."""
+    """Return the format of a file. Raises ``UsageError`` if it is not supported."""
     spec, known = TASKS[task], TASKS[task].predict_formats
     if request.format == "auto":
         suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]

@@ -1,6 +1,6 @@
-"""Initialize embeddings from word vectors (``model.embeddings``, ``model.target_embeddings``).
+"""Initialization of embeddings from word vectors.
 
-The vectors are read once, at the start of a run. A resumed run has them in its weights and does not need the file.
+The files ``model.embeddings`` and ``model.target_embeddings`` are read once; a resumed run does not need them.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
-"""The class that reads word vectors, as ``registry.load_symbol`` takes it."""
-SPREAD_WARNING = 2  #: ratio of standard deviations from which ``model.scale_embeddings`` is suggested
+"""Class that reads word vectors, as an argument of ``registry.load_symbol``."""
+SPREAD_WARNING = 2  #: ratio of standard deviations above which ``model.scale_embeddings`` is suggested
 COVERAGE_WARNING = 0.5  #: share of words with a vector below which the message is a warning
 
 
@@ -32,24 +32,24 @@ class EmbeddingSource:
 
     key: str  #: configuration key that names the vectors
     name: str
-    vectors: Any  #: of the class at ``VECTORS_PATH``
+    vectors: Any  #: instance of the class at ``VECTORS_PATH``
     scaled: bool = False  #: whether to scale the vectors to the standard deviation of the random embeddings
 
 
 @dataclass(frozen=True)
 class EmbeddingMatch:
-    """Vocabulary entries with a vector."""
+    """Matches between vocabulary entries and word vectors."""
 
     # Ids and words, then counts for the message.
     words: Mapping[int, str]  #: id -> word whose vector initializes it
     n_words: int  #: entries that are words
     n_lowered: int  #: entries found only in lower case
     n_composed: int  #: entries with a vector composed of n-grams
-    n_parts: int  #: entries that continue a word, which word vectors do not have
+    n_parts: int  #: entries that continue a word and therefore have no word vector
 
 
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
-    """Open the word vectors of source (or only) and target embeddings; None for a key that is not set.
+    """Open the word vectors of source and target embeddings; None for unset keys.
 
     Raises ``UsageError`` if the width differs from the model's.
     """
@@ -58,7 +58,7 @@ def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
         if (name := getattr(config.model, key, None)) is None:
             sources.append(None)
             continue
-        # By name: the engine must not import a task.
+        # Loaded by name, as the engine must not import a task.
         vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
         if vectors.vector_size != width:
             raise UsageError(
@@ -73,14 +73,14 @@ def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
 def init_embeddings(
     model: Any, opened: Sequence[EmbeddingSource | None], texts: Mapping[str, bytes]
 ) -> Iterator[StatusEvent | WarningEvent]:
-    """Initialize rows of a fresh model's embeddings from word vectors and report the coverage.
+    """Initialize embeddings of a new model from word vectors; yield messages.
 
     Rows without a vector keep their random values. ``texts`` are the vocabulary files of the checkpoint, name ->
-    content. Raises ``UsageError`` if no word of the vocabulary has a vector, ``DataError`` if one is not finite.
+    content. Raises ``UsageError`` if no word of the vocabulary has a vector, ``DataError`` if a vector is not finite.
     """
-    # The target's is missing where both sides share one.
+    # The target's vocabulary is missing if both sides share one.
     names = ("tokenizer.json", "tokenizer.target.json")
-    # With one matrix for both sides index -1 is the same as 0.
+    # With one matrix for both sides, index -1 is the same as 0.
     for source, side, name in zip(opened, (0, -1), names, strict=True):
         if source is None:
             continue
@@ -98,19 +98,19 @@ def init_embeddings(
             word = list(match.words.values())[int(np.argmin(finite))]
             raise DataError(f"the vector of '{word}' is not finite", where=source.name)
         weight = word_vectors(model)[side]  # (V, D)
-        # Spread of random rows and of the given ones.
+        # Standard deviations of the random rows and of the vectors.
         drawn, spread = float(weight.detach().std()), float(rows.std())
         if source.scaled and spread:
-            # One factor for all rows: directions and relative lengths stay.
+            # One factor for all rows preserves directions and relative lengths.
             rows *= np.float32(drawn / spread)
         with torch.no_grad():
             weight[torch.tensor(list(match.words))] = torch.from_numpy(rows).to(weight)  # one indexed write
         yield from map(WarningEvent, source.vectors.warnings)
-        # Continuations of words are not counted: no vectors exist for them.
+        # Continuations of words are not counted, as they have no vectors.
         percent = 100 * len(match.words) / match.n_words
         text = f"{source.key}: {len(match.words):,} of {match.n_words:,} words ({percent:.1f} %) "
         text += f"initialized from {source.name}"
-        # Only what applies is mentioned.
+        # Only counts above 0 are mentioned.
         text += f", {match.n_lowered:,} of them in lower case" if match.n_lowered else ""
         text += f", {match.n_composed:,} composed of n-grams" if match.n_composed else ""
         text += f"; {match.n_parts:,} word continuations have no vector" if match.n_parts else ""
@@ -125,16 +125,16 @@ def find_words(
 ) -> EmbeddingMatch:
     """Return the vocabulary entries with a vector.
 
-    Vectors of subwords (``word2vec train --tokenizer``) are recognized by the ``▁`` of a known entry. Entries are then
-    looked up as displayed. Otherwise the vectors are those of words. An entry with a leading space is a word, looked up
-    as spelled, then in lower case. An entry of punctuation is looked up as spelled. Any other entry continues a word.
-    ``unseen`` composes a vector of n-grams for a word that is not ``known``; None if it cannot.
+    Subword vectors (``word2vec train --tokenizer``) are recognized by the ``▁`` of a known entry, and all entries are
+    looked up as displayed. With word vectors, an entry is a word if it has a leading space or is punctuation; it is
+    looked up as spelled, then in lower case. Any other entry continues a word. ``unseen`` composes the vector of a word
+    that is not ``known`` from n-grams, or returns None.
     """
-    # Entries of white space alone are not words.
+    # Entries of only white space are not words.
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
-    if alone := tokenizer.config.kind == "char":  # entries of single bytes encode unknown characters only
+    if alone := tokenizer.config.kind == "char":  # single-byte entries encode only unknown characters
         ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
-    # Id -> text as displayed, ▁ for a leading space.
+    # Id -> text as displayed, with ▁ for a leading space.
     pieces = dict(zip(ids, tokenizer.tokens(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
         return EmbeddingMatch({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
@@ -144,7 +144,7 @@ def find_words(
             text = tokenizer.bytes_of(id).decode("utf-8")
         except UnicodeDecodeError:  # part of a character
             text = ""
-        # Subword vocabularies mark the start of a word by a space; in one of characters every entry is a word.
+        # Subword vocabularies mark the start of a word by a space; in a character vocabulary, every entry is a word.
         starts, word = text.startswith(" ") or alone or not any(sign.isalnum() for sign in text), text.strip()
         if not (starts and word):
             n_parts += 1

@@ -1,7 +1,7 @@
-"""The table of tasks: a name, where its code is, and how its settings are completed. Torch-free.
+"""Registry of tasks: names, locations of their code, and defaults. Torch-free.
 
-Code is named as "module:symbol" below ``attnkit`` and imported on first use, so that a command loads its own task only.
-A new task is a package of ``tasks`` and one entry here; add its name to ``names.TaskName`` too.
+Code is given as "module:symbol" below ``attnkit`` and imported on first use, so a command loads only its own task. To
+add a task, create a package in ``tasks``, add an entry here, and add its name to ``names.TaskName``.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from typing import Any, cast
 from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, PresetThresholds
 
 
-# Strings, not imports: the table is read by --help, and must not load torch.
+# Strings rather than imports: --help reads the table and must not load torch.
 def load_symbol(path: str) -> Any:
-    """Import "module:symbol", a path below ``attnkit``."""
+    """Import and return "module:symbol", a path below ``attnkit``."""
     module, symbol = path.split(":")
     return getattr(import_module(f"attnkit.{module}"), symbol)
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task as it is known without torch."""
+    """Torch-free description of a task."""
 
     # For messages.
-    description: str  #: its runs, for messages
-    command: str  #: the command that uses its runs
-    unit: str  #: its examples, for messages
+    description: str  #: noun phrase for a model of the task
+    command: str  #: command that uses its runs
+    unit: str  #: plural noun for its examples
     # Code, imported on first use.
     task_path: str  #: the ``Task`` object
     config_path: str  #: the configuration class
-    # Names of functions: presets and defaults belong to the tasks.
+    # Paths of functions, as presets and defaults belong to the tasks.
     preset_path: str | None = None  #: function (preset, kind of model) -> configuration tree
-    default_kind: str | None = None  #: Kind of model for settings that name none
-    default_kind_path: str = ""  #: function (settings given) -> kind of model, where no ``default_kind`` serves all
+    default_kind: str | None = None  #: default kind of model
+    default_kind_path: str = ""  #: function (given settings) -> default kind of model, if it depends on settings
     defaults_path: str | None = None
-    """For a task without presets: a function (settings given) -> layers of defaults, the lowest first."""
-    counters_path: str = "engine.checkpoint_metadata:Counters"  #: the schema of the counters in ``state.json``
+    """For a task without presets: function (given settings) -> layers of defaults, lowest priority first."""
+    counters_path: str = "engine.checkpoint_metadata:Counters"  #: schema of the counters in ``state.json``
     # Use.
     predictor_path: str | None = None
-    """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
-    predict_formats: tuple[str, ...] = ()  #: what it reads: the default, the format with gold labels, and others
-    gold_suffixes: tuple[str, ...] = ()  #: suffixes of files that select the format with gold labels
+    """Function (loaded model, request, warn) -> predictor, for tasks that ``attnkit predict`` supports."""
+    predict_formats: tuple[str, ...] = ()  #: input formats: the default, the one with gold labels, and others
+    gold_suffixes: tuple[str, ...] = ()  #: file suffixes that select the format with gold labels
     # Tasks with several models.
     variants: Mapping[str, TaskSpec] = field(default_factory=dict)
-    """Kind of model -> the entry in place of this one, for a task whose models differ in data and presets."""
+    """Kind of model -> entry that replaces this one, for a task whose models differ in data and presets."""
     default_variant: str | None = None  #: kind of model of a new run without initial weights
     # Commands and input.
-    train_command: str = "train"  #: the command that trains it
-    reads_streams: bool = False  #: whether input may be something that can be read only once, as standard input
-    # What must be given, and how a message asks for it.
+    train_command: str = "train"  #: command that trains it
+    reads_streams: bool = False  #: whether input may be a stream that can be read only once, e.g. standard input
+    # Required settings, and how a message asks for them.
     required_keys: tuple[str, ...] = ("data.files",)
-    example: str = "--data FILE"  #: flags of the ``required_keys``
+    example: str = "--data FILE"  #: example of flags for the ``required_keys``
     input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
-    """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
+    """Keys of files that are read several times; the lines in the files of the first key select the preset."""
     # Presets.
     preset_thresholds: PresetThresholds = AUTO
-    """All presets of the task, each with the number of lines it serves up to."""
+    """All presets of the task, each with the number of lines below which it is selected."""
     # Initialization from runs of other tasks.
     init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
-    excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from them
+    excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from these tasks
     adapt_init_path: str | None = None
-    """A function (configuration of a run of another task, kind of model) -> what is inherited, where keys differ."""
+    """Function (configuration of another task's run, kind of model) -> inherited settings, if their keys differ."""
     preset_for_init_path: str | None = None
-    """A function (model of the initial run) -> preset, in place of ``preset_thresholds``."""
+    """Function (model of the initial run) -> preset, used instead of ``preset_thresholds``."""
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """The names of the task's presets."""
+        """Names of the task's presets."""
         return tuple(name for _, name in self.preset_thresholds)
 
     @property
     def config(self) -> type[Any]:
-        """The configuration class, which satisfies ``RunSettings``."""
+        """Configuration class, which satisfies ``RunSettings``."""
         return cast(type[Any], load_symbol(self.config_path))
 
     def preset(self, name: str, kind: str) -> dict[str, Any]:
@@ -83,11 +83,11 @@ class TaskSpec:
         return cast(dict[str, Any], load_symbol(self.preset_path)(name, kind))
 
 
-# Dropout is a matter of the data; next_sentence and tying only concern pretraining heads.
+# Dropout depends on the data; next_sentence and tie_embeddings concern only pretraining heads.
 EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
-# One task, two models: a hierarchical network from scratch, or BERT fine-tuned.
+# One task with two models: a hierarchical network trained from scratch, or a fine-tuned BERT.
 HAN_CLASSIFICATION = TaskSpec(
     description="a document classifier (han)",
     command="predict",
@@ -100,7 +100,7 @@ HAN_CLASSIFICATION = TaskSpec(
     predict_formats=("lines", "table", "pairs"),
     example="documents and labels: --data FILE.tsv",
 )
-# The other tasks of fine-tuning differ in names only.
+# The other fine-tuning tasks differ only in names and formats.
 _FINETUNED = replace(
     HAN_CLASSIFICATION,
     description="a classifier of texts",
@@ -117,7 +117,7 @@ _FINETUNED = replace(
     preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
 )
 
-# In the order in which messages list them.
+# In the order in which messages list the tasks.
 TASKS: dict[str, TaskSpec] = {
     # Sequence to sequence.
     "translation": TaskSpec(
@@ -193,7 +193,7 @@ TASKS: dict[str, TaskSpec] = {
         predict_formats=("jsonl", "squad"),
         gold_suffixes=(".json",),
     ),
-    # The one task with a loop of its own.
+    # The only task with its own training loop.
     "word2vec": TaskSpec(
         description="word vectors",
         command="word2vec similar",
@@ -209,11 +209,11 @@ TASKS: dict[str, TaskSpec] = {
         preset_thresholds=(),
     ),
 }
-"""Name -> task."""
+"""Name of a task -> its entry."""
 
 
 def task_spec(task: str, model_kind: object) -> TaskSpec:
     """Return the entry of a task for a kind of model."""
     spec = TASKS[task]
-    # An unknown kind has the task's own entry, whose schema then names the choices.
+    # An unknown kind gets the task's own entry, whose schema then reports the valid kinds.
     return spec.variants.get(model_kind, spec) if isinstance(model_kind, str) else spec

@@ -1,4 +1,4 @@
-"""Resolve flags, ``--set``, a file, a preset and an earlier run into one configuration with origins."""
+"""Resolution of flags, ``--set``, file and preset into one configuration."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,36 +15,36 @@ from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.lines import check_not_streams, count_lines
 
-RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run takes from itself
-EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: keys of a model that name word vectors
+RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run inherits from itself
+EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: model keys that name files of word vectors
 EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
-"""Keys of initial embeddings; the weights contain them, so they are not inherited."""
+"""Keys of initial embeddings; not inherited, as the weights contain the embeddings."""
 
 
 def init_layer(run: Path, *, resumed: bool = False) -> Layer:
-    """Return what a run that starts from another inherits: model, vocabulary and how the two sides share it.
+    """Return the settings inherited from another run: task, model and vocabulary.
 
-    If ``resumed``, it is the run itself, and the lengths in its configuration are inherited, too. Raises ``RunError``
-    for a missing or damaged run.
+    With ``resumed``, the run inherits from itself, including the lengths in its configuration. Raises ``RunError`` if
+    the run is missing or damaged.
     """
-    # Unvalidated: whatever fits is inherited, and validated later as a whole.
+    # Not validated here: the merged configuration is validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
-    # Rows of a language model, which its positions are made for.
+    # Row length of a language model, for which its positions were trained.
     length = _get(tree, "data.sequence_length")
     if isinstance(model := kept.get("model"), dict):
-        # The weights have taken in the vectors that they started with.
+        # The weights already contain the vectors from which they were initialized.
         model = kept["model"] = {key: value for key, value in model.items() if key not in EMBEDDING_KEYS}
-        # Rotary and sinusoidal positions have no table that says it, but were trained on some lengths only.
+        # Rotary and sinusoidal positions have no table that limits them, but were trained only up to some length.
         known, has_table = model.get("max_length"), model.get("positions") == "learned"
         if not has_table and isinstance(length, int) and isinstance(known, int):
             model["max_length"] = max(known, length)
     if isinstance(length, int):
         kept["data"] = {"sequence_length": length}
     if resumed and _get(kept, "model.positions") == "learned":
-        # Lengths beyond the default may be valid for this run alone.
+        # Lengths beyond the default may be valid only for this run.
         for name in ("data", "decoding"):
             if isinstance(section := tree.get(name), dict) and "max_length" in section:
                 kept[name] = {"max_length": section["max_length"]}
@@ -52,17 +52,17 @@ def init_layer(run: Path, *, resumed: bool = False) -> Layer:
 
 
 def inherited(init_from: Path, run: Path | None) -> Layer:
-    """Return what a run inherits from another; a resumed one has it in itself, and the other may be gone."""
-    if run is not None and is_run(run) and RunFolder(run).steps():
+    """Return the inherited settings; a resumed run inherits from itself."""
+    if run is not None and is_run(run) and RunFolder(run).steps():  # the initial run may have been deleted
         return init_layer(run, resumed=True)
     return init_layer(init_from)
 
 
 def preset_of(run: Path) -> str | None:
-    """Return the preset of the run in a folder; None without a run yet, or one that names none.
+    """Return the preset of the run in a folder; None without a run or a preset.
 
-    The newest readable checkpoint decides, before the first one the copy at the root. Other damage is reported when the
-    run is opened.
+    It is read from the newest readable checkpoint or, before the first checkpoint, from the copy at the root. Other
+    damage is reported when the run is opened.
     """
     folder, tree = RunFolder(run), None
     if not is_run(run):
@@ -80,11 +80,11 @@ def preset_of(run: Path) -> str | None:
 
 
 LIST_KEYS = {*(key for kind in TASKS.values() for key in kind.input_keys), "vocabulary_files"}
-"""Keys that take a list of names, of which one alone needs no brackets."""
+"""Keys that take a list of names; a single name may be given without brackets."""
 LIMIT_KEYS = {"max_steps", "max_epochs", "max_tokens"}
-"""Keys of ``limits``: one set by the user replaces the preset's; of several, the first reached ends the run."""
+"""Keys of ``limits``. A limit set by the user replaces those of the preset; the first limit reached ends the run."""
 EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
-"""Keys of ``evaluation``: one of the two; the one set by the user replaces the other."""
+"""Mutually exclusive keys of ``evaluation``; the one set by the user replaces the other."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class ResolvedConfig:
     """Validated configuration and the origin of each value."""
 
     config: Any
-    """Configuration of the task's own class."""
+    """Configuration, an instance of the task's class."""
     origins: Mapping[str, str]
-    """Dotted key -> origin of its value; missing keys have their default."""
+    """Dotted key -> origin of its value; missing keys have their default value."""
 
     def origin(self, key: str) -> str:
         """Return the origin of a key's value, e.g. a flag or a file."""
@@ -113,23 +113,23 @@ def resolve(
     """Merge defaults, preset, file and flags, and validate the result.
 
     Args:
-        flags: dotted key -> value; None means that the flag was not given, {} asks for a group of keys such as
-            ``subwords``, whose keys other layers may give.
-        sets: texts of the form ``a.b=value``.
-        file: a YAML configuration.
-        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the resumed run,
-            or the one that fits the number of lines.
-        earlier: the preset of the resumed run, if there is one; then no text is read.
-        fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
+        flags: dotted key -> value; None means that the flag was not given, {} requests a group of keys such as
+            ``subwords``, whose values other layers may set.
+        sets: assignments of the form ``a.b=value``.
+        file: a YAML configuration file.
+        preset_name: a preset of the task, or ``auto`` for the preset in ``sets`` or ``file``, that of the resumed run,
+            or the one for the number of lines.
+        earlier: the preset of the resumed run, if any; lines are then not counted.
+        fixed: values with priority just above the preset (``--init-from``: model and vocabulary of the other run).
 
     Raises:
-        UsageError: whatever is wrong with any of it.
-        DataError: the first source file cannot be read.
+        UsageError: a setting is missing, unknown or invalid.
+        DataError: a source file cannot be read.
     """
-    # Given by hand, lowest first: file, --set, flags.
+    # User settings, lowest priority first: file, --set, flags.
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
-    # The task decides which presets and keys there are.
+    # The task determines which presets and keys exist.
     kind, fixed = _choose_task(given, fixed)
     if not all(_get(given, key) for key in kind.required_keys):
         others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
@@ -138,17 +138,17 @@ def resolve(
     if not kind.reads_streams:
         check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if kind.defaults_path is not None:
-        # word2vec: defaults depend on the method, not on a size.
+        # For word2vec, defaults depend on the method rather than on a size.
         return _validated(kind, [*load_symbol(kind.defaults_path)(given), *layers])
     if (
-        # Two vocabulary files can only mean one per side.
+        # Two vocabulary files can only be one per side.
         "joint_vocabulary" in kind.config.model_fields
         and len(_paths(given, "vocabulary_files")) == 2
         and _get(given, "joint_vocabulary") is None
     ):
         layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
         given, _ = merge(layers)
-    # Flag or file; auto chooses below.
+    # From a flag or file; auto is resolved below.
     name = _get(given, "preset")
     if name in (None, "auto"):
         # A resumed run keeps its preset, even if its text has grown since.
@@ -162,7 +162,7 @@ def resolve(
     if _get(given, "joint_vocabulary") is False:
         # Two vocabularies cannot share one matrix.
         tree["model"]["tie_embeddings"] = "target"
-    # Otherwise the preset's max_epochs could end a run before the max_steps that was given.
+    # Otherwise the preset's max_epochs could end a run before a given max_steps.
     below = _without(Layer(f"preset {name}", tree), "limits", LIMIT_KEYS, layers)
     below = _without(below, "evaluation", EVAL_INTERVAL_KEYS, layers)
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
@@ -180,25 +180,25 @@ def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> ResolvedConfig:
 
 
 def differences(old: RunSettings, new: RunSettings) -> list[str]:
-    """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
-    if old.task != new.task:  # of which the keys are others
+    """Return ``key: old -> new`` for every changed key that is not resumable."""
+    if old.task != new.task:  # other tasks have other keys
         return [f"task: {old.task} -> {new.task}"]
     # Dotted key -> value.
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"
-        # dict.fromkeys: a union in a stable order.
+        # dict.fromkeys forms a union in a stable order.
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key) and not key.startswith(old.resumable_keys)
     ]
 
 
 def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) -> list[Layer]:
-    """Return the layers given by hand, the lowest first; a single name is a list where a list is needed."""
+    """Return the layers of user settings, lowest priority first."""
     layers = [Layer(str(file), load_yaml(file))] if file is not None else []
     layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
     layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value not in (None, {})]
-    # {}: a group of keys that must be there, with its defaults where no layer gives any.
+    # {}: a group of keys that must exist, with default values unless other layers set them.
     given, _ = merge(layers)
     groups = [key for key, value in flags.items() if value == {} and not isinstance(_get(given, key), Mapping)]
     layers += [Layer("flag", nest(key.split("."), {})) for key in groups]
@@ -206,7 +206,7 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
 
 
 def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
-    """Return a tree in which a single name is a list of one where ``LIST_KEYS`` need a list."""
+    """Return a tree with single names of ``LIST_KEYS`` wrapped in lists."""
     listed: Tree = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -221,16 +221,16 @@ def _model_kind(given: Tree, fixed: Layer | None) -> Any:
 
 
 def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | None]:
-    """Return the task asked for, by default translation, and what it inherits from the initial run.
+    """Return the requested task (default: translation) and its inherited settings.
 
-    Raises ``UsageError`` for an unknown task, ``RunError`` if the task of the initial run cannot initialize this one.
+    Raises ``UsageError`` for an unknown task, ``RunError`` if the task of the initial run cannot initialize this task.
     """
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:
         raise UsageError(f"unknown task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
     if fixed is None:
         return task_spec(name, _model_kind(given, None) or TASKS[name].default_variant), None
-    # The task of the run that weights come from.
+    # The task of the run that provides the weights.
     stored, allowed = _get(fixed.tree, "task"), (*TASKS[name].init_from_tasks, name)
     if stored not in allowed:
         nouns = " or ".join(TASKS[other].description for other in allowed)
@@ -243,7 +243,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
     if kind.adapt_init_path is not None:
         tree = load_symbol(kind.adapt_init_path)(fixed.tree, _get(given, "model.kind"))
     else:
-        # Settings of the data are not inherited by another task.
+        # Another task does not inherit data settings.
         tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
         if isinstance(tree.get("model"), dict):
             tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
@@ -251,7 +251,7 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
 
 
 def _choose_preset(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
-    """Return the preset by the initial model or by the number of training rows, and which of them."""
+    """Return the preset for the initial model or number of rows, and its origin."""
     model = _get(fixed.tree, "model") if fixed is not None else None
     if kind.preset_for_init_path is not None and isinstance(model, Mapping):
         return load_symbol(kind.preset_for_init_path)(model), "width of the model"
@@ -267,8 +267,8 @@ def _choose_preset(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[st
 
 
 def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:
-    """Return a layer less its keys of a section that are in ``names``, if a layer above sets any of these."""
-    # Only keys that exclude each other: the section's other keys stay.
+    """Return a layer without ``names`` in a section if a layer above sets any."""
+    # Only mutually exclusive keys are removed; the section's other keys stay.
     own, others = _get(layer.tree, section), (_get(higher.tree, section) for higher in above)
     if not isinstance(own, Mapping) or not any(isinstance(other, Mapping) and names & set(other) for other in others):
         return layer
@@ -276,7 +276,7 @@ def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]
 
 
 def _paths(tree: Tree, dotted: str) -> list[Path]:
-    """Return the files that a key names; none if its value is not a list of names, which validation reports."""
+    """Return the files of a key; [] for an invalid value, which validation reports."""
     names = _get(tree, dotted)
     well = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return [Path(name) for name in names] if well else []

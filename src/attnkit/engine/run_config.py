@@ -1,4 +1,4 @@
-"""Base of all tasks' configurations: presets, limits, files and preserved keys. Torch-free."""
+"""Base of task configurations: presets, sections, resumable keys. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from attnkit.training.config import CheckpointConfig, EvaluationConfig, LimitsCo
 
 Tree = dict[str, Any]
 
-PresetThresholds = tuple[tuple[float, str], ...]  #: (number of lines, exclusive; preset), ascending
+PresetThresholds = tuple[tuple[float, str], ...]  #: (exclusive number of lines, preset), ascending
 AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
-"""Thresholds of language models and of fine-tuning."""
+"""Thresholds for language models and fine-tuning."""
 
 _DECAY = {"schedule": "cosine", "warmup_fraction": 0.2}
 _INVERSE_SQRT = {"schedule": "inverse_sqrt", "learning_rate": 7e-4, "warmup_steps": 4000}
-# Settings by corpus size; sizes of models are in models.config.SIZES.
+# Settings by corpus size; model sizes are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},
@@ -59,17 +59,17 @@ def choose(n_rows: int, thresholds: PresetThresholds = AUTO) -> str:
 
 
 def preset(name: str, kind: str) -> Tree:
-    """Return the configuration tree of a preset for a kind of model; of an unknown kind the name alone."""
+    """Return the configuration of a preset; model sizes only for known kinds."""
     return {**SCALES[name], "model": {"kind": kind, **SIZES.get(kind, {}).get(name, {})}}
 
 
-# Recurrent loops and documents of any shape would be compiled again and again.
-COMPILABLE_MODELS = ("transformer", "bert", "gpt")  #: Kinds of models whose layers can be compiled
+# Recurrent loops and documents of varying shapes would be recompiled again and again.
+COMPILABLE_MODELS = ("transformer", "bert", "gpt")  #: kinds of models whose layers can be compiled
 
 
-# A protocol: word2vec's configuration has none of the sections that gradient training needs.
+# A protocol, as word2vec's configuration lacks the sections of gradient-based training.
 class RunSettings(Protocol):
-    """Protocol of a task's configuration, as the engine reads it."""
+    """Protocol for the parts of a task's configuration that the engine reads."""
 
     @property
     def task(self) -> str: ...
@@ -96,56 +96,56 @@ class RunSettings(Protocol):
 
 
 class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a run, whatever its task; ``attnkit train --dry-run`` shows it."""
+    """Settings of a run of any task, as shown by ``attnkit train --dry-run``."""
 
     task: str
     """Task of the run."""
     preset: Preset | None = None
-    """Preset of the values that were not given; a resumed run keeps it."""
-    # What to train, on what.
+    """Preset that provides the values that are not set; a resumed run keeps it."""
+    # Data.
     data: Any
-    """The files and what is dropped from them."""
-    # From text to ids.
+    """Input files and how their examples are filtered."""
+    # Vocabulary and model.
     vocabulary: VocabularyConfig = VocabularyConfig()
-    """Vocabulary: from text to ids."""
+    """Vocabulary that maps text to ids."""
     vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1)
-    """A vocabulary of ``attnkit vocab`` to use instead of building a new one."""
+    """Vocabulary file of ``attnkit vocab`` to use instead of building a new vocabulary."""
     model: Any
-    """The architecture."""
-    # How to train.
+    """Architecture of the model."""
+    # Training.
     optimization: OptimizationConfig = OptimizationConfig()
     """Optimizer, schedule, batches, label smoothing."""
     limits: LimitsConfig
-    """When to stop: whichever comes first."""
-    # What is measured and kept.
+    """Limits of training; the first limit reached ends the run."""
+    # Evaluation and checkpoints.
     evaluation: EvaluationConfig = EvaluationConfig()
     """Evaluation on the development set."""
     checkpoints: CheckpointConfig = CheckpointConfig()
-    """Checkpoints kept on disk."""
-    # Where and with what arithmetic.
+    """Saving, retention and averaging of checkpoints."""
+    # Seed and hardware.
     seed: int = Field(default=1, ge=0, lt=2**31)
-    """Decides initial weights, order, dropout and held-out lines."""
+    """Random seed of initial weights, data order, dropout and held-out lines."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device for training; auto: CUDA if there is one, else the CPU."""
+    """Device for training; auto: CUDA if available, else the CPU."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are always float32."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """CPU threads per operation; none: torch's default, or an equal share of the CPUs per torchrun process."""
-    # Several processes.
+    """CPU threads per operation; null: torch's default, or an equal share of the CPUs per torchrun process."""
+    # Distributed training and compilation.
     rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
-    """Seconds after which one of several processes is taken for dead that does not answer."""
+    """Seconds after which an unresponsive process of a distributed run is considered dead."""
     fsdp: bool = False
-    """Let each process of torchrun hold a share of weights, gradients and moments (FSDP2), rather than all of them:
-    less memory, more to exchange. What is saved is the same."""
+    """Shard weights, gradients and optimizer moments over the processes of torchrun (FSDP2): less memory, more
+    communication. Checkpoints are the same as without sharding."""
     torch_compile: bool = False
-    """Compile the model's layers when they first compute (torch.compile): half a minute that pays on a GPU."""
+    """Compile the model's layers on first use (torch.compile); takes half a minute, worthwhile on a GPU."""
     # Output.
     tensorboard: bool = False
-    """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
+    """Write TensorBoard event files into the run folder (needs attnkit[tensorboard])."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports; any of them can decide what is best."""
+        """Names of the evaluation metrics; any of them can select the best checkpoint."""
         raise NotImplementedError
 
     @property
@@ -155,7 +155,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def resumable_keys(self) -> tuple[str, ...]:
-        """Prefixes of the dotted keys that a resumed run may have changed."""
+        """Prefixes of the dotted keys that may change when a run is resumed."""
         return RESUMABLE_KEYS
 
     @property
@@ -178,5 +178,5 @@ RESUMABLE_KEYS = (
     *(f"limits.{name}" for name in ("max_steps", "max_epochs", "max_tokens", "max_minutes", "early_stopping_patience")),
     *("checkpoints.", "tensorboard", "evaluation.n_samples", "preset", "rank_timeout", "fsdp", "torch_compile"),
 )
-"""Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
-else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""
+"""Keys that may change when a run is resumed: limits, output, execution, and the preset, whose settings have keys of
+their own. Other changes need a new run, even that of ``limits.metric``: scores of different metrics do not compare."""

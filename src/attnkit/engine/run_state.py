@@ -1,4 +1,4 @@
-"""Read the state of a run from its folder: newest checkpoint, scores, best checkpoint, work left."""
+"""State of a run, read from its folder: newest and best checkpoint, scores."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ Scores = dict[int, dict[str, float]]
 
 @dataclass
 class RunState:
-    """The state of a run: its newest checkpoint and all development scores, kept up to date during training."""
+    """State of a run: its newest checkpoint and all development scores."""
 
     folder: RunFolder
     config: RunSettings  #: the requested configuration
-    checkpoint: Checkpoint | None = None  #: the newest checkpoint that verifies; None before the first save
+    checkpoint: Checkpoint | None = None  #: newest valid checkpoint when opened; None before the first save
     stored: dict[str, Any] = field(default_factory=dict)  #: content of its ``state.json``
-    scores: Scores = field(default_factory=dict)  #: step -> development scores, for every evaluation so far
-    warnings: list[str] = field(default_factory=list)  #: damage of newer checkpoints, and other warnings
+    scores: Scores = field(default_factory=dict)  #: step -> development scores, updated during training
+    warnings: list[str] = field(default_factory=list)  #: damage to newer checkpoints, and other warnings
 
     @classmethod
     def load(cls, folder: RunFolder, config: RunSettings) -> RunState:
-        """Return the state of a run folder. Raises ``RunError`` if checkpoints exist and none is usable."""
-        # Damaged newer ones are skipped, with a warning each.
+        """Load the state of a run. Raises ``RunError`` if all checkpoints are damaged."""
+        # Damaged newer checkpoints are skipped with a warning.
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
             return cls(folder, config, warnings=warnings)
-        # Validated: the folder may come from elsewhere.
+        # Validated, as the folder may come from an unknown source.
         stored = read_state(checkpoint)
         scores = {int(step): metrics for step, metrics in stored["scores"].items()}
         return cls(folder, config, checkpoint, stored, scores, warnings)
 
     def texts(self) -> dict[str, bytes]:
-        """Return the vocabulary and label files of the checkpoint, name -> content; which exist depends on the task."""
+        """Return the vocabulary and label files of the checkpoint, name -> content."""
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
@@ -49,11 +49,11 @@ class RunState:
         return {name: read_bounded(checkpoint, name, most) for name, most in named.items()}
 
     def check_compatible(self, init_from: Path | None) -> None:
-        """Raise ``UsageError`` if the run was started with other settings or other initial weights."""
+        """Raise ``UsageError`` if the run was started with other settings or weights."""
         if self.checkpoint is None:
             return
         changed = differences(read_run_config(self.checkpoint), self.config)
-        # "" for random weights; None: an unknown origin, or a run resumed without the option.
+        # "" for random weights, None if unknown; init_from is None if the run is resumed without the option.
         stored: str | None = self.stored.get("init_from")
         if init_from is not None and stored is not None:
             if not init_from.exists():
@@ -82,19 +82,19 @@ class RunState:
         """Return the development scores of the best checkpoint."""
         if (name := self.best) == "averaged":
             return self._averaged()[1]
-        # step-N, or last: the newest.
+        # ``step-N``, or ``last`` for the newest.
         return self.scores.get(self.step if name == "last" else int(name.removeprefix("step-")), {})
 
     @property
     def finished(self) -> str | None:
-        """Reason of the end of a run with no work left; None otherwise."""
+        """Reason why training ended, if no work is left; None otherwise."""
         if self.checkpoint is None:
             return None
         counters = self.stored["counters"]
         reason: str | None = counters["finished"]
-        # Raised limits reopen a finished run.
+        # Changed limits reopen a finished run.
         same = read_run_config(self.checkpoint).limits == self.config.limits
-        # A kill may have come between the save of the last step and its evaluation.
+        # The run may have been killed between saving and evaluating the last step.
         if reason == "stopped" or counters.get("eval_pending") or not same:
             return None
         # The configured average may be missing or older than the newest checkpoint.
@@ -102,7 +102,7 @@ class RunState:
         return reason if self.n_averaged() < 2 or (there and self._averaged()[0] == self.step) else None
 
     def expected_best(self) -> str | None:
-        """Return the name that ``best`` must have at the end of the run; None if that checkpoint is gone."""
+        """Return the checkpoint that ``best`` must name at the end, or None if deleted."""
         counters = self.stored["counters"]
         if self.n_averaged() > 1:
             step, metrics = self._averaged()
@@ -112,13 +112,13 @@ class RunState:
         return f"step-{best}" if best in self.folder.steps() else None
 
     def is_as_good(self, metrics: Mapping[str, float], best: float | None) -> bool:
-        """Return whether the metrics of an average are at least as good as ``best``, by ``limits.metric``."""
+        """Return whether an average is at least as good as ``best`` by ``limits.metric``."""
         limits = self.config.limits
         sign = 1 if limits.higher_is_better else -1
         return best is None or sign * metrics[limits.metric] >= sign * best
 
     def scheduled_steps(self) -> list[int]:
-        """Return the steps of the checkpoints that an uninterrupted run saves, too."""
+        """Return the steps of checkpoints that an uninterrupted run would also save."""
         return scheduled_steps(self.folder.steps(), self.scores, self.config.checkpoints.save_every)
 
     def n_averaged(self) -> int:
@@ -126,8 +126,8 @@ class RunState:
         return min(self.config.checkpoints.average, len(self.scheduled_steps()))
 
     def _averaged(self) -> tuple[int, dict[str, float]]:
-        """Return the step of the averaged checkpoint and its development scores, empty if not evaluated."""
-        # Averaged checkpoints carry the step of the newest one in them.
+        """Return the averaged checkpoint's step and its scores, empty if not evaluated."""
+        # An averaged checkpoint has the step of the newest checkpoint at the time of averaging.
         checkpoint = self.folder.checkpoint("averaged")[0]
         return checkpoint.step, read_averaged(checkpoint)["metrics"]
 
@@ -140,12 +140,12 @@ def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | 
     >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
     [4, 6, 8]
 
-    ``scored`` are the evaluated ones; each evaluation is followed by a save. ``every`` is ``checkpoints.save_every``.
+    ``scored`` are the evaluated steps; every evaluation is followed by a save. ``every`` is ``checkpoints.save_every``.
     """
     return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 
 
 def weights_fingerprint(checkpoint: Checkpoint) -> str:
-    """Return the SHA-256 of a checkpoint's weights, which identifies a run wherever it is moved."""
-    # From the manifest: the weights are not read.
+    """Return the SHA-256 of a checkpoint's weights, which identifies moved runs, too."""
+    # Taken from the manifest, without reading the weights.
     return checkpoint.entry("model.safetensors").sha256

@@ -1,4 +1,4 @@
-"""Loss of sequence-to-sequence models, and search over batches of encoded lines."""
+"""Loss of sequence-to-sequence models and batched search."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
 Found = list[list[Hypothesis]]
-LoadModel = Callable[[Path], TranslationModel]  #: load the model of a run folder on the CPU
+LoadModel = Callable[[Path], TranslationModel]  #: loads the model of a run folder on the CPU
 _FIRST_JOIN = 0.05  # seconds
 _LAST_JOIN = 5.0  # seconds
 
@@ -39,7 +39,7 @@ _LAST_JOIN = 5.0  # seconds
 class LineSegment:
     """An encoded line, or one segment of a line that is too long for the model."""
 
-    line: int  #: line number in the whole input; (``line``, ``number``) keys the random generator of sampling
+    line: int  #: line number in the whole input; (``line``, ``number``) is the random-number key
     number: int  #: index of the segment within its line
     ids: list[int]
     prefix: list[int]
@@ -55,17 +55,17 @@ class SearchJob:
 
 
 class SearchBackend(Protocol):
-    """Searches batches and yields their results in order."""
+    """Protocol of a backend that searches batches and yields results in order."""
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""
 
 
 class LocalSearch:
-    """Searches in this process."""
+    """Search backend in this process."""
 
     def __init__(self, models: Sequence[TranslationModel], device: torch.device) -> None:
-        # Several models vote as an ensemble.
+        # Several models form an ensemble.
         self.models = list(models)
         self.device = device
 
@@ -77,29 +77,29 @@ class LocalSearch:
         """Return the hypotheses of each segment, best first."""
         src, mask = pad_sources([part.ids for part in parts], self.device)  # (B, S)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
-        # 4096 exceeds the number of segments per line: one random stream per segment, whatever the batch.
+        # A line has fewer than 4096 segments: each segment has its own random stream, independent of the batch.
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
         return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
 
 
 class ProcessPoolSearch:
-    """Searches in several single-threaded processes, which load the runs themselves. Close it after use."""
+    """Search backend of several single-threaded processes; close it after use."""
 
     def __init__(self, load: LoadModel, runs: Sequence[Path], workers: int) -> None:
-        """Start ``workers`` processes; each calls ``load``, a picklable function, for every run."""
-        context = multiprocessing.get_context("spawn")  # a forked torch has thread pools without threads
+        """Start ``workers`` processes; each calls the picklable ``load`` for every run."""
+        context = multiprocessing.get_context("spawn")  # after a fork, torch's thread pools have no threads
         others = set(multiprocessing.active_children())
         self._pool: ProcessPoolExecutor | None = None
         self._processes: list[BaseProcess] = []
         try:
-            # Signals are handled by the parent process alone, which then ends its workers.
+            # Only the parent process handles signals, and then ends its workers.
             with defer_signals():
                 self._pool = ProcessPoolExecutor(workers, context, _begin, (load, list(runs)))
-                for _ in range(workers):  # a process starts with its first job: start all at once
+                for _ in range(workers):  # a process starts with its first job, so start all of them
                     self._pool.submit(int)
                 self._processes = [child for child in multiprocessing.active_children() if child not in others]
-        except (OSError, ImportError) as error:  # no semaphores without /dev/shm, too many processes or files
+        except (OSError, ImportError) as error:  # e.g. no /dev/shm for semaphores, too many processes or files
             self.close()
             raise SystemFailure(f"cannot start worker processes: {error}", help="remove --workers") from error
         except BaseException:
@@ -109,16 +109,16 @@ class ProcessPoolSearch:
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         assert self._pool is not None
         try:
-            # map keeps the order of batches, whichever process is done first.
+            # map keeps the order of batches, regardless of which process finishes first.
             yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
         except BrokenProcessPool as error:
             help = "if memory ran out, lower --workers or --batch-size"
             raise SystemFailure("a worker process ended unexpectedly", help=help) from error
 
     def close(self) -> None:
-        """Kill the processes."""
+        """Kill the worker processes."""
         if self._pool is not None:
-            # A process killed while it sends a result blocks the pool's reading thread forever, hence the limits.
+            # A process killed while it sends a result blocks the pool's reading thread forever, hence the timeouts.
             end = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
             end.start()
             end.join(_FIRST_JOIN)  # the pool must know of the shutdown before a process dies, or its thread raises
@@ -162,8 +162,8 @@ def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchCon
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return ids (B, S) with EOS appended, and their mask (B, S); no mask if all lengths are equal."""
-    # EOS
+    """Return ids with EOS and a padding mask (B, S), None if nothing is padded."""
+    # One more for EOS.
     length = max(len(row) for row in rows) + 1
     src = torch.tensor([[*row, EOS_ID, *[PAD_ID] * (length - 1 - len(row))] for row in rows], device=device)
     if all(len(row) == length - 1 for row in rows):
@@ -183,12 +183,12 @@ def pad_prefixes(rows: Sequence[list[int]], device: torch.device) -> Tensor | No
 def seq2seq_loss(
     model: TranslationModel, device: torch.device, smoothing: float
 ) -> Callable[[PairBatch], dict[str, LossTerm]]:
-    """Return the loss function of a batch, in nats, summed over its target tokens."""
+    """Return the loss function: nats summed over the target tokens of a batch."""
 
     def loss(batch: PairBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)  # (B, T, D)
-        # Only positions with a target reach the vocabulary projection.
+        # Only positions with a target are projected to the vocabulary.
         chosen = hidden.flatten(0, 1).index_select(0, batch.positions)  # (N, D)
         total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
         return {"nll": LossTerm(total, reported=nll)}
@@ -199,8 +199,8 @@ def seq2seq_loss(
 def greedy_ids(
     searcher: SearchBackend, parts: Sequence[LineSegment], config: SearchConfig, stop: Stop | None
 ) -> list[list[int]]:
-    """Return the ids of each part's best hypothesis. Raises ``EvaluationCancelled`` at a stop between two batches."""
-    # Long lines first: padding is short, and memory peaks at once.
+    """Return each part's best token ids; raise ``EvaluationCancelled`` if stopped."""
+    # Sorted by length, longest first: little padding, and memory peaks at the start.
     batches = make_batches([len(part.ids) for part in parts], Batching())
     # Lazy, so that a requested stop is noticed between any two batches.
     requested = ([parts[i] for i in batch] for batch in until_stopped(stop, batches))
@@ -213,5 +213,5 @@ def greedy_ids(
 
 
 def sample_indices(n_rows: int, n_samples: int) -> NDArray[np.int64]:
-    """Return the indices of at most ``n_samples`` rows, spread evenly from the first to the last."""
+    """Return up to ``n_samples`` row indices, evenly spaced from first to last."""
     return np.linspace(0, n_rows - 1, min(n_samples, n_rows)).astype(int)

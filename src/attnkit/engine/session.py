@@ -1,4 +1,4 @@
-"""Interface of a training session: what a task computes between the trainer and the run folder. Torch-free."""
+"""Interface of training sessions between trainer and run folder. Torch-free."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -12,45 +12,45 @@ from attnkit.engine.events import Event, PrepareEvent
 from attnkit.engine.run_state import RunState
 
 
-# Two implementations: GradientSession, and word2vec's.
+# Two implementations: GradientSession and the session of word2vec.
 class TrainingSession(ABC):
-    """The training session of one run. It is created before the run folder is locked.
+    """Training session of one run, created before the run folder is locked.
 
-    The constructor refuses what cannot be trained, so that nothing has been written by then. The methods are called in
-    this order: join, prepare, setup, started, records, finalize, outcome, close.
+    The constructor rejects invalid requests before anything is written. The methods are called in this order: join,
+    prepare, setup, started, records, finalize, outcome, close.
     """
 
     state: Any
-    """State of the loop, set by ``setup``: its ``step``, and as ``finished`` why training ended ("stopped" for a
-    requested stop; None while it runs)."""
+    """State of the loop, set by ``setup``; ``step`` is the number of steps and ``finished`` the reason why training
+    ended ("stopped" after a stop request, None during training)."""
 
     @property
     def step(self) -> int:
-        """Steps taken."""
+        """Number of steps taken."""
         return int(self.state.step)
 
     def join(self) -> ProcessGroup:
-        """Return the process group; by default of this process alone."""
+        """Return the process group; by default, only this process."""
         return ProcessGroup()
 
     @abstractmethod
     def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
-        """Encode the text into RUN/data, unless that is done. Called on rank 0 alone."""
+        """Encode the text into RUN/data, unless that is done. Called only on rank 0."""
 
     @abstractmethod
     def setup(self, writer: RunWriter) -> list[PrepareEvent]:
-        """Load the data, build what is trained, and restore it with ``RunWriter.restore``. Called on all ranks."""
+        """Load data, build the model, call ``RunWriter.restore``. Called on all ranks."""
 
     @abstractmethod
     def started(self) -> Event:
-        """Return the event that training starts."""
+        """Return the event that reports the start of training."""
 
     @abstractmethod
     def records(self) -> Iterator[Any]:
-        """Return the training loop. At each record the state is consistent: it may be saved, or the run stopped."""
+        """Return the training loop; the state may be saved at each of its records."""
 
     def step_errors(self) -> AbstractContextManager[None]:
-        """Return the context in which the loop computes a record; it turns errors of libraries into ours."""
+        """Return a context for computing a record, which converts library errors."""
         return nullcontext()
 
     @abstractmethod
@@ -58,34 +58,34 @@ class TrainingSession(ABC):
         """Log a record, and save a checkpoint if one is due."""
 
     def event(self, record: Any) -> Event:
-        """Return the event of a record."""
+        """Return the event for a record."""
         return record
 
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
-        """Do what remains after the last step, but not after a requested stop."""
+        """Do final work after the last step; not called after a stop request."""
         return iter(())
 
     @abstractmethod
     def outcome(self, state: RunState, already: bool) -> Event:
-        """Return the event that the run is complete."""
+        """Return the event that reports the end of the run."""
 
     @abstractmethod
     def close(self) -> None:
         """Release files and threads."""
 
-    # State, as it goes into a checkpoint and comes back.
+    # State that is saved to and restored from checkpoints.
     @abstractmethod
     def counters(self) -> dict[str, Any]:
-        """Return the state besides tensors, ready for JSON."""
+        """Return the state except tensors, as JSON-serializable values."""
 
     @abstractmethod
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
-        """Return a function that serializes the tensors as files of a checkpoint; called on all ranks, run on one."""
+        """Return a function that serializes tensors; called on all ranks, run on one."""
 
     @abstractmethod
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
-        """Set the state to that of a checkpoint."""
+        """Restore the state from a checkpoint."""
 
     @abstractmethod
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
-        """Return the README.md of the finished run."""
+        """Return the model card (README.md) of the finished run."""

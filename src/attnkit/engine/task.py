@@ -1,7 +1,7 @@
-"""Interface of a task; all tasks share the code of the engine. Torch-free.
+"""Interface of tasks, which share the code of the engine. Torch-free.
 
 The trainer handles the lock, checkpoints, resuming, stop requests, ranks, status and the model card. A task provides a
-``TrainingSession``, or, trained by gradients, the parts of a ``GradientSession``.
+``TrainingSession`` or, if trained by gradients, the parts of a ``GradientSession``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from attnkit.data.loader import Dataset, Sampler
     from attnkit.training.losses import LossTerm
 
-# Types that tasks and the engine exchange.
-Stop = Callable[[], bool]  #: says whether a stop was asked for
+# Types shared by tasks and the engine.
+Stop = Callable[[], bool]  #: returns whether a stop was requested
 _T = TypeVar("_T")
 
 
 class EvaluationCancelled(Exception):
-    """A stop was requested during an evaluation, which changed nothing: the same model can be scored again."""
+    """Evaluation cancelled by a stop request; it left the model unchanged."""
 
 
 def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items, asking before each. Raises ``EvaluationCancelled`` at a yes."""
+    """Yield the items. Raises ``EvaluationCancelled`` once ``stop`` returns True."""
     for item in items:
         if stop is not None and stop():
             raise EvaluationCancelled
@@ -44,7 +44,7 @@ def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
 
 
 class Prepared(Protocol):
-    """Prepared training data, opened."""
+    """Protocol of prepared training data."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -52,30 +52,30 @@ class Prepared(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with anything that is trained on."""
+        """Fingerprint of the training data."""
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint by their names (``checkpoint_metadata.TEXT_FILES``): vocabularies, labels."""
+        """Vocabulary and label files of a checkpoint: name in ``TEXT_FILES`` -> content."""
 
 
 class Evaluation(Protocol):
-    """The development set."""
+    """Protocol of an evaluation on the development set."""
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the computation."""
+        """Device of the computation."""
 
     @property
     def samples(self) -> list[Sample]:
-        """A few of the last time."""
+        """Sample predictions of the last evaluation."""
 
     def __call__(self, model: Any, /) -> Mapping[str, float]:
-        """Return the metrics of the configuration by name. Raises ``EvaluationCancelled`` if a stop was asked for."""
+        """Return the metrics by name. Raises ``EvaluationCancelled`` on a stop request."""
 
 
-LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]  #: from a batch of the task's dataset to its loss terms
-# Each task fixes its configuration, its data and its model: mypy then checks every method.
+LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]  #: maps a batch of the task's dataset to its loss terms
+# Each task binds the types of its configuration, data and model, so that mypy checks every method.
 ConfigT = TypeVar("ConfigT", bound=RunSettings)
 DataT = TypeVar("DataT", bound=Prepared)
 ModelT = TypeVar("ModelT")
@@ -83,7 +83,7 @@ ModelT = TypeVar("ModelT")
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Estimated figures of a training run."""
+    """Estimates for a training run."""
 
     n_examples: int
     n_parameters: int
@@ -95,27 +95,27 @@ class RunEstimate:
     unit: str = "pairs"  #: plural noun of the examples, for messages
     disk: int | None = None  #: bytes of the encoded text and the checkpoints
     seconds: float | None = None  #: estimated time of the whole training; None if unknown
-    note: str = ""  #: sentence on what else is known
+    note: str = ""  #: further information, as a sentence
 
 
 class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     """Interface of a task; the engine implements everything else.
 
-    Every task has the first four methods. The others are the parts of a ``GradientSession``; a task with a session of
-    its own has none of them.
+    Every task has the first four methods. The others are the parts of a ``GradientSession``; a task with its own
+    session does not implement them.
     """
 
-    # What every task answers.
+    # Methods of every task.
     @abstractmethod
     def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate | None:
-        """Estimate a run without training; None for input that can be read only once."""
+        """Estimate a run without training; None if the input can be read only once."""
 
     @abstractmethod
     def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:
-        """Raise ``RunError`` where a checkpoint's weights cannot be those of the model."""
+        """Raise ``RunError`` if a checkpoint's weights do not fit the model."""
 
     def find_errors(self, checkpoint: Checkpoint, config: ConfigT) -> Iterator[str]:
-        """Yield why a checkpoint of intact files cannot be used; ``RunError`` for an error that ends the search."""
+        """Yield errors in the contents of a checkpoint; raise ``RunError`` for fatal ones."""
         import torch
 
         from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
@@ -127,8 +127,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
             return
         read_state(checkpoint)
         if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
-            return  # an imported run, not trained yet
-        # Buffers have no moments.
+            return  # an imported run that has not been trained yet
+        # Buffers have no optimizer moments.
         trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
         averages = cast(RunConfig, config).optimization.ema_decay is not None
         kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if averages else [])]
@@ -138,25 +138,25 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
                 yield f"{OPTIMIZER} of checkpoint {checkpoint.name} cannot be used: '{name}' is not finite"
                 return
 
-    # The one choice: a loop of its own, or gradients.
+    # Either a session of the task's own, or the parts below.
     def session(self, request: TrainRequest) -> TrainingSession | None:
-        """Return a session of the task's own, if any. Raises ``UsageError`` for what cannot be trained."""
+        """Return the task's own session or None. Raises ``UsageError`` if misconfigured."""
         return None
 
     def prepare(self, config: ConfigT, folder: Path, source: Checkpoint | None, origin: str | None) -> PrepareEvents:
         """Encode the text into RUN/data (``folder``), unless that is done.
 
-        The checkpoint ``source`` provides vocabularies and labels; None if they are still to be made. ``origin`` is the
+        The checkpoint ``source`` provides vocabularies and labels; None if they must still be built. ``origin`` is the
         fingerprint of the initial weights.
         """
         raise NotImplementedError
 
     def load_data(self, config: ConfigT, folder: Path) -> DataT:
-        """Open what ``prepare`` wrote."""
+        """Open the data that ``prepare`` wrote."""
         raise NotImplementedError
 
     def build_model(self, config: ConfigT, data: DataT) -> ModelT:
-        """Build a model with fresh weights; torch is seeded."""
+        """Build a model with random weights; torch is already seeded."""
         raise NotImplementedError
 
     # Training.
@@ -165,12 +165,12 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         return cast("Dataset", cast(Any, data).train)
 
     def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
-        """Return which examples an epoch uses; None: every example once."""
+        """Return the sampler of an epoch's examples; None: every example once."""
         return None
 
-    # Built once per run; it closes over model and device.
+    # Built once per run; the returned function closes over model and device.
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
-        """Return the training loss."""
+        """Return the training loss function."""
         raise NotImplementedError
 
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
@@ -179,23 +179,23 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
     # Checkpoints.
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
-        """Build a model for a checkpoint's weights, after the check of ``check_compatible``."""
+        """Check compatibility, then build a model for the weights of a checkpoint."""
         raise NotImplementedError
 
     def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
-        """Copy initial weights from a run of this task or of one in ``TaskSpec.init_from_tasks``."""
+        """Copy initial weights from a run of this task or of ``init_from_tasks``."""
         from attnkit.checkpoints.weights import load_weights  # imports torch
 
         load_weights(cast("torch.nn.Module", model), source)
 
     # Optional parts.
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
-        """Return the learning-rate multipliers that are not 1, by parameter name."""
+        """Return learning-rate multipliers other than 1, by parameter name."""
         return {}
 
     # Description.
     def model_card(self, config: ConfigT, name: str) -> ModelCardFields:
-        """Return what the model card of the run ``name`` says."""
+        """Return the task-dependent fields of the model card of the run ``name``."""
         raise NotImplementedError
 
 
@@ -203,5 +203,5 @@ AnyTask = Task[Any, Any, Any]
 
 
 def task_of(config: RunSettings) -> AnyTask:
-    """Return the task of a configuration; its module is imported on the first call."""
+    """Return the task of a configuration; import its module on first use."""
     return cast(AnyTask, load_symbol(task_spec(config.task, config.model_kind).task_path))

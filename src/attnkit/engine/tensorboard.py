@@ -1,4 +1,4 @@
-"""Write TensorBoard event files (``tensorboard: true``; needs the extra ``tensorboard``)."""
+"""TensorBoard logging (``tensorboard: true``; needs the extra ``tensorboard``)."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ _EVERY = 10  # steps
 
 
 class TensorBoardLogger:
-    """Writes scalars to a folder."""
+    """Writer of TensorBoard event files."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """Open the event files; scalars of steps after ``step``, at which training resumes, are purged."""
+        """Open event files; purge scalars after ``step``, at which training resumes."""
         check_not_symlink(folder)
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -27,7 +27,7 @@ class TensorBoardLogger:
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write the scalars of a record."""
         if isinstance(record, EvaluationRecord):
-            # Development scores once per evaluation, training figures every tenth step.
+            # Development scores once per evaluation, training metrics every tenth step.
             for name, value in record.metrics.items():
                 self._writer.add_scalar(f"dev/{name}", value, record.step)
         elif record.step % _EVERY == 0:

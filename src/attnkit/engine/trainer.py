@@ -1,6 +1,6 @@
-"""The training driver of every task: lock, prepare, restore, train, save, finish.
+"""Training driver of all tasks: lock, prepare, restore, train, save, finish.
 
-A task provides a ``TrainingSession``; what it computes, and with which library, is its own matter. Torch-free.
+A task provides a ``TrainingSession``, which decides what is computed and with which library. Torch-free.
 """
 
 from collections.abc import Generator
@@ -15,18 +15,18 @@ from attnkit.runtime.signals import release_free_memory
 
 __all__ = ["Event", "StatusEvent", "TrainRequest", "TrainingFinished", "TrainingStarted", "ValidationFinished", "train"]
 
-_RELEASE_EVERY = 20  # steps; takes about a millisecond
+_RELEASE_EVERY = 20  # steps; each release takes about a millisecond
 
 
 def train(request: TrainRequest) -> Generator[Event, None, None]:
-    """Train, or resume an interrupted run of the same configuration. Yields what happens.
+    """Train a new run, or resume a run with the same configuration; yield events.
 
-    Raises ``UsageError`` if the folder holds a run of another configuration, ``DivergedError`` if ten steps in a row
-    were not finite, ``StoppedError`` after a requested stop: a checkpoint is saved, by this call or an earlier one.
+    Raises ``UsageError`` if the folder contains a run with another configuration, ``DivergedError`` if ten consecutive
+    steps were not finite, ``StoppedError`` after a stop request, with a checkpoint saved by this or an earlier call.
     """
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")
-    # Imported before anything is locked, or waited for by other ranks; refuses before anything is written.
+    # Imports and checks come before anything is locked or written and before other ranks wait.
     task = task_of(request.config)
     session = task.session(request)
     if session is None:
@@ -36,7 +36,7 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
     with session.join() as ranks, closing(session), RunWriter(request, session, ranks) as writer:
         yield from map(WarningEvent, writer.warnings)
         n_warnings = len(writer.warnings)
-        # Running the same command on a finished run repairs it and reports.
+        # Running the same command on a finished run repairs it and reports its result.
         if writer.run_state.finished is not None:
             writer.repair_finished()
             yield session.outcome(writer.run_state, already=True)
@@ -46,12 +46,12 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
             with ranks.synchronized():
                 if writer.is_writer:
                     yield from session.prepare(writer)
-            # Model and optimizer: fresh, from another run, or as the newest checkpoint has them.
+            # Model and optimizer: new, from another run, or from the newest checkpoint.
             with ranks.synchronized():
                 messages = session.setup(writer)
             yield from [*messages, *map(WarningEvent, writer.warnings[n_warnings:])]
             yield session.started()
-            # The loop; a record is saved before it is yielded, so that the caller may stop at any of them.
+            # Training loop: a record is saved before it is yielded, so the caller may stop at any record.
             records = session.records()
             while True:
                 record = None
@@ -64,7 +64,7 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
                 if session.step % _RELEASE_EVERY == 0:
                     release_free_memory()
                 yield session.event(record)
-            # Saved once more: the stop may have come between two scheduled saves.
+            # Saved again, as the stop may have come between two scheduled saves.
             if session.state.finished == "stopped":
                 writer.save()
                 raise stop_error(session.step)

@@ -1,4 +1,4 @@
-"""The tokenizers of a run: one for both sides, or one per side."""
+"""Tokenizers of a run: one shared by both sides, or one per side."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -16,13 +16,13 @@ from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
 class Vocabularies(NamedTuple):
-    """The source and the target tokenizer; one object where both sides share it."""
+    """Source and target tokenizers; the same object if both sides share one."""
 
     src: Tokenizer
     tgt: Tokenizer
 
     def files(self) -> dict[str, bytes]:
-        """Return the checkpoint's tokenizer files, name -> content."""
+        """Return the content of the tokenizer files by file name."""
         named = {"tokenizer.json": self.src.to_json().encode()}
         if self.tgt is not self.src:
             named["tokenizer.target.json"] = self.tgt.to_json().encode()
@@ -30,14 +30,14 @@ class Vocabularies(NamedTuple):
 
 
 def load_vocabularies(folder: Path) -> Vocabularies:
-    """Read the tokenizer files of a folder."""
+    """Load the tokenizers saved in a folder."""
     src = load_tokenizer(folder / "tokenizer.json")
     target = folder / "tokenizer.target.json"
     return Vocabularies(src, load_tokenizer(target) if target.exists() else src)
 
 
 def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
-    """Raise ``UsageError`` if vocabularies or embeddings are given for weights that include their own."""
+    """Check vocabulary and embedding options; raise ``UsageError`` on a conflict."""
     files = [key for key in EMBEDDING_FILES if getattr(config.model, key, None) is not None]
     if getattr(config.model, "scale_embeddings", False) and not files:
         help = "set model.embeddings, or remove model.scale_embeddings"
@@ -51,42 +51,42 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
             help="remove --vocab",
         )
     if files:
-        # Vectors are initial values: weights of another run would overwrite them.
+        # Word vectors are only initial values: the weights of the other run would overwrite them.
         where = f"model.{files[0]}"
         what = f"{where} and --init-from cannot be combined: the weights of {init_from} include embeddings"
         raise UsageError(what, where=where, help=f"remove {where}")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # both the model and the task ask for it
 def _parse(raw: bytes, file: str) -> Tokenizer:
-    """Parse a file once for the model, built for the tokenizer's size, and for the task; ``file`` tells sides apart."""
+    """Parse a tokenizer file; ``file`` keeps equal source and target files apart."""
     return Tokenizer.from_json(raw)
 
 
 def read_tokenizer(checkpoint: Checkpoint, file: str = "tokenizer.json") -> Tokenizer:
-    """Return the tokenizer of a checkpoint, by default the only one or that of the source."""
+    """Return a tokenizer of a checkpoint, by default the shared or source one."""
     return _parse(read_bounded(checkpoint, file, MAX_BYTES), file)
 
 
 def read_vocabularies(checkpoint: Checkpoint) -> Vocabularies:
-    """Return the source and the target tokenizer of a checkpoint."""
+    """Return the source and target tokenizers of a checkpoint."""
     src, target = read_tokenizer(checkpoint), "tokenizer.target.json"
-    # One file: both sides share it.
+    # Without a target file, both sides share the tokenizer.
     return Vocabularies(src, read_tokenizer(checkpoint, target) if target in checkpoint.manifest.files else src)
 
 
 def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
-    """Return the vocabulary of a checkpoint or of ``vocabulary_files``; None if a new one is to be trained."""
+    """Return the tokenizer of a checkpoint or of a file; None if it must be trained."""
     if source is not None:
         return read_tokenizer(source)
     return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """Return the vocabulary in a file of ``attnkit vocab``, or the source vocabulary of a run."""
+    """Return the tokenizer in a vocabulary file, or the source tokenizer of a run."""
     if not path.is_dir():
         return load_tokenizer(path)
-    # The best checkpoint; vocabularies are the same in all.
+    # The best checkpoint; all checkpoints of a run have the same vocabulary.
     checkpoint = RunFolder(path).checkpoint()[0]
     if "tokenizer.json" not in checkpoint.manifest.files:
         raise RunError("this run has no tokenizer", where=str(path), help="use a vocabulary of attnkit vocab")

@@ -1,1 +1,1 @@
-"""Names to arrays and dictionaries of other systems."""
+"""Weights, configurations and word vectors in the formats of other systems."""

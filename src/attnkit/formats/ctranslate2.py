@@ -1,7 +1,7 @@
-"""A Transformer's named arrays as CTranslate2 lays them out.
+"""Conversion of a Transformer to a CTranslate2 model specification.
 
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) runs encoder-decoder Transformers in C++. Its specification is a
-tree of attributes that it checks and writes itself. Letters: D model width, V vocabulary, L layers.
+tree of attributes that the library validates and saves. Letters: D model width, V vocabulary, L layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from attnkit.text.tokenizer import Tokenizer
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
-N_POSITIONS = 2048  #: rows of a written position table: the longest source or target, in tokens
+N_POSITIONS = 2048  #: rows of an exported position table: maximum source or target length, in tokens
 
 
 def unique_names(shown: Sequence[str]) -> list[str]:
-    """Return names for entries by how they are shown, all different: ``a`` a second time, with id 9, is ``a#9``.
+    """Return unique names of entries: a repeated ``a`` with id 9 becomes ``a#9``.
 
-    The first four are the special entries, which CTranslate2 knows by their names.
+    The first four are the special tokens, which CTranslate2 recognizes by name.
 
     >>> unique_names(["<pad>", "<s>", "</s>", "<unk>", "a", "b", "a", "</s>"])
     ['<pad>', '<s>', '</s>', '<unk>', 'a', 'b', 'a#6', '</s>#7']
@@ -44,22 +44,22 @@ def unique_names(shown: Sequence[str]) -> list[str]:
 
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:
-    """Return a name for each id of a vocabulary, all different."""
+    """Return a unique name for each id of a vocabulary."""
     return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))
 
 
 def make_spec(
     config: ModelConfig, arrays: Arrays, names: tuple[Sequence[str], Sequence[str]], quantization: str | None
 ) -> Any:
-    """Return a checked ``TransformerSpec``, ready for its ``save(folder)``.
+    """Build a validated ``TransformerSpec``; its ``save(folder)`` writes the model.
 
-    Decoding starts from the embedding of ``<s>``, and ``</s>`` is put after every source, as in training. Numbers stay
-    what they are: CTranslate2 itself forbids fewer of the special entries than attnkit's search, which matters only to
-    a model that has not learnt to leave them out.
+    As in training, decoding starts from ``<s>``, and ``</s>`` is appended to every source. Weights are not changed to
+    suppress special tokens: CTranslate2 suppresses fewer of them than attnkit's search, which matters only for a model
+    that has not learned to avoid them.
 
-    ``arrays`` are all parameters by their names in the state dict, tied ones under each name. ``names`` are the unique
-    names of source and target entries by their ids. ``quantization`` is how weights are stored, as CTranslate2 names it
-    (``int8``, ``float16``, ...); None is float32. Raises ``RunError`` if CTranslate2 has no such model, ``UsageError``
+    ``arrays`` are all parameters by state dict name, tied ones under each name. ``names`` are the unique names of the
+    source and target entries, in the order of ids. ``quantization`` is a weight type of CTranslate2 (``int8``,
+    ``float16``, ...); None means float32. Raises ``RunError`` if CTranslate2 does not support the model, ``UsageError``
     if ctranslate2 is not installed.
     """
     config = check_ctranslate2(config)
@@ -70,7 +70,7 @@ def make_spec(
         name, attention = f"decoder.layers.{i}", layer.attention
         _fill(attention.layer_norm, f"{name}.around_cross.norm", arrays)
         _fill(attention.linear[0], f"{name}.cross.projection", arrays)
-        # Keys and values of the memory: all layers project them in one product.
+        # Keys and values of the memory: attnkit projects them with one matrix for all layers.
         rows = slice(2 * i * config.d_model, 2 * (i + 1) * config.d_model)
         attention.linear[1].weight = arrays["decoder.memory.weight"][rows]
         attention.linear[1].bias = arrays["decoder.memory.bias"][rows]
@@ -87,7 +87,7 @@ def make_spec(
 
 
 def _empty_spec(config: TransformerConfig) -> Any:
-    """Return a specification of the right shape without weights."""
+    """Return a specification with the model's architecture, without weights."""
     try:
         from ctranslate2 import specs
     except ImportError as error:
@@ -104,18 +104,18 @@ def _empty_spec(config: TransformerConfig) -> Any:
         specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.n_heads, **shape),
         specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.n_heads, **shape),
     )
-    if config.positions == "rotary":  # the encoder's would ask for a table that is not used
+    if config.positions == "rotary":  # the encoder would require a position table that it does not use
         del spec.encoder.position_encodings
     return spec
 
 
 def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig, arrays: Arrays) -> None:
-    """Fill embeddings, positions and all that encoder and decoder layers have in common."""
+    """Fill embeddings, positions and the parts common to encoder and decoder layers."""
     embedding.weight = arrays[f"{side}.embedding.words.weight"]
-    if hasattr(stack, "position_encodings"):  # what is added to the embeddings, (positions, D)
+    if hasattr(stack, "position_encodings"):  # added to the embeddings, (positions, D)
         if config.positions == "learned":
             table = arrays[f"{side}.embedding.positions.table"]
-        elif config.positions == "none":  # without a table CTranslate2 would add sinusoids of its own
+        elif config.positions == "none":  # without a table, CTranslate2 would add its own sinusoids
             table = np.zeros((N_POSITIONS, config.d_model), np.float32)
         else:
             table = sinusoids(0, N_POSITIONS, like=torch.empty(0, config.d_model)).numpy()
@@ -136,7 +136,7 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
 
 
 def _fill(spec: Any, name: str, arrays: Arrays) -> None:
-    """Fill a linear map or a norm, whose weight and bias CTranslate2 calls gamma and beta."""
+    """Fill a linear layer or a norm; a norm has gamma and beta in CTranslate2."""
     weight, bias = ("gamma", "beta") if hasattr(spec, "gamma") else ("weight", "bias")
     setattr(spec, weight, arrays[f"{name}.weight"])
     setattr(spec, bias, arrays[f"{name}.bias"])

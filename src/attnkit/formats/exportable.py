@@ -1,4 +1,4 @@
-"""Check that another system has a model like ours: CTranslate2, or transformers' BERT, GPT-2 and Marian. Torch-free."""
+"""Checks that CTranslate2 or transformers supports a model. Torch-free."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, LanguageConfig
 
 HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
-"""Tasks whose runs transformers has a model for."""
+"""Tasks whose runs can be exported to transformers."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
-NORM_EPS = 1e-5  #: epsilon of LayerNorm in CTranslate2 and Marian
+NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2 and Marian
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
 
 def _refuse(system: str, *checks: tuple[object, str, str, str]) -> None:
-    """Raise ``RunError`` for the first check that applies: (whether it does, key, what is lacking, what is taken)."""
+    """Raise ``RunError`` for the first true check: (applies, key, lacking, taken)."""
     for applies, key, lacking, taken in checks:
         if applies:
             raise RunError(f"{system} does not support {lacking}", where=key, help=f"supported: {taken}")
 
 
 def check_huggingface(config: Any) -> None:
-    """Raise ``RunError``, naming the key, where transformers has no model for a run of this configuration."""
+    """Check that transformers supports a run; raise ``RunError`` if not."""
     task, model, tasks = config.task, config.model, f"tasks {', '.join(HUGGINGFACE_TASKS)}"
     _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"runs of task '{task}'", tasks))
     if task == "translation":
@@ -37,7 +37,7 @@ def check_huggingface(config: Any) -> None:
 
 
 def check_language(config: LanguageConfig) -> None:
-    """Raise ``RunError``, naming the key, where transformers has no BERT or GPT-2 like a language model."""
+    """Check that transformers supports a BERT or GPT-2; raise ``RunError`` if not."""
     bert = isinstance(config, BertConfig)
     name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
@@ -53,7 +53,7 @@ def check_language(config: LanguageConfig) -> None:
 
 
 def check_marian(config: ModelConfig) -> None:
-    """Raise ``RunError``, naming the key, where transformers has no Marian like a translation model."""
+    """Check that Marian supports a translation model; raise ``RunError`` if not."""
     if not isinstance(config, TransformerConfig):
         lacking = f"translation models of kind '{config.kind}'"
         return _refuse("transformers", (True, "model.kind", lacking, "kind transformer"))
@@ -70,7 +70,7 @@ def check_marian(config: ModelConfig) -> None:
 
 
 def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
-    """Return a configuration that CTranslate2 has a model for. Raises ``RunError`` naming the key in the way."""
+    """Return ``config`` if CTranslate2 supports it; raise ``RunError`` if not."""
     if not isinstance(config, TransformerConfig):
         what = f"CTranslate2 does not support models of kind '{config.kind}'"
         raise RunError(what, where="model.kind", help="supported: --model transformer")

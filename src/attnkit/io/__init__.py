@@ -1,1 +1,1 @@
-"""All writes (``atomic``) and all reads of files that a stranger may have made (``safe_read``)."""
+"""File access: all writes (``atomic``), reads of untrusted files (``safe_read``)."""

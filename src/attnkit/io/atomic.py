@@ -1,7 +1,7 @@
-"""Every write to disk: whole files and folders that appear complete or not at all, and appends.
+"""Writes to disk: files and folders that appear complete or not at all; appends.
 
-Durable means: written under a temporary name beside the goal, fsynced, renamed, and the parent folder fsynced. A crash
-at any moment leaves the old content or the new, and at most one sibling named ``.tmp-<name>-<pid>``, which the next
+A durable write goes to a temporary name in the same folder, is fsynced and renamed, and the parent folder is fsynced. A
+crash leaves either the old or the new content, and at most one sibling named ``.tmp-<name>-<pid>``, which the next
 writer of the same name removes. Every ``OSError`` becomes a ``SystemFailure`` that names the path and the cause.
 """
 
@@ -22,7 +22,7 @@ from attnkit.errors import BrokenOutputError, SystemFailure, system_failure
 
 Data: TypeAlias = bytes | bytearray | memoryview
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
-# O_EXCL and O_NOFOLLOW: a run folder may come from a stranger; a link planted in it must not lead a write elsewhere.
+# O_EXCL and O_NOFOLLOW: a run folder may be untrusted, and a symbolic link in it must not redirect a write.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -32,21 +32,21 @@ def _os_errors(action: str, path: Path | str) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # a reader of standard output went away: that is not what is named here
+        raise  # standard output was closed: not an error of this path
     except OSError as error:
         raise system_failure(action, path, error) from error
 
 
 @contextlib.contextmanager
 def _atomic_replace(path: Path, named: Path) -> Iterator[Path]:
-    """Yield the name under which the block builds what is renamed to ``path`` at its end, or removed if it fails."""
+    """Yield a temporary path: renamed to ``path`` on success, removed on failure."""
     temporary = _temporary(path)
     try:
         with _os_errors("write", named):
             prefix = temporary.name.rsplit("-", 1)[0]
             for entry in path.parent.iterdir():
                 if (match := _TEMPORARY.fullmatch(entry.name)) and match[1] == prefix:
-                    # One of a process that has ended, or of this one.
+                    # Left by a process that has ended, or by this one.
                     try:
                         os.kill(pid := int(match[2]), 0)
                         stale = pid == os.getpid()
@@ -65,25 +65,25 @@ def _atomic_replace(path: Path, named: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: Data) -> None:
-    """Write a whole file durably: afterwards ``path`` holds its old content or all of the new, whatever happens."""
+    """Write a file durably: a crash leaves either the old or the new content."""
     with _atomic_replace(path, path) as temporary, _os_errors("write", path):
         _write_new(temporary, data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole UTF-8 text file durably, line ends as in ``text``."""
+    """Write a UTF-8 text file durably; line ends are not converted."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_new_file(path: Path, data: Data) -> None:
-    """Write and fsync a file that must not exist yet, inside the temporary folder that ``atomic_dir`` gives."""
+    """Write and fsync a file inside an ``atomic_dir``; it must not exist yet."""
     with _os_errors("write", path):
         _write_new(path, data)
 
 
 @contextlib.contextmanager
 def create_exclusive(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file that must not exist yet, for long streams inside a ``atomic_dir``; fsynced at the end."""
+    """Yield a new binary file inside an ``atomic_dir``, for streams; fsync at the end."""
     with _os_errors("write", path):
         raw = os.fdopen(os.open(path, _NEW, 0o666), "wb", buffering=1 << 20)
     with _flushed(path, raw, raw.close):
@@ -92,7 +92,7 @@ def create_exclusive(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def anonymous_tempfile(folder: Path | None = None) -> Iterator[BinaryIO]:
-    """Yield an anonymous temporary binary file; None uses the system's temporary folder."""
+    """Yield an anonymous temporary file, by default in the system's temporary folder."""
     with _os_errors("write in", place := folder or Path(tempfile.gettempdir())):
         raw = tempfile.TemporaryFile(dir=place, prefix=".tmp-", buffering=0)  # noqa: SIM115
     with raw, _os_errors("write in", place):
@@ -101,9 +101,9 @@ def anonymous_tempfile(folder: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_dir(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``path`` when the block ends well and vanishes when it does not.
+    """Yield a temporary folder: renamed to ``path`` on success, removed on failure.
 
-    Every file and folder below it is fsynced before the rename. ``path`` must not exist, or be an empty folder.
+    All files and folders below it are fsynced before the rename. ``path`` must not exist or must be an empty folder.
     """
     with _atomic_replace(path, path) as temporary:
         with _os_errors("make the folder", path):
@@ -117,10 +117,10 @@ def atomic_dir(path: Path) -> Iterator[Path]:
 
 
 def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
-    """Return a context giving a UTF-8 text stream for results: standard output if ``path`` is None.
+    """Return a context for UTF-8 text output; ``path`` None is standard output.
 
-    A plain file appears under its name only when the block ends well. Devices, pipes and what lies under ``/dev``
-    (not its ``shm``) or ``/proc`` are written straight away. Raises ``BrokenOutputError`` if nobody reads stdout.
+    A regular file appears only if the block succeeds. Devices, pipes and paths below ``/dev`` (except ``/dev/shm``) or
+    ``/proc`` are written directly. Raises ``BrokenOutputError`` if the reader of standard output has closed it.
     """
     if path is None:
         if sys.stdout is None:
@@ -131,7 +131,7 @@ def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
     with _os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        # /dev/stdout may lead to a plain file that the shell holds open: replacing that file would lose the output.
+        # /dev/stdout may be a regular file that the shell holds open: replacing that file would lose the output.
         top = path.absolute().parts[1:3]
         if (top[:1] in (("dev",), ("proc",)) and top[1:] != ("shm",)) or (path.exists() and not path.is_file()):
             return _text(path, os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb"))
@@ -149,7 +149,7 @@ def _output_file(named: Path, goal: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _text(path: Path | None, raw: BinaryIO) -> Iterator[TextIO]:
-    """Yield text over ``raw``, which is closed at the end but for standard output (``path`` None)."""
+    """Yield a text stream over ``raw``; at the end, close all but standard output."""
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", line_buffering=raw.isatty())
     with _flushed(path, stream, stream.close if path else stream.detach):
         yield stream
@@ -157,14 +157,14 @@ def _text(path: Path | None, raw: BinaryIO) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _flushed(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> Iterator[None]:
-    """Flush and fsync a stream when the block ends well, and end its use; ``path`` None is standard output."""
+    """Flush and fsync a stream if the block succeeds; call ``end`` in any case."""
     try:
         yield
         stream.flush()
         if path and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             os.fsync(stream.fileno())
     except OSError as error:
-        if error.filename is not None:  # it comes from another file that the block works with
+        if error.filename is not None:  # raised by another file that the block uses
             raise
         if path is None and isinstance(error, BrokenPipeError):
             raise BrokenOutputError("standard output was closed") from error
@@ -175,7 +175,7 @@ def _flushed(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> I
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append UTF-8 text, not durably (see ``sync``). A failed append is undone where that is possible."""
+    """Append UTF-8 text, not durably (see ``sync``); undo a failed append if possible."""
     with _os_errors("write", path), _descriptor(path) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         try:
@@ -187,18 +187,18 @@ def append_text(path: Path, text: str) -> None:
 
 
 def open_in_place(path: Path) -> int:
-    """Return a descriptor for writing a file where it stands, made if missing; the caller closes it."""
+    """Open or create a file for in-place writes; the caller closes the descriptor."""
     with _os_errors("write", path):
         return os.open(path, _KEPT | os.O_CREAT, 0o666)
 
 
 def write_in_place(descriptor: int, data: bytes) -> None:
-    """Put ``data`` in the place of as many bytes at the start of a file, in one go that no kill divides."""
+    """Overwrite the start of a file in one system call, which a kill cannot split."""
     os.pwrite(descriptor, data, 0)
 
 
 def truncate(path: Path, size: int) -> None:
-    """Cut a file to its first ``size`` bytes, durably. A shorter file stays as it is."""
+    """Truncate a file to ``size`` bytes, durably; a shorter file does not change."""
     with _os_errors("truncate", path), _descriptor(path, _KEPT) as descriptor:
         if os.fstat(descriptor).st_size > size:
             os.ftruncate(descriptor, size)
@@ -213,7 +213,7 @@ def sync(path: Path) -> None:
 
 
 def make_dirs(path: Path) -> None:
-    """Make a folder and its missing parents, durably."""
+    """Create a folder and its missing parents, durably."""
     with _os_errors("make the folder", path):
         for folder in reversed([folder for folder in (path, *path.parents) if not folder.is_dir()]):
             folder.mkdir(exist_ok=True)
@@ -221,7 +221,7 @@ def make_dirs(path: Path) -> None:
 
 
 def move(source: Path, goal: Path) -> None:
-    """Rename a file or folder within one file system, durably; ``goal`` must not exist."""
+    """Rename a file or folder on one file system, durably; ``goal`` must not exist."""
     with _os_errors("move", source):
         if os.path.lexists(goal):
             raise FileExistsError(errno.EEXIST, f"{goal} exists")
@@ -231,7 +231,7 @@ def move(source: Path, goal: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or folder if it exists. A crash never leaves a half-empty folder under its own name."""
+    """Remove a file or folder if it exists; a crash never leaves ``path`` incomplete."""
     temporary = _temporary(path)
     with _os_errors("remove", path):
         if os.path.lexists(path):
@@ -242,7 +242,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove every temporary left directly in a folder. Only for one who holds the lock that guards the folder."""
+    """Remove all temporaries in a folder; the caller must hold the folder's lock."""
     with _os_errors("clean", folder):
         for entry in folder.iterdir():
             if _TEMPORARY.fullmatch(entry.name):
@@ -259,7 +259,7 @@ def _descriptor(path: Path, flags: int = _KEPT | os.O_CREAT) -> Iterator[int]:
 
 
 def _temporary(path: Path) -> Path:
-    # The name is cut so that the whole stays under the 255 bytes that file systems allow.
+    # The name is truncated, since file systems allow 255 bytes.
     return path.parent / f".tmp-{os.fsdecode(os.fsencode(path.name)[:200])}-{os.getpid()}"
 
 
@@ -270,7 +270,7 @@ def _write_new(path: Path, data: Data) -> None:
 
 
 def _write_all(descriptor: int, data: Data) -> None:
-    view = memoryview(data).cast("B")  # one call writes at most 2 GiB; slices of this copy nothing
+    view = memoryview(data).cast("B")  # one call writes at most 2 GiB; slices of a view copy nothing
     while view:
         view = view[os.write(descriptor, view) :]
 

@@ -1,4 +1,4 @@
-"""Read files of any origin: plain files of bounded size, JSON of bounded shape, digests of folders."""
+"""Safe reads of untrusted files: size limits, JSON, tensor headers, checksums."""
 
 import contextlib
 import errno
@@ -15,15 +15,15 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from attnkit.errors import system_failure
 
-MAX_JSON_VALUES = 1 << 22  #: limit on the values of one JSON text; each takes some 60 bytes in memory
+MAX_JSON_VALUES = 1 << 22  #: limit on the values of one JSON text; each takes about 60 bytes in memory
 
 
 @contextlib.contextmanager
 def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
     """Open a regular file for reading; never wait for a pipe or touch a device.
 
-    A symbolic link is an ``OSError`` unless ``follow`` is set, for paths typed by a person. Raises ``ValueError`` if it
-    is not a regular file, ``OSError`` if opening or reading failed.
+    ``follow`` allows symbolic links, for paths typed by a user; otherwise a link raises ``OSError``. Raises
+    ``ValueError`` if the path is not a regular file, ``OSError`` if opening or reading fails.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -36,18 +36,18 @@ def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]
 
 
 def is_file_fault(error: OSError) -> bool:
-    """Return whether an error concerns the file itself, not permissions or exhausted resources."""
+    """Return whether an error is due to the file, not permissions or resources."""
     return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def check_system(path: Path, error: Exception) -> None:
-    """Raise ``SystemFailure`` if a read failed for want of permission, descriptors or memory."""
+    """Raise ``SystemFailure`` if a read lacked permissions, descriptors or memory."""
     if isinstance(error, OSError) and not is_file_fault(error):
         raise system_failure("read", path, error) from error
 
 
 def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
-    """Read a regular file; ``ValueError``, before reading, for more than ``most`` bytes, else as its opening."""
+    """Read a regular file; raise ``ValueError`` if it has more than ``most`` bytes."""
     with open_regular_file(path, follow=follow) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
@@ -64,8 +64,8 @@ def file_equals(path: Path, content: bytes) -> bool:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse JSON. Raises ``ValueError`` for duplicate keys, numbers that are not finite, too much depth or size."""
-    # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
+    """Parse JSON; raise ``ValueError`` for duplicate keys, NaN or excessive size."""
+    # Counted first: 1 MB of brackets would take 40 MB as lists. Characters inside strings count too.
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     try:
@@ -93,7 +93,7 @@ class TensorEntry(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-    begin: int  #: bytes from the beginning of the file
+    begin: int  #: byte offset from the start of the file
     end: int
 
 
@@ -101,9 +101,9 @@ _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16
 
 
 def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]:
-    """Return what a safetensors header describes; tensors start at ``begin`` in a file of ``size`` bytes.
+    """Return the entries of a safetensors header; the data starts at byte ``begin``.
 
-    Raises ``ValueError`` unless each takes the bytes of its shape, and all lie end to end up to the end of the file.
+    Raises ``ValueError`` unless the byte ranges match the shapes and fill the file of ``size`` bytes without gaps.
     """
     if not isinstance(header, dict):
         raise ValueError("the header describes no tensors")
@@ -116,7 +116,7 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
         shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
         numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
         integers = all(type(number) is int and number >= 0 for number in numbers)
-        if not integers or len(span) != 2 or len(shape) > 8:  # a product of many long numbers would take minutes
+        if not integers or len(span) != 2 or len(shape) > 8:  # a product of many long integers would take minutes
             raise ValueError(f"'{name[:80]}' has no shape or no byte range")
         if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
             raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
@@ -135,7 +135,7 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
 
 _CHUNK = 1 << 20
 _PART = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
-# A path below the folder: nothing hidden, no "..".
+# A path below the folder: no hidden parts, no "..".
 Below = Annotated[str, StringConstraints(pattern=f"^{_PART}(/{_PART}){{0,3}}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -144,16 +144,16 @@ class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_d
     """Expected size and digest of one file."""
 
     size: int = Field(ge=0)
-    """Bytes."""
+    """Size in bytes."""
     sha256: Digest
-    """Hexadecimal digest of the whole file."""
+    """SHA-256 of the whole file, in hexadecimal."""
 
 
 Contents: TypeAlias = dict[Below, Entry]  #: expected entry per path
 
 
 def digest(stream: BinaryIO) -> str:
-    """Return the hexadecimal SHA-256 of the rest of a stream, in a megabyte of memory."""
+    """Return the hexadecimal SHA-256 of the rest of a stream, using 1 MB of memory."""
     found = hashlib.sha256()
     buffer = memoryview(bytearray(_CHUNK))
     while n_read := stream.readinto(buffer):  # type: ignore[attr-defined]
@@ -173,18 +173,18 @@ def describe_folder(folder: Path) -> Contents:
 
 
 def with_checksum(index: Mapping[str, object]) -> bytes:
-    """Return JSON with its own SHA-256; reading and rendering must give the same bytes.
+    """Return ``index`` as JSON with its own SHA-256 under the key ``sha256``.
 
-    A checksum already in ``index`` is replaced.
+    An existing checksum is replaced. Parsing and rendering the result must give the same bytes.
     """
     body = {key: value for key, value in index.items() if key != "sha256"}
     return json.dumps({**body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}, indent=1).encode()
 
 
 def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
-    """Yield each mismatch of a folder, such as "train/src/ids.bin has 9 bytes instead of 12".
+    """Yield a message for each file of a folder that does not match ``contents``.
 
-    Symbolic links to folders are reported and not followed: their targets can change independently.
+    Symbolic links to folders are reported, not followed: their targets can change independently.
     """
     folders = {Path(), *(parent for name in contents for parent in Path(name).parents)}
     try:

@@ -1,10 +1,10 @@
-"""GloVe (Pennington, Socher and Manning 2014): vectors whose products are the logarithms of co-occurrence counts.
+"""Training loops of GloVe (Pennington, Socher and Manning 2014).
 
-For a pair of words that met X times the loss is f(X) (w·c + b + b' - log X)^2 with f(X) = min(1, (X / x_max)^exponent),
-their equation 8. Each pair takes a step of AdaGrad (Duchi et al. 2011), as in their program: the gradient of half the
-loss, times the learning rate, divided by the root of 1 plus the squares of all such products before it.
+For a pair with co-occurrence count X, the loss is f(X) (w·c + b + b' - log X)^2, f(X) = min(1, (X / x_max)^exponent)
+(equation 8 of the paper). Each pair takes an AdaGrad step (Duchi et al. 2011), as in the authors' program: the gradient
+of half the loss, times the learning rate, divided by the square root of 1 plus the sum of all earlier squared products.
 
-Letters: V words, D numbers of a vector, P the floats of a row: D and zeros, N pairs.
+Letters: V words, D vector width, P floats per row (D padded with zeros), N pairs.
 """
 
 from collections.abc import Callable
@@ -19,32 +19,32 @@ from attnkit.kernels.jit import compiled, read_only
 
 Floats = NDArray[np.float32]
 Span = tuple[int, int]  #: begin and end
-_TOGETHER = 1 << 14  # pairs that numpy puts into an order
+_TOGETHER = 1 << 14  # pairs that numpy splits into batches at a time
 
 
 class Parameters(NamedTuple):
     """Trained parameters and AdaGrad sums; all but the vectors may start at 0."""
 
-    words: Floats  #: (V, P) w
-    contexts: Floats  #: (V, P) c
-    word_squares: Floats  #: (V, P) sums of squared steps of w, before they were divided; likewise of all others
+    words: Floats  #: (V, P) word vectors w
+    contexts: Floats  #: (V, P) context vectors c
+    word_squares: Floats  #: (V, P) sums of the squared products of rate and gradient of w; the others likewise
     context_squares: Floats
-    word_bias: Floats  #: (V, any) b, in the first column; likewise of all others
+    word_bias: Floats  #: (V, any) b in the first column; the others likewise
     context_bias: Floats
     word_bias_squares: Floats
     context_bias_squares: Floats
 
 
 class Cooccurrences(NamedTuple):
-    """Co-occurring pairs of words, each once; arrays may be memory-mapped."""
+    """Distinct co-occurring word pairs; arrays may be memory-mapped."""
 
-    low: NDArray[np.uint32]  #: (N,) the smaller number of the two
+    low: NDArray[np.uint32]  #: (N,) lower word id
     high: NDArray[np.uint32]
-    counts: Floats  #: (N,) X, above 0
+    counts: Floats  #: (N,) X > 0
 
 
 class GloveSettings(NamedTuple):
-    """Hyperparameters of a step."""
+    """Hyperparameters of the GloVe loss and its step."""
 
     alpha: float  #: learning rate
     x_max: float
@@ -52,10 +52,10 @@ class GloveSettings(NamedTuple):
 
 
 def train_pairs(parameters: Parameters, pairs: Cooccurrences, span: Span, settings: GloveSettings) -> tuple[float, int]:
-    """Take the pairs [span[0], span[1]) one after another, each both ways round, in place.
+    """Train in place on the pairs [span[0], span[1]), each in both directions.
 
-    Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
-    parameters: a step that another overwrites is lost, as in their program.
+    Returns the sum of the losses, each before its step, and their number. Threads may train the same parameters at
+    once: conflicting updates may be lost, as in the authors' program.
     """
     loop: Callable[..., Any] = compiled_loop() or in_numpy
     plain, numbers = Cooccurrences(*map(read_only, pairs)), GloveSettings(*map(np.float64, settings))
@@ -70,7 +70,7 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, settings: Any) -> Any:
     loss, terms = 0.0, 0
     for n in range(span[0], span[1]):
         x = np.float64(counts[n])
-        # f(X) of their equation 9.
+        # f(X), equation 9 of the paper.
         target, weight = np.log(x), 1.0 if x >= x_max else (x / x_max) ** exponent
         # (i, j) and (j, i): the matrix is symmetric and stored once.
         for side in range(2):
@@ -88,7 +88,7 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, settings: Any) -> Any:
             # alpha f(X) (w·c + b + b' - log X): common to all four gradients.
             step = np.float32(alpha * weight * difference)
             for d in range(len(w)):
-                # Both gradients before either vector moves; AdaGrad divides by the sum before this step.
+                # Both gradients before either vector changes; AdaGrad divides by the sum before this step.
                 of_word, of_context = step * v[d], step * w[d]
                 w[d] -= of_word / np.sqrt(np.float32(1.0) + ww[d])
                 v[d] -= of_context / np.sqrt(np.float32(1.0) + vv[d])
@@ -106,7 +106,7 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, settings: Any) -> Any:
 
 @cache
 def compiled_loop() -> Any:
-    """Return the loop compiled by numba, None where that cannot be had."""
+    """Return the compiled loop, or None without numba."""
     row, words = np.zeros((1, 16), np.float32), np.empty(0, np.uint32)
     nothing = Cooccurrences(*map(read_only, (words, words.copy(), np.empty(0, np.float32))))
     span, settings = (np.int64(0), np.int64(0)), GloveSettings(*map(np.float64, (0, 1, 1)))
@@ -115,12 +115,12 @@ def compiled_loop() -> Any:
 
 
 def in_numpy(parameters: Parameters, pairs: Cooccurrences, span: Span, settings: GloveSettings) -> tuple[float, int]:
-    """Do what the loop does: pairs that share no row are taken together, others in their order."""
+    """Train as the compiled loop does, in batches of pairs that share no row."""
     loss, terms, p = 0.0, 0, parameters
     for begin in range(span[0], span[1], _TOGETHER):
         part = slice(begin, min(begin + _TOGETHER, span[1]))
         low, high = pairs.low[part].astype(np.int64), pairs.high[part].astype(np.int64)
-        # (n, 2), one column per side; a word with itself counts once.
+        # (n, 2), one column per direction; a word paired with itself counts once.
         both = np.stack([low, high], 1)
         kept = np.stack([np.ones(len(low), bool), low != high], 1)
         words, contexts = both[kept], both[:, ::-1][kept]
@@ -142,8 +142,8 @@ def in_numpy(parameters: Parameters, pairs: Cooccurrences, span: Span, settings:
 
 
 def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Split pairs into batches without repeated i or j, for vectorized updates equal to sequential ones."""
-    # Row -> first level that is free for it.
+    """Split pairs into ordered batches without a repeated i or a repeated j."""
+    # Row -> first batch that is free for it; batched updates equal sequential ones.
     next_word: dict[int, int] = {}
     next_context: dict[int, int] = {}
     levels = []

@@ -1,7 +1,7 @@
-"""Loops compiled by numba where it is installed. Without it callers compute in numpy, in plain Python or in torch.
+"""Compilation of loops by numba, if it is installed.
 
-Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR`` names another), never beside the sources: numba
-reads it with pickle, and what lies beside the sources may have come with them.
+Without numba, callers use numpy, plain Python or torch. Compiled code is cached in the user's cache folder (or in
+``NUMBA_CACHE_DIR``), never beside the sources: numba reads it with pickle, and files found there may be untrusted.
 """
 
 import fcntl
@@ -27,13 +27,13 @@ FAST = {
     "nogil": True,
     "boundscheck": False,
     "error_model": "numpy",
-    # All that reorders, but not what assumes that there are no NaN: a run that diverges must be seen to.
+    # Reordering is allowed, but not the assumption that NaN is absent: divergence must be detected.
     "fastmath": {"nsz", "arcp", "contract", "reassoc"},
 }
 
 
 def cache_folder() -> Path:
-    """Return where compiled code is kept."""
+    """Return the folder of compiled code."""
     if folder := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(folder)
     # Outside of the sources: numba reads its cache with pickle.
@@ -45,14 +45,14 @@ def cache_folder() -> Path:
 def _numba() -> Any:
     try:
         import numba
-    except ImportError:  # not installed, or it does not take this numpy
+    except ImportError:  # not installed, or incompatible with this numpy
         return None
     config: Any = numba.config
     return None if config.DISABLE_JIT else numba
 
 
 def has_numba() -> bool:
-    """Say whether loops can be compiled."""
+    """Return whether loops can be compiled."""
     return _numba() is not None
 
 
@@ -63,20 +63,20 @@ def _marked(function: Callable[..., Any], **options: bool) -> Callable[..., Any]
 
 
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function that becomes part of the loops that call it; without numba it stays what it is."""
+    """Mark a function to be inlined into compiled loops; no effect without numba."""
     return _marked(function, forceinline=True)
 
 
 def no_refcount(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function that loops call and that counts no references to arrays; it can make none itself.
+    """Mark a compiled function without reference counting; it cannot allocate arrays.
 
-    Counting takes longer than the arithmetic of a row, and threads that count the same array's wait for each other.
+    Counting takes longer than the arithmetic of a row, and threads that count references to one array block each other.
     """
     return _marked(function, _nrt=False)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a plain read-only view, also of a memory map: numba compiles per type, and these are part of it."""
+    """Return a read-only ndarray view, also of a memory map: numba compiles per type."""
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
@@ -86,38 +86,38 @@ _CHILD = "ATTNKIT_COMPILES"
 
 
 def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequence[str] = ()) -> Any:
-    """Return a loop compiled for the types of ``arguments``; None where numba cannot be had.
+    """Return ``loop`` compiled for the types of ``arguments``, or None without numba.
 
-    With ``child`` (a module of this room, a function of it and its arguments) the loop is compiled with ``FAST``, and
-    what the cache lacks is compiled by calling that function in another process, where it must ask for the same loop:
-    numba's compiler takes some 100 MB that a process never gives back. If that fails, or is where we are, it is
-    compiled here. Of processes that want the same loop at once one has it compiled, and the others wait.
+    ``child`` is a module of this package, a function in it and its arguments. With it, the loop is compiled with
+    ``FAST``, and a loop missing from the cache is compiled in a child process by calling that function, which must
+    request the same loop: numba's compiler takes about 100 MB that a process never frees. If the child fails, or in
+    the child itself, the loop is compiled here. Of several processes that need it, one compiles and the others wait.
     """
     numba = _numba()
     if numba is None:
         return None
-    # Compiled for these types alone: a call with other types would compile silently, for seconds, in this process.
+    # Compiled for these types only: a call with other types would silently compile in this process, for seconds.
     types = tuple(numba.typeof(argument) for argument in arguments)
     options: dict[str, Any] = FAST if child else {}
     folder, usual = str(cache_folder() / _sources()), numba.config.CACHE_DIR
-    # numba reads the setting when a function is decorated: set around it, then restored.
+    # numba reads this setting when it decorates a function: set it, then restore it.
     numba.config.CACHE_DIR = folder
     try:
         kept = numba.njit(cache=True, **options)(loop)
-        # Where that folder cannot be written to, numba takes another one, which may be that of the sources.
+        # If that folder is not writable, numba uses another one, which may be that of the sources.
         if str(kept.stats.cache_path).startswith(folder):
             if not os.environ.get(_CHILD) and not _is_cached(kept, types):
                 with _compile_lock([*(child or (loop.__module__, loop.__qualname__))]):
                     if not child:
                         kept.compile(types)
-                    elif not _is_cached(kept, types):  # no other process has compiled it meanwhile
+                    elif not _is_cached(kept, types):  # not compiled by another process meanwhile
                         command = [sys.executable, "-m", "attnkit.kernels.jit", *child]
                         subprocess.run(command, env={**os.environ, _CHILD: "1"}, capture_output=True)
-            # Loads from the cache if the child has filled it, and compiles otherwise.
+            # Loads the loop if the child has cached it, compiles it otherwise.
             kept.compile(types)
             kept.disable_compile()
             return kept
-    except Exception:  # the disk is full, or what the cache holds is damaged
+    except Exception:  # e.g. the disk is full or the cache is damaged
         pass
     finally:
         numba.config.CACHE_DIR = usual
@@ -128,14 +128,14 @@ def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequen
 
 
 def _is_cached(function: Any, types: tuple[Any, ...]) -> bool:
-    """Say whether numba's cache has the loop for these types, so that compiling it means loading it."""
+    """Return whether numba's cache contains the function for these types."""
     kept = function._cache
     return kept._cache_file.load(kept._index_key(types, function.targetctx.codegen())) is not None
 
 
 @contextmanager
 def _compile_lock(words: Sequence[str]) -> Iterator[None]:
-    """Let one process at a time compile the same, by a folder that it locks; where none can be, all at once."""
+    """Lock the compilation of a loop; skip the lock if the cache folder is unusable."""
     with ExitStack() as held:
         with suppress(OSError, SystemFailure):
             folder = cache_folder() / _sources() / sha256("\0".join(words).encode()).hexdigest()[:16]
@@ -149,7 +149,7 @@ def _compile_lock(words: Sequence[str]) -> Iterator[None]:
 
 @cache
 def _sources() -> str:
-    """Return a name for the sources of this room: numba looks at the loop's own file, but not at those it calls."""
+    """Return a hash of this package's sources; numba checks only the loop's own file."""
     digest = sha256()
     # Sorted: the order of a directory listing differs between file systems.
     for path in sorted(Path(__file__).parent.glob("*.py")):

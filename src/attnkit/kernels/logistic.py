@@ -10,7 +10,7 @@ from attnkit.kernels.vector import REORDER, fma, i32x16, intrinsic, load, splat,
 try:
     from llvmlite import ir
     from numba.core import cgutils
-except ImportError:  # nothing here is called then
+except ImportError:  # without numba, nothing here is called
     pass
 
 # Letters: f scores, 16 at a time; b is llvmlite's IR builder.
@@ -24,7 +24,7 @@ def _constant(value: float) -> Any:
 
 
 def _exp_minus(b: Any, a: Any) -> Any:
-    """Return exp(-a) for 0 <= a <= 18, to some 2e-7 of it; NaN stays NaN."""
+    """Return exp(-a) for 0 <= a <= 18, with relative error 2e-7; NaN stays NaN."""
     floor = cgutils.get_or_insert_function(b.module, ir.FunctionType(a.type, [a.type]), "llvm.floor.v16f32")
     x = b.fmul(a, _constant(-1.0))
     # exp(x) = 2^n exp(r) with n = round(x log2 e) and |r| <= ln(2) / 2.
@@ -36,7 +36,7 @@ def _exp_minus(b: Any, a: Any) -> Any:
     total = _constant(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         total = fma(b, total, rest, _constant(factor))
-    # 2^n by its bits: exponent n + 127, shifted behind the 23 bits of the mantissa.
+    # 2^n from its bits: exponent n + 127, shifted left by the 23 bits of the mantissa.
     bits = b.shl(b.add(b.fptosi(power, i32x16([0] * 16).type), i32x16([127] * 16)), i32x16([23] * 16))
     return b.fmul(total, b.bitcast(bits, a.type))
 
@@ -48,7 +48,7 @@ def _logistic(b: Any, f: Any, sign: Any) -> tuple[Any, Any, Any]:
     # An ordered comparison is false for NaN, so that NaN passes through.
     capped = b.select(b.fcmp_ordered(">", size, _constant(MAX_SCORE)), _constant(MAX_SCORE), size)
     small = _exp_minus(b, capped)
-    # From exp(-|f|) alone, which never overflows.
+    # Uses only exp(-|f|), which never overflows.
     whole = b.fdiv(_constant(1.0), b.fadd(_constant(1.0), small))
     part = b.fmul(small, whole)
     right = b.fcmp_ordered(">=", b.fmul(f, splat(b, sign)), _constant(0.0))
@@ -68,10 +68,10 @@ def _product(b: Any, terms: Any) -> Any:
 
 @intrinsic("int64", "int64", "float32", "float32", "float32", result="float64")
 def slopes(b: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
-    """Return the product of σ(sign f) over the first n <= 16 values f at an address, as float64.
+    """Return the float64 product of σ(sign f) over the n <= 16 values f at ``out``.
 
-    Each f is replaced by ``sign`` (1 - σ(sign f)) ``scale``, ``scale`` times the slope of log σ, or by 0 where |f| is
-    not below ``limit``; values beyond n become 0. The address is 64-byte aligned.
+    Each f is replaced by ``scale`` times the slope of log σ(sign f), which is ``sign`` (1 - σ(sign f)), or by 0 if |f|
+    is at least ``limit``. Values beyond n become 0. The address ``out`` must be 64-byte aligned.
     """
     chance, rest, size = _logistic(b, load(b, out, 0), sign)
     # Lanes beyond the count are masked: their slope is 0 and their probability 1.
@@ -84,7 +84,7 @@ def slopes(b: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
 
 @intrinsic("int64", "float32", "float32", result="float64")
 def slopes32(b: Any, out: Any, sign: Any, scale: Any) -> Any:
-    """Do what ``slopes`` does for 32 values without a limit; at once, they take little longer than 16."""
+    """Compute ``slopes`` for 32 values without a limit, little slower than for 16."""
     # Two vectors at once hide the latency of exp.
     both = [_logistic(b, load(b, out, j), sign) for j in range(2)]
     for j, (_, rest, _) in enumerate(both):

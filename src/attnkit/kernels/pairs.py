@@ -1,7 +1,7 @@
-"""Pairs of neighbouring word ids: counted in bounded memory, and joined into phrases.
+"""Pairs of adjacent word ids: counting in bounded memory, joining into phrases.
 
-Compiled where numba is installed, else in plain Python; both give the same. Connectors stand between the words of a
-pair without being one of them: those between two words make up one number, their gap.
+Compiled if numba is installed, else in plain Python, with the same results. Connectors may occur between the words of a
+pair without being part of it. All connectors between two words are encoded as one number, the gap.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,29 +15,29 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compiled
 from attnkit.kernels.words import Numbers
 
-RARE = -1  #: kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors
-_MAX_GAP = 1 << 24  # of a gap, before the next connector
+RARE = -1  #: kind of a word that is excluded from pairs; 0 is a word of pairs, connectors have kinds from 1
+_MAX_GAP = 1 << 24  # maximum gap before another connector
 _LONGEST_GAP = 32
-Pair = tuple[int, int, int]  #: number of the first word, gap, number of the second
+Pair = tuple[int, int, int]  #: id of the first word, gap, id of the second word
 
 
 @dataclass(frozen=True)
 class WordClasses:
-    """Classes of words: in pairs, connectors between them, or neither."""
+    """Kinds of words: words of pairs, connectors or excluded words."""
 
-    of: NDArray[np.int32]  #: (n,) the kind of each word
+    of: NDArray[np.int32]  #: (n,) kind of each word
     n_connectors: int = 0
 
     def encode_gap(self, connectors: Iterable[int]) -> int:
-        """Return the gap of connectors, by their kinds; there may be too many of them for one."""
+        """Encode the kinds of the connectors between two words as a gap."""
         gap = 0
         for kind in connectors:
-            # Digits of base n_connectors + 1; kinds start at 1, so no gap is the same as another with a leading 0.
+            # Digits of base n_connectors + 1; kinds start at 1, so that every sequence has its own gap.
             gap = gap * (self.n_connectors + 1) + kind
         return gap
 
     def decode_gap(self, gap: int) -> list[int]:
-        """Return the kinds of the connectors that a gap is made of."""
+        """Decode a gap into the kinds of its connectors."""
         kinds: list[int] = []
         while gap:
             # The last digit comes first.
@@ -47,10 +47,10 @@ class WordClasses:
 
 
 class PairCounter:
-    """Count pairs in bounded memory: above ``most`` pairs, the rarest are pruned with a rising threshold."""
+    """Pair counter in bounded memory: at ``most`` distinct pairs, it prunes rare ones."""
 
     def __init__(self, kinds: WordClasses, most: int) -> None:
-        self.n_lost = 0  #: occurrences of pairs that were forgotten
+        self.n_lost = 0  #: occurrences of pruned pairs
         self._kinds = kinds
         self._most = most
         self._min_kept = 1
@@ -61,12 +61,12 @@ class PairCounter:
         self._counts: dict[Pair, int] = {}
 
     def add(self, numbers: Numbers) -> None:
-        """Count the pairs of some numbers; lines may continue from one call to the next."""
+        """Count the pairs in ``numbers``; a line may continue in the next call."""
         if self._loops is None:
             self._add_plainly(numbers.tolist())
             return
         done, base = 0, self._kinds.n_connectors + 1
-        # The loop stops when the table is full, and continues after a cleanup.
+        # The loop stops when the table is full, and resumes after the table is pruned or enlarged.
         while True:
             limits = (done, base, self._most)
             done = self._loops[0](numbers, self._kinds.of, limits, self._state, self._table)
@@ -84,7 +84,7 @@ class PairCounter:
                 size *= 2
             self._table = _new_table(size)
             self._state[2] = np.count_nonzero(old[2])
-            # Deleting from open addressing leaves holes: what is kept goes to a new table.
+            # Deleting from open addressing leaves holes, so kept pairs are moved to a new table.
             self._loops[1](*old, *self._table)
 
     def _add_plainly(self, numbers: list[int]) -> None:
@@ -93,12 +93,12 @@ class PairCounter:
         for number in numbers:
             kind = kinds[number] if number >= 0 else RARE
             if kind > 0:
-                # Too many connectors: the pair is given up, not its gap cut.
+                # Too many connectors: drop the pair instead of truncating its gap.
                 first = first if gap < _MAX_GAP // base else -1
                 gap = gap * base + kind if first >= 0 else 0
                 continue
             if kind == 0 and first >= 0:
-                # As gensim prunes: the threshold rises, so that there is space for ever longer.
+                # As in gensim: the threshold rises each time, so that pruning becomes rarer.
                 while len(self._counts) >= self._most:
                     self.n_lost += sum(n for n in self._counts.values() if n <= self._min_kept)
                     self._counts = {pair: n for pair, n in self._counts.items() if n > self._min_kept}
@@ -109,7 +109,7 @@ class PairCounter:
         self._state[:2] = first, gap
 
     def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return sorted pairs (n, 3) of first word, gap, second word, and counts (n,), of at least ``least`` each."""
+        """Return sorted pairs (n, 3) and their counts (n,), at least ``least`` each."""
         if self._loops is None:
             found = {pair: n for pair, n in self._counts.items() if n >= least}
             rows = np.array(list(found), np.int64).reshape(-1, 3)
@@ -126,16 +126,16 @@ class PairCounter:
 
 
 class PhraseJoiner:
-    """Replaces pairs by numbers: from the left, as soon as one is found; a word is in no more than one pair."""
+    """Greedy left-to-right replacement of pairs by the ids of their phrases."""
 
     def __init__(self, kinds: WordClasses, targets: Mapping[Pair, int], n_numbers: int) -> None:
-        """Store what becomes of the pairs: ``targets`` below ``n_numbers``."""
-        self.counts = np.zeros(n_numbers, np.int64)  #: how often each number has been returned
-        self.first = np.full(n_numbers, n_numbers, np.int64)  #: rank of each number by its first return
+        """Set the replacement of each pair; all ids are below ``n_numbers``."""
+        self.counts = np.zeros(n_numbers, np.int64)  #: how often each id was returned
+        self.first = np.full(n_numbers, n_numbers, np.int64)  #: rank of each id by its first occurrence in the output
         self._kinds = kinds
         self._targets = targets
         self._loops = compiled_loops()
-        self._state = np.zeros(3, np.int64)  # numbers held back, gap, distinct numbers returned
+        self._state = np.zeros(3, np.int64)  # number of ids held back, gap, number of distinct ids returned
         self._held = np.zeros(_LONGEST_GAP, np.int32)
         self._table = _new_table(1 << max(4, (2 * len(targets)).bit_length()))
         if self._loops is not None:
@@ -146,7 +146,7 @@ class PhraseJoiner:
             self._loops[1](ends, rows[:, 1].astype(np.int32), values, *self._table)
 
     def join(self, numbers: Numbers) -> Numbers:
-        """Return what some numbers become; the last ones of a line that continues may be held back."""
+        """Return ids with pairs replaced; the last ids may be held back for the next call."""
         if self._loops is None:
             return np.array(self._join_plainly(numbers.tolist()), np.int32)
         out = np.empty(len(numbers) + _LONGEST_GAP, np.int32)
@@ -183,7 +183,7 @@ class PhraseJoiner:
 
 
 def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return an empty hash table: word pair, gap, and count (or target id + 1); 0 marks an empty slot."""
+    """Return an empty hash table of pairs, gaps and values; value 0 is a free slot."""
     return np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size, np.int64)
 
 
@@ -191,10 +191,10 @@ def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArra
 
 
 def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
-    """Count pairs from a position; return how many were processed before the table was full."""
+    """Count pairs until the table is full; return the position reached."""
     done, base, most = limits
     ends, gaps, counts = table
-    # A power of two: & mask is the remainder.
+    # The size is a power of two: & mask is the remainder.
     mask, n = np.uint64(len(ends) - 1), state[2]
     first, gap = state[0], state[1]
     for i in range(done, len(numbers)):
@@ -223,10 +223,10 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any
 
 
 def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: Any) -> None:
-    """Put pairs that all differ into an empty table, save those whose value is 0."""
+    """Insert distinct pairs into an empty table, except those of value 0."""
     mask = np.uint64(len(ends) - 1)
     for i in range(len(values)):
-        # Pruned.
+        # Pruned by the caller.
         if values[i] == 0:
             continue
         place = (pairs[i] ^ (np.uint64(between[i]) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
@@ -237,8 +237,8 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
 
 
 def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any, out: Any) -> Any:
-    """Write the joined ids to ``out`` and return their number. ``held`` are the words of what may be a pair."""
-    # Tuples of arrays: numba passes them unboxed.
+    """Write the joined ids to ``out``; return their number."""
+    # Tuples of arrays: numba passes them unboxed. ``held`` are the ids of a possible pair.
     (kinds, base), (state, held), (ends, gaps, values) = classes, progress, table
     mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]
     for i in range(len(numbers)):
@@ -265,7 +265,7 @@ def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any
             out[n] = number
             n += 1
     counts, first = statistics
-    # For the new vocabulary.
+    # Statistics of the new vocabulary.
     for number in out[:n]:
         if number >= 0:
             if counts[number] == 0:
@@ -278,7 +278,7 @@ def _join(numbers: Any, classes: Any, progress: Any, table: Any, statistics: Any
 
 @cache
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
-    """Return the three loops, None without numba."""
+    """Return the three compiled loops, or None without numba."""
     numbers, ints, child = np.empty(1, np.int32), np.empty(1, np.int64), ("pairs", "compiled_loops")
     table = (np.empty(1, np.uint64), numbers, ints)
     count = compiled(_count, (numbers, numbers, (1, 1, 1), ints, table), child)

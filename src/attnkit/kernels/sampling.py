@@ -1,7 +1,7 @@
-"""Which words of a text are trained on and which are drawn: random bits, subsampling, windows, negatives, Huffman tree.
+"""Sampling of word2vec: random bits, subsampling, windows, noise, Huffman tree.
 
-Every random number is a function of a key and a counter (SplitMix64: Steele, Lea and Flood 2014), so nothing depends on
-the order in which a corpus is worked off.
+Every random number is a function of a key and a counter (SplitMix64: Steele, Lea and Flood 2014), so results do not
+depend on the order in which a corpus is processed.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @inline
 def random_bits(key: Any, counter: Any) -> Any:
-    """Return 64 random bits, those that belong to a counter under a key (both uint64)."""
+    """Return the 64 random bits of a counter under a key (both uint64)."""
     x = key + counter * STEP
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
@@ -31,14 +31,14 @@ def random_bits(key: Any, counter: Any) -> Any:
 
 @inline
 def below(bits: Any, n: Any) -> Any:
-    """Return a number from 0 to n - 1 out of the lower 32 bits."""
+    """Return an integer from 0 to n - 1, computed from the lower 32 bits."""
     # Multiply and shift (Lemire 2019): no division, and a bias below n / 2^32.
     return np.int64(((bits & _LOW) * np.uint64(n)) >> _S32)
 
 
 @inline
 def drawn(bits: Any, prob: Any, alias: Any) -> Any:
-    """Return a word out of 64 bits by an alias table (Walker 1977)."""
+    """Draw a word with an alias table (Walker 1977) from 64 random bits."""
     # The upper half picks a column, the lower one decides between its two words.
     word = np.int64(((bits >> _S32) * np.uint64(len(prob))) >> _S32)
     return word if (bits & _LOW) < np.uint64(prob[word]) else np.int64(alias[word])
@@ -46,11 +46,11 @@ def drawn(bits: Any, prob: Any, alias: Any) -> Any:
 
 @inline
 def stays(bits: Any, keep: Any) -> Any:
-    """Say whether a word stays whose threshold is ``keep``; takes the upper 32 bits."""
+    """Return whether subsampling keeps a word of threshold ``keep`` (upper 32 bits)."""
     return (bits >> _S32) <= np.uint64(keep)
 
 
-# Marked functions are compiled for numbers; here they get arrays, as plain Python.
+# The decorated functions are compiled for scalars; these plain Python versions take arrays.
 array_bits, _below, _stays = (getattr(function, "py_func", function) for function in (random_bits, below, stays))
 
 
@@ -63,9 +63,9 @@ def key_of(*parts: int) -> int:
 
 
 def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint32]:
-    """Return (V,) thresholds of ``stays``: a word is kept with probability (sqrt(c / t) + 1) t / c (word2vec.c).
+    """Return the subsampling thresholds (V,) of ``stays``, as in word2vec.c.
 
-    t = sample * total; with ``sample`` 0 every word is kept.
+    A word is kept with probability (sqrt(c / t) + 1) t / c, t = sample * total. With ``sample`` 0, every word is kept.
     """
     at_most = (1 << 32) - 1
     if sample <= 0:
@@ -77,9 +77,9 @@ def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint
 
 
 def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-    """Build an alias table (thresholds and aliases, both (V,)) for sampling in proportion to count ** power.
+    """Build an alias table, thresholds (V,) and aliases (V,), in O(V) (Vose 1991).
 
-    Built by Vose's method (1991) in O(V).
+    Words are drawn in proportion to count ** power.
     """
     # Words that never occur are never drawn, whatever the power (0 ** 0 would be 1).
     weights = np.where(counts > 0, np.maximum(counts, 1).astype(np.float64) ** power, 0.0)
@@ -87,7 +87,7 @@ def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uin
     share = (weights * (len(counts) / weights.sum())).tolist()
     prob = np.full(len(counts), (1 << 32) - 1, np.uint32)
     alias = np.arange(len(counts), dtype=np.int32)
-    # Vose: every column of height 1 is filled up from one word that has more.
+    # Vose: each column below height 1 is filled up from one word above it.
     small = [word for word, own in enumerate(share) if own < 1.0]
     large = [word for word, own in enumerate(share) if own >= 1.0]
     while small and large:
@@ -97,24 +97,25 @@ def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uin
         share[high] -= 1.0 - share[low]
         if share[high] < 1.0:
             small.append(large.pop())
-    # What is left over by rounding keeps probability 1 of itself.
+    # Columns left over by rounding keep their own word with probability 1.
     return prob, alias
 
 
 @inline
 def windows(text: Any, piece: Any, settings: Any, keep: Any) -> Any:
-    """Return (words, at, left, right, first, last) for a piece (begin, end, key) and settings (window, dynamic).
+    """Return (words, at, left, right, first, last) of the subsampled piece of a text.
 
-    words[first:last] are its centre words; around them stand those that their windows reach. The context of words[i] is
-    words[i - left[i] : i] and words[i + 1 : i + 1 + right[i]]; at[i] is its position in the text.
+    ``piece`` is (begin, end, key), ``settings`` (window, dynamic). words[first:last] are the centre words, the others
+    are context of the outer windows. The context of words[i] is words[i - left[i] : i] and
+    words[i + 1 : i + 1 + right[i]]; at[i] is its position in the text.
     """
     ids, starts = text
     a, b, key = piece[0], piece[1], np.uint64(piece[2])
     widest, dynamic = settings[0], settings[1]
-    # A full window on each side of the piece.
+    # Room for a full window on each side of the piece.
     words, at = np.empty(b - a + 2 * widest, np.int32), np.empty(b - a + 2 * widest, np.int64)
     left, right = np.zeros(len(words), np.int32), np.zeros(len(words), np.int32)
-    # "right": of empty lines at the same position the last one counts.
+    # side="right": among empty lines at the same position, take the last one.
     line = np.searchsorted(starts, a, side="right") - 1
     begin, i = widest, a - 1
     # Words before the piece in the same line, from right to left, up to the widest window.
@@ -128,14 +129,14 @@ def windows(text: Any, piece: Any, settings: Any, keep: Any) -> Any:
         end = starts[line + 1]
         centre = n
         for i in range(i, min(end, b)):  # noqa: B020 (continues where the last line ended)
-            # One number per word: the upper half decides whether it stays, the lower one its width.
+            # One random number per word: the upper half decides whether it is kept, the lower half its window width.
             bits = random_bits(key, np.uint64(i))
             if stays(bits, keep[ids[i]]):
                 words[n], at[n] = ids[i], i
                 right[n] = 1 + below(bits, widest) if dynamic else widest
                 n += 1
         i, last = min(end, b), n
-        # Words that stay after the piece's end, up to the end of the line or of the window.
+        # Kept words after the end of the piece, up to the end of the line or of the window.
         after = b
         while after < end and n < last + widest:
             if stays(random_bits(key, np.uint64(after)), keep[ids[after]]):
@@ -143,7 +144,7 @@ def windows(text: Any, piece: Any, settings: Any, keep: Any) -> Any:
                 n += 1
             after += 1
         for k in range(centre, last):
-            # Widths were drawn before the ends of the line were known: cut to it now.
+            # Widths were drawn before the ends of the line were known: limit them now.
             width = right[k]
             left[k], right[k] = min(width, k - begin), min(width, n - 1 - k)
         begin, line = n, line + 1
@@ -153,7 +154,7 @@ def windows(text: Any, piece: Any, settings: Any, keep: Any) -> Any:
 def windows_in_numpy(
     text: tuple[Any, Ints], piece: tuple[int, int, int], settings: tuple[int, bool], keep: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int32], Ints, Ints, Ints, int, int]:
-    """Do what ``windows`` does for (ids, starts), (a, b, key) and (window, dynamic), without unused items."""
+    """Return the same as ``windows``, computed by numpy, without unused items."""
     (ids, starts), (a, b, key), (widest, dynamic) = text, piece, settings
 
     def bits(at: Ints) -> NDArray[np.uint64]:
@@ -168,7 +169,7 @@ def windows_in_numpy(
     begin = int(starts[np.searchsorted(starts, a, side="right") - 1]) if a < b else a
     end = int(starts[np.searchsorted(starts, b, side="left")]) if a < b else b
     before = after = np.empty(0, np.int64)
-    # Neighbours of the piece are looked for in growing steps: a line may be very long.
+    # Search the neighbours of the piece in growing steps: a line may be very long.
     low, high, step = a, b, 4 * widest
     while len(before) < widest and begin < low:
         before, low, step = np.concatenate([kept(max(begin, low - step), low), before]), low - step, 2 * step
@@ -187,19 +188,19 @@ def windows_in_numpy(
 
 
 class HuffmanPaths(NamedTuple):
-    """Path to each word: inner nodes from the root down, and the turn at each."""
+    """Huffman path of each word: the inner nodes from the root down and their codes."""
 
-    starts: NDArray[np.int64]  #: (V + 1,): the way to word v is [starts[v], starts[v + 1]) of the other two
-    nodes: NDArray[np.int32]  #: rows of the output weights (V - 1, D), as they were joined: the root is the last
-    codes: NDArray[np.int8]  #: 0 to the left, 1 to the right
+    starts: NDArray[np.int64]  #: (V + 1,) the path of word v is [starts[v], starts[v + 1]) of the other arrays
+    nodes: NDArray[np.int32]  #: rows of the output weights (V - 1, D), in the order of merging: the root is last
+    codes: NDArray[np.int8]  #: 0 is left, 1 is right
 
 
 def huffman(counts: NDArray[np.int64]) -> HuffmanPaths:
-    """Return the tree that word2vec builds; among equally rare parts, words are joined before nodes.
+    """Build word2vec's Huffman tree; among equal counts, words merge before nodes.
 
-    It is the tree of hierarchical softmax (Mikolov et al. 2013, arXiv:1310.4546, section 2.1). A word's probability is
-    a product over the inner nodes between the root and it: σ(x·v) where it lies to the left (code 0), σ(-x·v) to the
-    right (code 1). The probabilities of all words sum to 1 for any weights.
+    It is the tree of hierarchical softmax (Mikolov et al. 2013, arXiv:1310.4546, section 2.1). The probability of a
+    word is a product over the inner nodes of its path: σ(x·v) for code 0 (left), σ(-x·v) for code 1 (right). The
+    probabilities of all words sum to 1 for any weights.
     """
     n_words = len(counts)
     # Stable on negated counts, then reversed: among equals the last word is the rarest, as in word2vec.c.
@@ -208,9 +209,9 @@ def huffman(counts: NDArray[np.int64]) -> HuffmanPaths:
     made: list[int] = []
     children: list[int] = []
     word, node = 0, 0
-    # Words are taken from the rarest up and nodes as they were made, whose counts never fall: no heap is needed.
+    # Words are taken in ascending count, and nodes are created in ascending count: no heap is needed.
     for _ in range(n_words - 1):
-        # Two parts become one: twice the rarer of the next word and the next node.
+        # Merge two: each is the rarer of the next word and the next node.
         total = 0
         for _ in range(2):
             if word < n_words and (node >= len(made) or sizes[word] <= made[node]):
@@ -222,7 +223,7 @@ def huffman(counts: NDArray[np.int64]) -> HuffmanPaths:
                 total += made[node]
                 node += 1
         made.append(total)
-    # Leaves are 0 .. V - 1, inner nodes V .. 2 V - 2 in the order in which they were joined.
+    # Leaves are 0 .. V - 1, inner nodes V .. 2 V - 2 in the order of merging.
     root = 2 * n_words - 2
     parent, right = np.zeros(max(1, root + 1), np.int64), np.zeros(max(1, root + 1), np.int8)
     parent[children] = n_words + np.repeat(np.arange(n_words - 1), 2)

@@ -1,4 +1,4 @@
-"""Operations on rows of floats in LLVM vectors of 16 lanes, twice as wide as LLVM chooses itself."""
+"""Operations on rows of floats in LLVM vectors of 16, twice LLVM's default width."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -10,20 +10,20 @@ try:
     from llvmlite import ir
     from numba import extending, types
     from numba.core import cgutils
-except ImportError:  # nothing here is called then
+except ImportError:  # without numba, nothing here is called
     pass
 
-# Letters: width is P / 16, the vectors of a row; b is llvmlite's IR builder.
-UNROLLED = 20  #: vectors of a row that stay in registers; longer rows are worked on in memory
+# Letters: width is P / 16, the number of vectors per row; b is llvmlite's IR builder.
+UNROLLED = 20  #: maximum vectors per row in registers; longer rows are updated in memory
 # No "nnan" or "ninf": NaN must survive.
 REORDER = ("contract", "reassoc", "nsz")
 
 
 def intrinsic(*kinds: str, result: str = "void") -> Callable[[Callable[..., Any]], Any]:
-    """Make a numba function of one that emits LLVM code; without numba it stays what it is.
+    """Turn an emitter of LLVM code into a numba function; no effect without numba.
 
-    ``kinds`` say what the operands after the builder are: "lanes" is a tuple whose length is passed on as the width,
-    "array" is passed on as a pointer to its first item, "pair" is two int64, all others are types of numba.
+    ``kinds`` are the operands after the builder: "lanes" is a tuple whose length is passed to the emitter as the width,
+    "array" is passed as a pointer to its first item, "pair" is two int64, and all others are numba types.
     """
 
     def mark(emitter: Callable[..., Any]) -> Any:
@@ -94,7 +94,7 @@ def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def splat(b: Any, value: Any) -> Any:
-    """Return a vector whose lanes all hold a value."""
+    """Return a vector with ``value`` in all lanes."""
     empty = ir.Constant(ir.VectorType(value.type, 16), ir.Undefined)
     # The usual LLVM idiom: insert at lane 0, then shuffle it to all lanes.
     first = b.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
@@ -102,11 +102,11 @@ def splat(b: Any, value: Any) -> Any:
 
 
 def lane_sums(b: Any, vectors: list[Any]) -> Any:
-    """Return the sums over lanes of a power of two of vectors; the k-th begins at lane k * 16 / n."""
-    # Lanes that belong to one vector at this level of the tree.
+    """Return the lane sums of n = 2^k vectors; sum i starts at lane i * 16 / n."""
+    # Number of lanes per vector at this level of the tree.
     group = 16
-    # The sums of several vectors share their shuffles: each round adds the halves of each group of two vectors, those
-    # of the first go before those of the second. Lanes 0..15 are the first's and 16..31 the second's in LLVM's shuffle.
+    # The sums of several vectors share their shuffles: each round adds the halves of every group of two vectors, with
+    # the first vector's groups first. In LLVM's shuffle, lanes 0..15 are the first vector's and 16..31 the second's.
     while len(vectors) > 1:
         low = [lane for lane in range(32) if lane % group < group // 2]
         high = [lane + group // 2 for lane in low]
@@ -129,7 +129,7 @@ def lane_sums(b: Any, vectors: list[Any]) -> Any:
 
 
 def vectors_of_row(b: Any, width: int) -> Iterator[Any]:
-    """Yield the number of each vector of a row: one by one where they are unrolled, else the index of a loop, once."""
+    """Yield each vector index of an unrolled row, else one loop index at run time."""
     if width <= UNROLLED:
         yield from range(width)
     else:
@@ -138,7 +138,7 @@ def vectors_of_row(b: Any, width: int) -> Iterator[Any]:
 
 
 class Row:
-    """A row that a loop reads or updates: a short one in registers until ``save``, others in memory."""
+    """Row operand of a loop: short rows stay in registers until ``save``."""
 
     def __init__(self, b: Any, width: int, address: Any, *, cleared: bool = False) -> None:
         self._b, self._address = b, address
@@ -171,12 +171,12 @@ def _int64_item(b: Any, array: Any, k: Any) -> Any:
 
 
 def _row_address(b: Any, matrix: Any, rows: Any, k: Any, width: int) -> Any:
-    """Return the address of the row that the k-th number of a list names."""
+    """Return the address of row rows[k] of a matrix."""
     return b.add(matrix, b.mul(_int64_item(b, rows, k), i64(64 * width)))
 
 
 def _dot_products(b: Any, width: int, x: Row, addresses: list[Any]) -> Any:
-    """Return ``lane_sums`` of the products of a row with some others."""
+    """Return the dot products of a row with others, laid out as by ``lane_sums``."""
     totals = [cgutils.alloca_once_value(b, zeros()) for _ in addresses]
     for total in totals:
         b.store(zeros(), total)
@@ -188,18 +188,18 @@ def _dot_products(b: Any, width: int, x: Row, addresses: list[Any]) -> Any:
     return lane_sums(b, [b.load(total) for total in totals])
 
 
-# --- what loops call: rows are at addresses, ``rows`` are lists of row numbers of a matrix
+# --- called by loops: a row is given by its address, ``rows`` are row numbers of a matrix
 
 
 @intrinsic("lanes", "int64", "array", "int64", "int64", "array")
 def dots(b: Any, width: int, matrix: Any, rows: Any, n: Any, x: Any, out: Any) -> None:
-    """Set out[k] to the product of the row at ``x`` with the row rows[k] of a matrix, for k < n.
+    """Set out[k] to the dot product of the row at ``x`` and row rows[k], for k < n.
 
-    ``rows`` and ``out`` need room for 3 more items; ``rows`` is written to there.
+    ``rows`` and ``out`` need room for 3 more items, which are overwritten.
     """
     operand = Row(b, width, x)
     with b.if_then(b.icmp_signed(">", n, i64(0))):
-        # Four rows at a time: the list is filled up with its last row, so that no group is partial.
+        # Four rows at a time: the list is padded with its last row, so that the last group is complete.
         last = b.load(b.gep(rows, [b.sub(n, i64(1))]))
         for more in range(3):
             b.store(last, b.gep(rows, [b.add(n, i64(more))]))
@@ -208,30 +208,28 @@ def dots(b: Any, width: int, matrix: Any, rows: Any, n: Any, x: Any, out: Any) -
         places = [b.add(first, i64(k)) for k in range(4)]
         sums = _dot_products(b, width, operand, [_row_address(b, matrix, rows, k, width) for k in places])
         for k, place in enumerate(places):
-            # Four sums of 16 lanes: the k-th occurs in lanes 4 k .. 4 k + 3.
+            # Four sums in 16 lanes: the k-th is in lanes 4 k .. 4 k + 3.
             b.store(b.extract_element(sums, ir.Constant(ir.IntType(32), 4 * k)), b.gep(out, [place]))
 
 
 @intrinsic("lanes", "int64", "int64", "int64")
 def dots16(b: Any, width: int, matrix: Any, x: Any, out: Any) -> None:
-    """Set out[k] to the product of the row at ``x`` with the k-th of 16 rows from an address on; out at 64 bytes."""
-    # 16 dot products reduce to one vector of 16 sums, stored at once.
+    """Set out[k] to the dot product of the row at ``x`` and row k of 16 adjacent rows."""
+    # 16 dot products reduce to one vector of 16 sums, stored at once: ``out`` is 64-byte aligned.
     addresses = [b.add(matrix, i64(64 * width * k)) for k in range(16)]
     store(b, _dot_products(b, width, Row(b, width, x), addresses), out, 0)
 
 
 @intrinsic("lanes", "int64", "array", "int64", "pair", "array")
 def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any, steps: Any) -> None:
-    """For k < n add steps[k] times the row rows[k] of a matrix to the row at x_and_error[1], then steps[k] times the
-    row at x_and_error[0] to that row of the matrix.
-    """
+    """Add steps[k] * row to the error, then steps[k] * x to row rows[k], for k < n."""
     x, error = cgutils.unpack_tuple(b, x_and_error, 2)
     operand, total = Row(b, width, x), Row(b, width, error)
     with cgutils.for_range(b, n) as loop:
         step = splat(b, b.load(b.gep(steps, [loop.index])))
         row = _row_address(b, matrix, rows, loop.index, width)
         for j in vectors_of_row(b, width):
-            # The old value serves both: the error takes the row before the row takes its step.
+            # The old row is used for both: the error is updated before the row.
             old = load(b, row, j)
             total[j] = fma(b, step, old, total[j])
             store(b, fma(b, step, operand[j], old), row, j)
@@ -240,13 +238,11 @@ def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any,
 
 @intrinsic("lanes", "int64", "int64", "pair", "int64")
 def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None:
-    """Add to the row at ``out``, for k < n, the k-th row from an address on times the k-th of the floats at steps[0],
-    which stand steps[1] bytes apart.
-    """
+    """Add n adjacent rows, each times its float in ``steps``, to the row at ``out``."""
     first, stride = cgutils.unpack_tuple(b, steps, 2)
     total = Row(b, width, out)
     with cgutils.for_range(b, n) as loop:
-        # A stride in bytes, so that columns of a matrix of steps can be read as well.
+        # ``steps`` is (address, stride in bytes), so that columns of a matrix can be read as well.
         place = b.add(first, b.mul(loop.index, stride))
         step = splat(b, b.load(b.inttoptr(place, ir.PointerType(ir.FloatType()))))
         row = b.add(matrix, b.mul(loop.index, i64(64 * width)))
@@ -257,7 +253,7 @@ def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None
 
 @intrinsic("lanes", "int64", "array", "int64", "float32", "int64")
 def sum_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, out: Any) -> None:
-    """Set the row at ``out`` to ``scale`` times the sum of the rows rows[:n] of a matrix."""
+    """Set the row at ``out`` to ``scale`` times the sum of the matrix rows rows[:n]."""
     total = Row(b, width, out, cleared=True)
     with cgutils.for_range(b, n) as loop:
         row = _row_address(b, matrix, rows, loop.index, width)
@@ -270,7 +266,7 @@ def sum_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, out
 
 @intrinsic("lanes", "int64", "array", "int64", "float32", "int64")
 def add_to_rows(b: Any, width: int, matrix: Any, rows: Any, n: Any, scale: Any, x: Any) -> None:
-    """Add ``scale`` times the row at ``x`` to each of the rows rows[:n] of a matrix."""
+    """Add ``scale`` times the row at ``x`` to each of the matrix rows rows[:n]."""
     factor = splat(b, scale)
     with cgutils.for_range(b, n) as loop:
         row = _row_address(b, matrix, rows, loop.index, width)
@@ -288,7 +284,7 @@ def add_to_row(b: Any, width: int, out: Any, scale: Any, x: Any) -> None:
 
 @intrinsic("lanes", "int64", "int64")
 def copy_row(b: Any, width: int, out: Any, x: Any) -> None:
-    """Set the row at ``out`` to that at ``x``."""
+    """Copy the row at ``x`` to ``out``."""
     for j in vectors_of_row(b, width):
         store(b, load(b, x, j), out, j)
 
@@ -302,11 +298,11 @@ def clear(b: Any, width: int, x: Any) -> None:
 
 @intrinsic("lanes", "int64")
 def prefetch(b: Any, width: int, x: Any) -> None:
-    """Ask for the row at ``x``, which is going to be written to."""
+    """Prefetch the row at ``x`` for writing."""
     byte, i32 = ir.PointerType(ir.IntType(8)), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
     ask = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-    # One prefetch per cache line of 64 bytes; the machine itself continues with what is longer.
+    # One prefetch per cache line of 64 bytes; the hardware prefetches the rest of longer rows.
     for j in range(min(width, UNROLLED)):
         place = b.inttoptr(b.add(x, i64(64 * j)), byte)
         # Arguments: address, 1 = write, 3 = keep in all caches, 1 = data.
@@ -315,5 +311,5 @@ def prefetch(b: Any, width: int, x: Any) -> None:
 
 @intrinsic("array", "int64", result="int64")
 def item(b: Any, array: Any, k: Any) -> Any:
-    """Return array[k] of signed integers, without looking whether k counts from the end, which costs most."""
+    """Return array[k] of signed integers, without the costly check for negative k."""
     return _int64_item(b, array, k)

@@ -1,15 +1,15 @@
-"""The training loops of word2vec.
+"""Training loops of word2vec.
 
-Skip-gram trains a centre's input row against the output rows around it. ``pairs`` and ``pairs_with_paths`` go pair by
-pair (``layers``), and ``pairs`` draws anew for every pair, as gensim does. In ``shared`` ``BLOCK`` centres share
-``SHARED`` drawn words, and each of these counts m negative / SHARED in a window of m words: the same in expectation,
-with the rows at hand instead of somewhere in memory. There the drawn rows are read once and moved once a block.
+Skip-gram trains the input row of a centre against the output rows of its window. ``pairs`` and ``pairs_with_paths``
+train pair by pair (see ``layers``); ``pairs`` draws new negatives for every pair, as gensim does. In ``shared``,
+``BLOCK`` centres share ``SHARED`` drawn words, each with the weight m negative / SHARED in a window of m words. The
+expected loss is the same, but the drawn rows stay in the cache and are read and updated once per block.
 
-CBOW, the continuous bag of words, trains the mean or sum of a context's inputs against the output of the word in its
-middle: ``bags``, ``bags_with_paths`` and ``bags_of_subwords``.
+CBOW (continuous bag of words) trains the mean or sum of a context's inputs against the output of the centre: ``bags``,
+``bags_with_paths`` and ``bags_of_subwords``.
 
-Loops take (weights, text, piece, settings, tables), as ``word2vec_backend`` has them. Each is two functions: the outer
-one makes all arrays, since the inner one counts no references and so cannot.
+Loops take (weights, text, piece, settings, tables), as defined in ``word2vec_backend``. Each consists of two functions:
+the outer one allocates all arrays, since the inner one has no reference counting and cannot.
 """
 
 from typing import Any
@@ -52,18 +52,18 @@ from attnkit.kernels.vector import (
     weigh,
 )
 
-# Letters: V words, P floats of a padded row, m words of a window, or rows of a context. Addresses are bytes: a row
+# Letters: V words, P floats of a padded row, m words of a window, or rows of a context. Addresses in bytes: a row
 # takes 64 bytes per 16 floats.
-BLOCK = 16  #: centres that share noise words, at most
-SHARED = 32  #: noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality
-AHEAD = 2  #: words of lead with which CBOW draws negatives and prefetches their rows
-AHEAD_AROUND = 4  #: words of lead with which rows of the context are prefetched, beyond the window
+BLOCK = 16  #: maximum number of centres that share noise words
+SHARED = 32  #: noise words per block, as many as ``slopes32`` takes; fewer than 20 reduce quality
+AHEAD = 2  #: number of words ahead at which CBOW draws negatives and prefetches their rows
+AHEAD_AROUND = 4  #: number of words beyond the window at which context rows are prefetched
 _NO_LIMIT = np.float32(np.inf)
 
 
 @inline
 def _buffers(weights: Any, settings: Any, n: Any) -> Any:
-    """Return n rows, room for the rows and scores of one prediction, and the sum of the loss beside its product."""
+    """Return buffers: n rows, row numbers, scores, and (loss sum, pending product)."""
     costs = np.ones((1, 2))
     costs[0, 0] = 0.0
     pool, scores = aligned_rows(n, 16 * len(weights[2])), aligned_rows(1, settings[2] + 32)
@@ -76,9 +76,9 @@ def _buffers(weights: Any, settings: Any, n: Any) -> Any:
 
 @inline
 def block_length(settings: Any) -> Any:
-    """Return how many centres share drawn words: fewer than ``BLOCK`` where windows are wide or negatives many.
+    """Return how many centres share noise words, at most ``BLOCK``.
 
-    The rows of drawn words stand still until the block's end, so that what they are moved by then must not be too much.
+    Wide windows or many negatives reduce it: noise rows change only at the end of a block, and by little.
     """
     # Expected negatives per centre: a random window (settings[1]) is half as wide on average.
     usual = (settings[0] + 1 if settings[1] else 2 * settings[0]) * settings[2]
@@ -110,7 +110,7 @@ def _train_shared(weights: Any, found: Any, job: Any, tables: Any, buffers: Any)
     copies, steps_of, near = pool.ctypes.data, all_steps.ctypes.data, scores[0]
     centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
     near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
-    # Each shared word counts as negative / SHARED of a drawn one.
+    # Each shared word has negative / SHARED of the weight of a drawn word.
     n_terms, share, now, length = 0, np.float32(settings[2] / SHARED), 0, block_length(settings)
     if begin < end:
         draw_negatives(lanes, o_of, noise_key(piece, at[begin]), tables, chosen, (0, SHARED))
@@ -125,7 +125,7 @@ def _train_shared(weights: Any, found: Any, job: Any, tables: Any, buffers: Any)
             chosen[np.uint64(later + k)] = drawn(bits, tables[1], tables[2])
         for i in range(block, last):
             for k in range((i - block) * SHARED // length, (i - block + 1) * SHARED // length if last < end else 0):
-                prefetch(lanes, o_of + size * item(chosen, later + k))  # all at once would be more than it can wait for
+                prefetch(lanes, o_of + size * item(chosen, later + k))  # all at once exceed the CPU's load queue
             if i + 1 < end:
                 prefetch_input(lanes, x_of, item(words, i + 1), tables)
             if i + window + 1 < end:
@@ -133,19 +133,19 @@ def _train_shared(weights: Any, found: Any, job: Any, tables: Any, buffers: Any)
             m, n_before = item(left, i) + item(right, i), item(left, i)
             for k in range(m):
                 rows[np.uint64(k)] = item(words, i - n_before + k + (k >= n_before))
-            # The learning rate falls within a piece.
+            # The learning rate decreases within a piece.
             word, alpha = item(words, i), learning_rate(piece, item(at, i))
             x = load_input(lanes, x_of, word, tables, error + size)
             x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
             n_terms += m
-            # The input as it was before its step: noise rows move by it at the end of the block.
+            # The input before its update: noise rows are updated with it at the end of the block.
             copy_row(lanes, x_kept, x)
             clear(lanes, error)
             for k in range(0, SHARED, 16):
                 dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
             add_nll(costs, np.uint64(m), slopes32(steps, MINUS_ONE, alpha * share * np.float32(m)))
             weigh(lanes, copies, SHARED, (steps, 4), error)
-            # The window's own words, exactly.
+            # The words of the window itself, which are not sampled.
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
                 add_nll(
@@ -196,7 +196,7 @@ def _train_pairs(weights: Any, found: Any, job: Any, buffers: Any, negatives: An
         if i + window + 1 < end:
             prefetch_outputs(lanes, o_of, item(words, i + window + 1), tables, negatives)
         centre = item(words, i)
-        # The centre's input serves its whole window and is written back once.
+        # The centre's input is used for its whole window and written back once.
         x = load_input(lanes, x_of, centre, tables, mean)
         step, first = (x, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs), now
         for j in range(i - item(left, i), i + item(right, i) + 1):
@@ -224,7 +224,7 @@ def bags_with_paths(weights: Any, text: Any, piece: Any, settings: Any, tables: 
 def _in_bags(weights: Any, found: Any, job: Any, tables: Any, negatives: Any) -> Any:
     words, _, left, right, first, last = found
     low, high = covered_words(left, right, first, last)
-    # With subwords a context word has several rows: room for the most of any, over both sides.
+    # With subwords, a context word has several rows: room for the maximum, on both sides.
     around = np.zeros(2 * job[1][0] * max_input_rows(words[low:high], tables) + 4, np.int64)
     buffers = _buffers(weights, job[1], 2)
     n_terms, costs = _train_bags(weights, found, job, (tables, around, buffers), negatives), buffers[3]
@@ -238,7 +238,7 @@ def _train_bags(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any
     (window, _, negative, mean), x_of, o_of = settings, inputs.ctypes.data, outputs.ctypes.data
     hidden, error, n_terms = pool.ctypes.data, pool.ctypes.data + 64 * len(lanes), 0
     for i in range(first - AHEAD, last):
-        # A ring of AHEAD + 1 slots holds the negatives of the coming words.
+        # A ring of AHEAD + 1 slots holds the negatives of the next words.
         soon, slot = i + AHEAD, negative * ((i + AHEAD) % (AHEAD + 1))
         if soon < last:
             key = noise_key(piece, item(at, soon))
@@ -253,7 +253,7 @@ def _train_bags(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any
         # A line of one word, or a window that subsampling left empty.
         if m == 0:
             continue
-        # Mean: input scaled by 1/m, error whole to each row; sum: the other way round (gensim).
+        # Mean: the input is scaled by 1/m, each row gets the whole error. Sum: the reverse, as in gensim.
         share, slot = ONE / np.float32(m), negative * (i % (AHEAD + 1))
         step = (hidden, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs)
         # h, the mean or the sum of the context.
@@ -263,12 +263,12 @@ def _train_bags(weights: Any, found: Any, job: Any, buffers: Any, negatives: Any
     return n_terms
 
 
-# --- negative sampling with subwords: the words that a window may cover stand added up in a ring
+# --- negative sampling with subwords: a ring holds the row sums of all words that a window may cover
 
 
 @inline
 def _enter(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
-    """Add up a word's rows at ``place``, and begin to gather what it is moved by in the row after it."""
+    """Write the sum of a word's rows to ``place`` and clear its update, the next row."""
     begin, end = tables[STARTS][word], tables[STARTS][word + 1]
     sum_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, ONE, place)
     clear(lanes, place + 64 * len(lanes))
@@ -276,7 +276,7 @@ def _enter(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
 
 @inline
 def _leave(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
-    """Give a word's rows what it was moved by."""
+    """Add the accumulated update of a word to its rows."""
     begin, end = tables[STARTS][word], tables[STARTS][word + 1]
     add_to_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, ONE, place + 64 * len(lanes))
 
@@ -315,7 +315,7 @@ def _train_bags_of_subwords(weights: Any, found: Any, job: Any, tables: Any, buf
             continue
         while entered < min(high, i + window + 1):
             place = ring + 2 * size * (entered % n_slots)
-            # A ring of 2 window + 1 places: a word is written back when another needs its place.
+            # A ring of 2 window + 1 slots: a word is written back when another word needs its slot.
             if entered - n_slots >= low:
                 _leave(lanes, x_of, item(words, entered - n_slots), tables, place)
             _enter(lanes, x_of, item(words, entered), tables, place)
@@ -328,11 +328,11 @@ def _train_bags_of_subwords(weights: Any, found: Any, job: Any, tables: Any, buf
         m, n_rows = np.uint64(0), 0
         for j in range(begin, end):
             if j != i:
-                # Two rows per place: the sum, and what the word was moved by.
+                # Two rows per slot: the sum, and the update of the word.
                 slots[m] = 2 * (j % n_slots)
                 m += np.uint64(1)
                 n_rows += _n_rows(item(words, j), tables)
-        # A mean over rows, so over words and their n-grams alike (fastText).
+        # The mean is over rows, of words and n-grams alike (fastText).
         share, slot = ONE / np.float32(n_rows), negative * (i % (AHEAD + 1))
         step = (hidden, error, learning_rate(piece, item(at, i)), tables, rows, scores, costs)
         sum_rows(lanes, ring, slots, np.int64(m), share if mean else ONE, hidden)
@@ -341,7 +341,7 @@ def _train_bags_of_subwords(weights: Any, found: Any, job: Any, tables: Any, buf
         for j in range(begin, end):
             if j != i:
                 place = ring + 2 * size * (j % n_slots)
-                # Each of the n rows moves by the error, so their sum moves by n times it.
+                # Each of the n rows changes by the error, so their sum changes by n times the error.
                 add_to_row(lanes, place, scale * np.float32(_n_rows(item(words, j), tables)), error)
                 add_to_row(lanes, place + size, scale, error)
     # Words that are still in the ring at the end of the piece.

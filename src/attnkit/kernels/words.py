@@ -1,7 +1,7 @@
-r"""Bytes of text to numbers of words, block by block: each word that differs from all before gets the next number.
+r"""Conversion of text to word ids, block by block; each new word gets the next id.
 
-Words are what ``str.split`` finds, lines end at ``\n`` alone. Compiled where numba is installed, else in plain Python;
-both give the same. What is held grows with the distinct words alone, however long a line or a word is.
+Words are those of ``str.split``; lines end only at ``\n``. Compiled if numba is installed, else in plain Python, with
+the same results. Memory grows only with the number of distinct words, not with the length of lines or words.
 """
 
 import codecs
@@ -23,7 +23,7 @@ Numbers = NDArray[np.int32]
 
 
 class NoTextError(ValueError):
-    """Invalid UTF-8, with the byte offset in the block; negative if the character starts in an earlier block."""
+    """Invalid UTF-8 at byte ``at`` of a block; negative if in an earlier block."""
 
     def __init__(self, at: int, byte: int) -> None:
         super().__init__(f"byte {at}")
@@ -32,26 +32,25 @@ class NoTextError(ValueError):
 
 
 class PlainNumberer:
-    """Numbers words by a dictionary and remembers them."""
+    """Word numberer in plain Python, with a dictionary."""
 
     def __init__(self, lower: bool = False) -> None:
         self._lower = lower
-        # Keeps bytes of a character that a block cuts off.
+        # Keeps the bytes of a character that is split between blocks.
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._rest = ""
         self._skips = False
         self._numbers: dict[str, int] = {}
         self._as_read: dict[str, int] = {}
-        self.counts = np.empty(0, np.int64)  #: how often each word has come
+        self.counts = np.empty(0, np.int64)  #: count of each word
 
     def feed(self, block: bytes) -> Numbers:
-        """Return the numbers of the words that end in this block, and ``LINE_END`` for each end of a line.
+        """Return the ids of words that end in this block, and ``LINE_END`` per line end.
 
-        A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
-
-        Raises ``NoTextError``: a byte is not UTF-8.
+        A word that is split between blocks is returned with the next block, so the last block must end with a line
+        feed. Raises ``NoTextError`` if the block is not valid UTF-8.
         """
-        # Bytes of a character that the last block cut off: an error may lie in them, before this block.
+        # Bytes of a character that is split between blocks: an error may be in them, before this block.
         pending = len(self._decoder.getstate()[0])
         try:
             text = self._rest + self._decoder.decode(block)
@@ -59,7 +58,7 @@ class PlainNumberer:
             raise NoTextError(error.start - pending, error.object[error.start]) from error
         out: list[int] = []
         if self._skips:
-            # The rest of a word that was too long is skipped up to the next white space.
+            # Skip the rest of an overlong word, up to the next white space.
             space = re.search(r"\s", text)
             if space is None:
                 return np.empty(0, np.int32)
@@ -103,7 +102,7 @@ class PlainNumberer:
         return [names[number] for number in numbers.tolist()]
 
     def settle(self) -> Numbers | None:
-        """Return what each number represents from now on, if some turned out to be the same lower-cased word."""
+        """Return the new id of each id if lower-casing merged words, else None."""
         return None  # words are lower-cased before they are numbered
 
     @property
@@ -116,14 +115,14 @@ class PlainNumberer:
 
 
 CHARACTER, SPACE, LINE, WRONG, INSIDE = range(5)
-"""States after a byte: a character of a word, white space, a line end, an error in UTF-8, inside of a character."""
+"""States after a byte: word character, white space, line end, invalid UTF-8, incomplete character."""
 
 
 @cache
 def byte_steps() -> NDArray[np.uint8]:
-    """Return (states, 256), the state that a byte leads to; white space is what ``str.isspace`` says.
+    """Return the transitions (states, 256) of an automaton of UTF-8 and white space.
 
-    A state beyond ``INSIDE`` is the bytes of a character so far, which decide what may follow.
+    White space is as in ``str.isspace``. States from ``INSIDE`` on encode the bytes of a character so far.
     """
     # All of Unicode's white space lies below U+3001.
     spaces = {character.encode() for code in range(0x3001) if (character := chr(code)).isspace()}
@@ -139,7 +138,7 @@ def byte_steps() -> NDArray[np.uint8]:
                 steps[row, byte] = (LINE if raw == b"\n" else SPACE) if raw in spaces else CHARACTER
             except UnicodeDecodeError as error:
                 if not error.reason.startswith("unexpected end"):
-                    continue  # no character begins so
+                    continue  # not a prefix of a character
                 n_missing = 2 + (raw[0] >= 0xE0) + (raw[0] >= 0xF0) - len(raw)
                 ahead = sorted(space[len(raw) :] for space in spaces if space.startswith(raw))
                 rule = raw[:1] if len(raw) == 1 and raw[0] in (0xE0, 0xED, 0xF0, 0xF4) else b""
@@ -154,12 +153,12 @@ def byte_steps() -> NDArray[np.uint8]:
 
 
 def _cut_words(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
-    """Fill ``spans`` with begin and end of each word, or with -1 for the end of a line, -2 for too long a word.
+    """Write (begin, end) of each word to ``spans``; return the number of spans.
 
-    Keeps in ``at``: where what is left over begins, whether it is the end of a word that is too long already, and where
-    the character begins that is none (else -1). Returns the number of spans.
+    A begin of -1 is a line end, -2 an overlong word. ``at`` receives the start of the remaining bytes, whether they
+    continue an overlong word, and the start of an invalid character (-1 if all are valid).
     """
-    # state: of the UTF-8 automaton; begin: of the word; character: of the character.
+    # state: of the automaton; begin: start of the word; character: start of the character.
     n, state, i, character, begin, skips = 0, 0, 0, 0, 0, at[1]
     at[2] = -1
     while i < end:
@@ -182,7 +181,7 @@ def _cut_words(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
         elif state == 3:
             at[2] = character
             break
-    # Too long already: its bytes are dropped block by block, so that memory stays bounded.
+    # Overlong: its bytes are dropped block by block, so that memory stays bounded.
     if character - begin > 1000:
         skips = 1
     at[0], at[1] = character if skips else begin, skips
@@ -190,14 +189,14 @@ def _cut_words(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
 
 
 def _number_words(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
-    """Number the words of spans, in ``out``, until the room is used up; return how many spans were done.
+    """Write ids of ``spans`` to ``out`` until memory is full; return the number done.
 
-    A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
-    from ``starts[k]`` on. The last of ``starts`` is how many words there are.
+    A slot holds the upper half of a word's hash and its id + 1. The bytes of word k start at ``starts[k]`` in
+    ``arena``. The last item of ``starts`` is the number of words.
     """
     # arena holds the bytes of all words, end to end.
     slots, starts, arena, counts = table
-    # Slots are a power of two: a mask replaces the remainder.
+    # The number of slots is a power of two: a mask replaces the remainder.
     mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
     number: Any = 0
     for span in range(len(spans)):
@@ -220,7 +219,7 @@ def _number_words(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> An
                 if slots[place] >> np.uint64(32) == key:
                     number = np.int64(slots[place] & np.uint64(0xFFFFFFFF)) - 1
                     start, at = starts[number], np.int64(begin)
-                    # Equal halves of hashes are no proof: length and bytes are compared.
+                    # Equal half hashes do not prove equality: compare length and bytes.
                     if starts[number + 1] - start != end - begin:
                         number = np.int64(-1)
                     while number >= 0 and at < end:
@@ -240,7 +239,7 @@ def _number_words(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> An
 
 
 def _move_slots(old: Any, new: Any) -> None:
-    """Put the entries of slots into others, of which there are more."""
+    """Move the entries of a slot table to a larger one."""
     mask = np.uint64(len(new) - 1)
     for entry in old:
         if entry != 0:
@@ -252,7 +251,7 @@ def _move_slots(old: Any, new: Any) -> None:
 
 @cache
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
-    """Return the three loops, None without numba."""
+    """Return the three compiled loops, or None without numba."""
     data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
     slots, out, child = np.empty(1, np.uint64), np.empty(1, np.int32), ("words", "compiled_loops")
     cut = compiled(_cut_words, (np.empty((1, 1), np.uint8), data, 1, at, spans), child)
@@ -263,7 +262,7 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
 
 
 class CompiledNumberer:
-    """Numbers words by a hash table with the bytes of every word: 20 to 50 bytes per word, and the word."""
+    """Compiled word numberer: a hash table of 20 to 50 bytes per word, plus the word."""
 
     def __init__(self, lower: bool, loops: tuple[Callable[..., Any], ...]) -> None:
         self._lower = lower
@@ -283,8 +282,8 @@ class CompiledNumberer:
         return int(self._starts[-1])
 
     def feed(self, block: bytes) -> Numbers:
-        """Return the numbers of the words that end in this block, as ``PlainNumberer`` does."""
-        # The rest of the last block lies in front.
+        """Return word ids and line ends of a block, as ``PlainNumberer.feed`` does."""
+        # The rest of the last block comes first.
         end = self._n_rest + len(block)
         if len(self._data) < end:
             room = np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)
@@ -304,7 +303,7 @@ class CompiledNumberer:
                 break
             n_words, used = len(self), int(self._starts[len(self)])
             if n_words < len(self._counts):
-                # Not the words are too many, but their bytes. What is not written yet takes no memory.
+                # The arena is full, not the table. Pages that are not written yet take no memory.
                 arena = np.empty(2 * len(self._arena), np.uint8)
                 arena[:used] = self._arena[:used]
                 self._arena = arena
@@ -316,7 +315,7 @@ class CompiledNumberer:
             starts[: n_words + 1], starts[-1], counts[:n_words] = self._starts[: n_words + 1], n_words, self._counts
             self._slots, self._starts, self._counts = slots, starts, counts
         rest = int(self._at[0])
-        # The cut-off word at the end of the block comes first in the next one; copy() since the two may overlap.
+        # The incomplete word at the end of the block comes first in the next one; copy() since the ranges may overlap.
         self._data[: end - rest] = self._data[rest:end].copy()
         self._n_rest = end - rest
         return numbers
@@ -328,7 +327,7 @@ class CompiledNumberer:
         return [str(arena[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
 
     def settle(self) -> Numbers | None:
-        """Lower-case what is not ASCII, which the loops leave; counts go over to the lower-cased words."""
+        """Lower-case non-ASCII words and merge their counts; return new ids or None."""
         n = len(self)
         if not self._lower or not n:
             return None
@@ -348,7 +347,7 @@ class CompiledNumberer:
         fit = targets >= 0
         np.add.at(self._counts, targets[fit], before[changed[fit]])
         self._first, same = np.arange(len(self)), np.arange(len(self), dtype=np.int32)
-        # A word came first where any of its spellings did.
+        # The first occurrence of a word is that of its earliest spelling.
         np.minimum.at(self._first, targets[fit], changed[fit])
         same[changed] = targets
         return same
@@ -368,6 +367,6 @@ Numberer: TypeAlias = PlainNumberer | CompiledNumberer
 
 
 def fastest(lower: bool = False) -> Numberer:
-    """Return the fastest word numberer: compiled if numba is installed, else plain Python."""
+    """Return a compiled word numberer if numba is installed, else a plain Python one."""
     loops = compiled_loops()
     return PlainNumberer(lower) if loops is None else CompiledNumberer(lower, loops)

@@ -1,6 +1,6 @@
-"""Exact match and F1 of answers computed like the SQuAD 1.1 and 2.0 evaluation scripts. Strings in, percent out.
+"""Exact match and F1 of answers, in percent, as in the SQuAD evaluation scripts.
 
-Rajpurkar et al. 2016, section 6.1, and 2018; no answer is the empty string.
+Versions 1.1 (Rajpurkar et al. 2016, section 6.1) and 2.0 (2018). An empty string means no answer.
 """
 
 import functools
@@ -19,20 +19,20 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """Means over some questions, in percent."""
+    """Mean scores over a set of questions, in percent."""
 
     exact: float
     f1: float
     n_questions: int
 
     def as_dictionary(self) -> dict[str, float]:
-        """Return plain data for ``--json``."""
+        """Return the scores as a dictionary for ``--json``."""
         return {"questions": self.n_questions, "exact": self.exact, "f1": self.f1}
 
 
 @dataclass(frozen=True)
 class AllScores:
-    """Scores of all questions, and of the two kinds by themselves where there are some."""
+    """Scores of all, answerable and unanswerable questions; None if a subset is empty."""
 
     all: AnswerScores
     answered: AnswerScores | None  #: questions with an answer
@@ -41,7 +41,7 @@ class AllScores:
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize(answer: str) -> str:
-    """Return an answer in lower case, without ASCII punctuation, English articles and superfluous white space.
+    """Lower-case an answer and drop ASCII punctuation, English articles, extra spaces.
 
     >>> normalize("The Denver  Broncos!")
     'denver broncos'
@@ -50,14 +50,14 @@ def normalize(answer: str) -> str:
 
 
 def exact_match(found: str, references: Sequence[str], version: Version = "2.0") -> float:
-    """Return 1 if an answer is one of the references once all are normalized, else 0."""
+    """Return 1 if an answer equals a reference after normalization, else 0."""
     return float(any(normalize(found) == normalize(reference) for reference in _references(references, version)))
 
 
 def f1(found: str, references: Sequence[str], version: Version = "2.0") -> float:
-    """Return the best F1, 0 to 1, of an answer's words against one of the references.
+    """Return the best word F1, from 0 to 1, of an answer against any reference.
 
-    If an answer or a reference has no words, 2.0 gives 1 where neither has, and 1.1 gives 0 in any case.
+    If the answer or the reference has no words, version 2.0 gives 1 if both have none, else 0; version 1.1 gives 0.
     """
     ours, best = normalize(found).split(), 0.0
     for reference in _references(references, version):
@@ -72,7 +72,7 @@ def f1(found: str, references: Sequence[str], version: Version = "2.0") -> float
 def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], version: Version = "2.0") -> AllScores:
     """Return the scores of answers; unanswerable questions have no references.
 
-    Raises ``ValueError`` without questions, if answers are missing, or in 1.1 for a question without references.
+    Raises ``ValueError`` for no questions, a wrong number of answers, or in version 1.1 a question without references.
     """
     if len(found) != len(expected) or not found:
         raise ValueError(f"{len(found)} answers for {len(expected)} questions")
@@ -89,10 +89,10 @@ def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], versi
 def best_threshold(
     found: Sequence[str], expected: Sequence[Sequence[str]], surety: Sequence[float]
 ) -> tuple[float, AllScores]:
-    """Return the threshold of ``surety`` of no answer with the highest F1 of version 2.0, and the scores with it.
+    """Return the no-answer threshold with the best SQuAD 2.0 F1, and its scores.
 
-    ``found`` are the best answers, whether or not they would be given. Of several thresholds, the one with the fewest
-    digits is returned.
+    ``found`` are the best answers before abstention: an answer is dropped if its ``surety`` of no answer exceeds the
+    threshold. Of equivalent thresholds, the one with the fewest digits is returned.
     """
     gains = [f1(answer, refs) - (not refs) for answer, refs in zip(found, expected, strict=True)]
     order = sorted(range(len(found)), key=surety.__getitem__)
@@ -109,7 +109,7 @@ def best_threshold(
 
 
 def _between(low: float, high: float) -> float:
-    """Return a number of few digits from low, included, to high, which is not."""
+    """Return a number with few digits in [low, high)."""
     if low == -math.inf:
         return 0.0 if high == math.inf else math.floor(high) - 1.0
     if high == math.inf:

@@ -1,6 +1,6 @@
-"""BLEU, chrF and TER as computed by sacreBLEU, with signatures, and BLEU as defined in the lecture notes.
+"""BLEU, chrF and TER as computed by sacreBLEU, and significance tests.
 
-Significance is tested by Koehn's paired bootstrap (2004), as implemented in sacreBLEU.
+``notes_bleu`` is BLEU as defined in the lecture notes. Significance is tested by paired bootstrap (Koehn 2004).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def clipped_matches(pred: Sequence[str], label: Sequence[str], order: int) -> tuple[int, int]:
-    """Count the n-grams of the prediction that the label has too, each at most as often as there; and all of them.
+    """Return the number of clipped n-gram matches and of n-grams in ``pred``.
 
     >>> clipped_matches(list("ABBCD"), list("ABCDEF"), 1)
     (4, 5)
@@ -27,10 +27,10 @@ def clipped_matches(pred: Sequence[str], label: Sequence[str], order: int) -> tu
 
 
 def notes_bleu(pred: Sequence[str], label: Sequence[str], max_order: int = 4) -> float:
-    """Return exp(min(0, 1 - len(label) / len(pred))) · Π p_n^(1/2^n) for n = 1 to ``max_order``, from 0 to 1.
+    """Return sentence BLEU (0 to 1) as defined in the lecture notes and in d2l.
 
-    Orders that the prediction is too short for are left out, as in d2l's code. An empty prediction scores 0, unless
-    the label is empty too: that is 1.
+    The score is exp(min(0, 1 - len(label) / len(pred))) · Π p_n^(1/2^n) for n = 1 to ``max_order``. Orders longer than
+    the prediction are skipped. An empty prediction scores 0, or 1 if the label is empty too.
 
     Raises:
         ValueError: ``max_order`` is not positive.
@@ -56,9 +56,9 @@ BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A corpus score with what makes it comparable.
+    """A corpus score with its sacreBLEU signature.
 
-    ``text`` is the line that ``sacrebleu -f text -w 2`` prints: signature, score and details such as n-gram precisions.
+    ``text`` is the line printed by ``sacrebleu -f text -w 2``: signature, score and details such as n-gram precisions.
     """
 
     name: str
@@ -70,12 +70,12 @@ class MetricScore:
 def build_metric(
     metric: MetricName, *, tokenize: BleuTokenizer = "13a", lowercase: bool = False, by_sentence: bool = False
 ) -> Metric:
-    """Build sacreBLEU's object for a metric.
+    """Build a sacreBLEU metric.
 
-    ``tokenize`` concerns BLEU alone; ``lowercase`` BLEU and chrF (TER ignores case by definition). By sentence, BLEU
-    leaves out the orders that a short sentence does not reach, as sacreBLEU does.
+    ``tokenize`` applies to BLEU only, ``lowercase`` to BLEU and chrF; TER always ignores case. With ``by_sentence``,
+    BLEU skips the n-gram orders that are longer than a sentence (sacreBLEU's effective order).
     """
-    # sacreBLEU takes half a second to import, which help pages must not pay.
+    # Importing sacreBLEU takes half a second, too long for help pages.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
@@ -88,10 +88,10 @@ def build_metric(
 
 
 def score_corpus(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
-    """Score a corpus with any of sacreBLEU's metrics; ``refs`` is one list of lines for each reference translation.
+    """Score a corpus; ``refs`` holds one list of lines per reference translation.
 
     Raises:
-        ValueError: There is nothing to score, or the numbers of lines differ.
+        ValueError: There are no hypotheses or references, or their numbers of lines differ.
     """
     _check_lengths(hyps, refs)
     found = metric.corpus_score(hyps, refs)
@@ -100,13 +100,13 @@ def score_corpus(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[st
 
 
 def score_sentences(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> list[float]:
-    """Return the score of each sentence; build the metric with ``by_sentence=True``."""
+    """Return one score per sentence; build the metric with ``by_sentence=True``."""
     _check_lengths(hyps, refs)
     return [float(metric.sentence_score(hyp, list(versions)).score) for hyp, *versions in zip(hyps, *refs, strict=True)]
 
 
 def corpus_bleu(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
-    """Return corpus BLEU, 0 to 100, higher is better (Papineni et al. 2002; Post 2018).
+    """Return corpus BLEU from 0 to 100 (Papineni et al. 2002; Post 2018).
 
     >>> corpus_bleu(["The cat sat on the mat."], [["The cat sat on the mat."]]).score
     100.00000000000004
@@ -115,7 +115,7 @@ def corpus_bleu(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricSco
 
 
 def corpus_chrf(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
-    """Return corpus chrF2, 0 to 100, higher is better (Popović 2015)."""
+    """Return corpus chrF2 from 0 to 100 (Popović 2015)."""
     return score_corpus(build_metric("chrf"), hyps, refs)
 
 
@@ -129,15 +129,15 @@ def _check_lengths(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems under one metric: scores, 95 % half-widths, and the probability that the difference is chance."""
+    """Scores of a baseline and a system with 95 % intervals, and the p-value."""
 
     name: str
     signature: str
     baseline: float
-    baseline_interval: float
+    baseline_interval: float  #: half-width of the 95 % confidence interval
     system: float
     system_interval: float
-    p_value: float
+    p_value: float  #: of the null hypothesis that both systems are equally good
 
 
 def paired_bootstrap(
@@ -149,9 +149,9 @@ def paired_bootstrap(
     n_samples: int = 1000,
     seed: int = 12345,
 ) -> Comparison:
-    """Compare a system with a baseline on ``n_samples`` resamples of the same sentences.
+    """Compare a system with a baseline by paired bootstrap resampling (Koehn 2004).
 
-    The defaults are those of ``sacrebleu --paired-bs``. Papers call a p-value below 0.05 significant.
+    The defaults are those of ``sacrebleu --paired-bs``. A p-value below 0.05 is conventionally called significant.
 
     Raises:
         ValueError: The systems and references differ in their number of lines, or are empty.
@@ -161,7 +161,7 @@ def paired_bootstrap(
     if not baseline or any(len(lines) != len(baseline) for lines in (system, *refs)):
         raise ValueError("both systems and every reference need the same number of lines, at least one")
     named = [("baseline", baseline), ("system", system)]
-    # sacreBLEU takes its seed from the environment alone, which is put back afterwards.
+    # sacreBLEU reads its seed from the environment only; the variable is restored afterwards.
     old = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:

@@ -1,8 +1,8 @@
-"""Scores of labels and tagged entities in percent: accuracy, precision, recall, F1, confusion counts.
+"""Accuracy, precision, recall, F1 and confusion counts of labels and entities.
 
-Entities are counted as by conlleval and seqeval. A tag is ``O``, or ``B``, ``I``, ``E`` or ``S`` (begin, inside, end,
-single), a hyphen, and the type of the entity; ``L`` and ``U`` (last, unit) are other letters for ``E`` and ``S``. An
-entity is found only if its type and both ends are right (Tjong Kim Sang and De Meulder 2003, section 2.3).
+Scores are percentages. An entity is correct only if its type and both boundaries match, as in conlleval and seqeval
+(Tjong Kim Sang and De Meulder 2003, section 2.3). A tag is ``O``, or ``B``, ``I``, ``E`` or ``S`` (begin, inside, end,
+single), a hyphen and the entity type; ``L`` and ``U`` (last, unit) are synonyms of ``E`` and ``S``.
 """
 
 from collections import Counter
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 
 from attnkit.protocols import entities
 
-_DIGITS = 6  # of a probability: further ones change with the rows that happen to be computed together
+_DIGITS = 6  # decimals of a probability; later decimals depend on the batch composition
 
 
 def rounded(probability: float) -> float:
-    """Round a probability to the digits that do not depend on the batch composition."""
+    """Round a probability to the decimals that do not depend on the batch composition."""
     return round(probability, _DIGITS)
 
 
 @dataclass(frozen=True)
 class LabelScores:
-    """In percent."""
+    """Accuracy and macro-averaged F1 in percent."""
 
     accuracy: float
     macro_f1: float
-    """Mean of the labels' F1, over all labels that were expected or found; each counts the same, however rare."""
+    """Unweighted mean of the F1 of all labels that occur in the predictions or the gold labels."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Counts of one class of labels or entities, and scores in percent, 0 where there is nothing to divide by."""
+    """Counts and scores in percent of one class; a score is 0 if its denominator is 0."""
 
     right: int
     found: int
@@ -41,60 +41,60 @@ class ClassScores:
 
     @property
     def precision(self) -> float:
-        """Share of predictions that are right, in percent."""
+        """Percentage of predictions that are correct."""
         return 100 * self.right / max(1, self.found)
 
     @property
     def recall(self) -> float:
-        """Share of gold labels or entities that are found, in percent."""
+        """Percentage of gold labels or entities that are found."""
         return 100 * self.right / max(1, self.expected)
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall, 2 right / (found + expected)."""
+        """Harmonic mean of precision and recall in percent, 2 right / (found + expected)."""
         return 200 * self.right / max(1, self.found + self.expected)
 
     def as_dictionary(self) -> dict[str, float]:
-        """Return plain data for ``--json``."""
+        """Return the scores and counts as plain data for ``--json``."""
         rates = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
         return {**rates, "expected": self.expected, "found": self.found}
 
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Confusion matrix: gold label (row), predicted label (column)."""
+    """Confusion matrix with gold labels as rows and predicted labels as columns."""
 
     labels: tuple[str, ...]
     counts: NDArray[np.int64]  #: (L, L): gold, predicted
 
     @property
     def accuracy(self) -> float:
-        """Share of examples on the diagonal, in percent; 0 of none."""
+        """Percentage of examples on the diagonal; 0 without examples."""
         return 100 * int(self.counts.trace()) / max(1, int(self.counts.sum()))
 
     def classes(self) -> dict[str, ClassScores]:
-        """Return the scores of each label."""
+        """Return the scores per label."""
         parts = (self.counts.diagonal(), self.counts.sum(axis=0), self.counts.sum(axis=1))
         rows = zip(*(part.tolist() for part in parts), strict=True)
         return {label: ClassScores(*row) for label, row in zip(self.labels, rows, strict=True)}
 
 
 def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> LabelScores:
-    """Return the scores of the labels found for some examples. Raises ``ValueError`` unless there is one for each.
+    """Return accuracy and macro-F1 of predicted labels against gold labels.
 
-    F1 of a label is 2 TP / (2 TP + FP + FN), the harmonic mean of its precision and its recall.
+    Raises ``ValueError`` if the lengths differ or are 0.
     """
     if len(found) != len(expected) or not expected:
         raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
     right = Counter(label for label, other in zip(found, expected, strict=True) if label == other)
-    # FP + TP is how often it was found, FN + TP how often expected: their sum is the denominator.
+    # F1 is 2 TP / (2 TP + FP + FN): predictions (TP + FP) plus gold labels (TP + FN) are the denominator.
     both = Counter(found) + Counter(expected)
     f1 = [2 * right[label] / both[label] for label in both]
     return LabelScores(100 * sum(right.values()) / len(expected), 100 * sum(f1) / len(f1))
 
 
 def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
-    """Return confusion counts by the given labels, or all in alphabetical order. Raises ``ValueError`` for others."""
+    """Return the confusion matrix; raise ValueError for a label not in ``labels``."""
     if len(found) != len(expected):
         raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
     names = tuple(sorted({*found, *expected}) if labels is None else labels)
@@ -108,16 +108,16 @@ def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[st
 
 
 def class_weights(counts: Sequence[int], power: float = 1.0) -> list[float]:
-    """Return a weight for each label by how often it occurs, such that the mean over all examples is 1.
+    """Return one weight per label, ``count ** -power`` scaled to mean 1 over examples.
 
-    A weight is proportional to ``count ** -power``: with 1 all labels together weigh the same, with 0 all examples do.
-    A label that never occurs gets the weight 0.
+    With power 1, all labels have the same total weight; with power 0, all examples have the same weight. A label that
+    never occurs gets weight 0.
 
     >>> class_weights([30, 10])
     [0.6666666666666666, 2.0]
 
     Raises:
-        ValueError: a count is negative, or all are 0.
+        ValueError: A count is negative, or all counts are 0.
     """
     if min(counts, default=0) < 0 or not any(counts):
         raise ValueError(f"cannot weight labels with counts {list(counts)}")
@@ -128,15 +128,15 @@ def class_weights(counts: Sequence[int], power: float = 1.0) -> list[float]:
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Entity scores of a set of sentences."""
+    """Entity scores and tag accuracy of a set of sentences."""
 
-    all: ClassScores  #: Micro-average over all types, the first line of conlleval
+    all: ClassScores  #: micro-average over all types, as in conlleval's first line
     by_type: Mapping[str, ClassScores]  #: scores per predicted or gold type, in alphabetical order
     accuracy: float  #: percentage of words with the correct tag
 
 
 def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> SpanScores:
-    """Score predicted tags against gold tags. Raises ``ValueError`` without words, or unless there is one for each."""
+    """Score predicted against gold tags; raise ValueError if lengths differ or are 0."""
     if [len(tags) for tags in found] != [len(tags) for tags in expected] or not any(expected):
         raise ValueError("expected one predicted tag per gold tag, and at least one")
     right, n_found, n_expected = Counter[str](), Counter[str](), Counter[str]()

@@ -1,4 +1,4 @@
-"""Pearson and Spearman correlation between the scores of a system and of people."""
+"""Pearson and Spearman correlation between system scores and human scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def pearson(found: ArrayLike, expected: ArrayLike) -> float:
     """Return the Pearson correlation of two sequences; NaN if either is constant.
 
     Raises:
-        ValueError: the lengths differ, or are below two.
+        ValueError: The lengths differ or are less than 2.
     """
     x, y = _rows(found, expected)
     x, y = x - x.mean(), y - y.mean()
@@ -22,13 +22,13 @@ def pearson(found: ArrayLike, expected: ArrayLike) -> float:
 
 
 def spearman(found: ArrayLike, expected: ArrayLike) -> float:
-    """Return the Spearman correlation: Pearson of the ranks; ties get their mean rank."""
+    """Return the Spearman correlation; ties share their mean rank."""
     x, y = _rows(found, expected)
     return pearson(ranks(x), ranks(y))
 
 
 def ranks(values: Sequence[float] | NDArray[Any]) -> Doubles:
-    """Return the 1-based rank of each value; ties get their mean rank."""
+    """Return the 1-based rank of each value; ties share their mean rank."""
     _, groups, sizes = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     means: Doubles = last - (sizes - 1) / 2

@@ -1,6 +1,6 @@
-"""BERT: a Transformer encoder that predicts words from both sides (Devlin et al. 2019), and heads for other tasks.
+"""BERT, a bidirectional Transformer encoder (Devlin et al. 2019), and task heads.
 
-Letters: B rows, T tokens of a row, N chosen tokens, D model width, V vocabulary, L labels.
+Letters: B rows, T tokens of a row, N selected tokens, D model width, V vocabulary, L labels.
 """
 
 import math
@@ -15,11 +15,11 @@ from attnkit.models.layers import ACTIVATIONS, EncoderLayer, PackedLayout, SelfA
 from attnkit.models.linear import Dropout, Linear, init_xavier, some_outputs, without_dropout
 from attnkit.models.positions import PositionEmbedding
 
-STD = 0.02  #: standard deviation of initial embeddings (Devlin et al. 2019).
+STD = 0.02  #: standard deviation of initial weights (Devlin et al. 2019)
 
 
 def build_output(d_model: int, n_outputs: int) -> Linear:
-    """Return a linear map drawn as BERT's are, with zero bias."""
+    """Build a linear layer with BERT's initial weights and zero bias."""
     output = Linear(d_model, n_outputs)
     nn.init.normal_(output.weight, std=STD)
     nn.init.zeros_(output.bias)
@@ -27,18 +27,18 @@ def build_output(d_model: int, n_outputs: int) -> Linear:
 
 
 def build_positions(config: LanguageConfig) -> nn.ModuleDict:
-    """Return the position embedding, by the name that it has in checkpoints; tables are drawn as in BERT and GPT-2."""
+    """Build the position embedding, initialised as in BERT and GPT-2."""
     positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
     if positions.table is not None:
         nn.init.normal_(positions.table, std=STD)
-    return nn.ModuleDict({"table": positions})
+    return nn.ModuleDict({"table": positions})  # the name in checkpoints
 
 
 class Bert(nn.Module):
-    """Ids in, features of every token out; ``predictor`` and ``output`` turn those of chosen tokens into words.
+    """BERT encoder from token ids to features, with its pretraining heads.
 
-    Embeddings are the sum of word, position and segment, normed where norms come after (Devlin et al. 2019, section
-    3.2 and their code).
+    ``predictor`` and ``output`` are the masked language model head. Embeddings are the sum of word, position and
+    segment vectors, normalized in post-norm models (Devlin et al. 2019, section 3.2 and their code).
     """
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
@@ -67,12 +67,12 @@ class Bert(nn.Module):
             self.output.weight = self.embedding.weight
 
     def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
-        """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
+        """Return the embeddings (B, T, D); segments (B, T) int64, None if all are 0."""
         # The output layer may be tied to this matrix, so it is read directly.
         words = F.embedding(ids, self.embedding.weight)
         x: Tensor = self.places["table"](words, 0, ids.shape[1], layout.positions)  # (B, T, D)
         if self.segments is not None:
-            # The first segment's vector is added even where nobody speaks of segments: it was trained with it.
+            # Without segments the first segment's vector is added, as in training.
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         return self.dropout(self.embedding_norm(x))
 
@@ -85,33 +85,33 @@ class Bert(nn.Module):
         seen: list[Tensor] | None = None,
         layers: int | None = None,
     ) -> Tensor:
-        """Return the features (B, T, D) of ids (B, T), which may see what the layout says.
+        """Return the features (B, T, D) of ids (B, T), masked according to the layout.
 
         Args:
             ids: (B, T).
             layout: passages and padding.
-            segments: (B, T) int64, None where all are the first one.
-            positions: (N,) of the flattened rows; the features of these alone are returned then, (N, D).
-            seen: each layer's attention weights (B, H, T, T) are added to it.
-            layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
+            segments: (B, T) int64; None if all tokens are in segment 0.
+            positions: (N,) indices into the flattened rows; only their features (N, D) are returned.
+            seen: list to which each layer's attention weights (B, H, T, T) are appended.
+            layers: number of layers to run, 0 for the embeddings; the final norm is applied only after all layers.
         """
         x = self.embed(ids, layout, segments)
         # One mix for all layers: bias and rotation do not depend on the layer.
         mix = self.self_attention(x, layout, seen)
         stack = list(self.layers)[:layers]
         for layer in stack:
-            # Nobody reads other positions of the last layer: all tokens are its keys, few are its queries.
+            # In the last layer all tokens are keys, but only the requested positions are queries.
             x = layer(x, mix, positions if layer is stack[-1] else None)
         features: Tensor = x if len(stack) < len(self.layers) else self.norm(x)
         return features
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
+        """Return logits (..., V) of features (..., D), or only those of the given ids."""
         return some_outputs(self.output, self.predictor(hidden), ids)
 
     @torch.no_grad()
     def attention_weights(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the weights of every layer, (B, L, H, T, T), under the name encoder. Dropout is off."""
+        """Return {"encoder": weights (B, L, H, T, T)} of all layers, without dropout."""
         seen: list[Tensor] = []
         with without_dropout(self):
             self.hidden(ids, layout, segments, seen=seen)
@@ -119,7 +119,7 @@ class Bert(nn.Module):
 
 
 class MlmHead(nn.Module):
-    """MLM head below the output layer: a linear map, an activation and a norm."""
+    """MLM head below the output layer: a linear map, an activation and LayerNorm."""
 
     __call__: Callable[..., Tensor]
 
@@ -131,14 +131,14 @@ class MlmHead(nn.Module):
         init_xavier(self.linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (..., D)."""
+        """Map features (..., D) to (..., D)."""
         return self.norm(self.activation(self.linear(x)))  # type: ignore[no-any-return]
 
 
 class Pooler(nn.Module):
-    """The first token's feature through a linear map and tanh, as in Devlin's code.
+    """The first token's feature after a linear map and tanh, as in the original code.
 
-    With rotary positions the layers' activation represents tanh, as in RoFormer's (Su et al. 2021).
+    With rotary positions, the activation of the layers replaces tanh, as in RoFormer (Su et al. 2021).
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -147,12 +147,12 @@ class Pooler(nn.Module):
         self.activation = ACTIVATIONS[config.activation] if config.positions == "rotary" else torch.tanh
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return (B, D) of features (B, T, D)."""
+        """Return pooled features (B, D) of features (B, T, D)."""
         return self.activation(self.linear(hidden[:, 0]))  # (B, D), from [CLS]
 
 
 class NextSentenceHead(nn.Module):
-    """Next-sentence head: whether the second segment follows the first."""
+    """Next-sentence head: predicts whether the second segment follows the first."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -164,17 +164,17 @@ class NextSentenceHead(nn.Module):
         return self.output(self.pooler(hidden))  # (B, 2)
 
 
-# Heads for other tasks (section 4): one linear map each, on the first token's pooled feature or on every token's.
+# Task heads (section 4): a linear map of the first token's pooled feature, or of the features of all tokens.
 def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
-    """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
-    # Tied, so that no output matrix of V * D is allocated and drawn only to be deleted.
+    """Build an encoder without the pretraining heads (MLM and next sentence)."""
+    # Tied, so that no V x D output matrix is allocated and initialised only to be deleted.
     encoder = Bert(config.model_copy(update={"next_sentence": False, "tie_embeddings": True}), vocab_size)
     del encoder.predictor, encoder.output
     return encoder
 
 
 class EncoderWithHead(nn.Module):
-    """An encoder, dropout and a linear map onto L outputs, with a pooler below it where the first token decides."""
+    """Encoder with dropout and a linear map to L outputs, with or without a pooler."""
 
     pooled = False
 
@@ -182,65 +182,65 @@ class EncoderWithHead(nn.Module):
         super().__init__()
         self.encoder = encoder_without_mlm_head(config, vocab_size)
         if self.pooled:
-            # Trained anew where pretraining had no next-sentence task.
+            # Trained from scratch if pretraining had no next-sentence task.
             self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
         self.output = build_output(config.d_model, n_outputs)
 
     def outputs(self, ids: Tensor, real: Tensor, segments: Tensor | None) -> Tensor:
-        """Return the outputs (B, T, L) of every token."""
+        """Return the outputs (B, T, L) of all tokens."""
         return self.output(self.dropout(self.encoder.hidden(ids, PackedLayout.padded(real), segments)))
 
 
 class SequenceClassifier(EncoderWithHead):
-    """A label for each row, of one text or a pair of them."""
+    """Classifier of rows, each a single text or a pair of texts."""
 
     pooled = True
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return logits (B, L) of ids (B, T), of which real (B, T) are not padding."""
+        """Return logits (B, L) of ids (B, T); ``real`` (B, T) is False at padding."""
         firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened positions of [CLS]
-        # (B, D): the last layer computes [CLS] alone
+        # (B, D): the last layer computes only [CLS]
         hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments, firsts)
         return self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
 
 
 class TokenClassifier(EncoderWithHead):
-    """A label for each token."""
+    """Classifier of individual tokens."""
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return logits (B, T, L) of ids (B, T), of which real (B, T) are not padding."""
+        """Return logits (B, T, L) of ids (B, T); ``real`` (B, T) is False at padding."""
         return self.outputs(ids, real, segments)
 
 
 class SpanPredictor(EncoderWithHead):
-    """Extractive question answering: start and end logits of each token."""
+    """Extractive question answering: start and end logits per token."""
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
         super().__init__(config, vocab_size, 2)
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None, allowed: Tensor) -> Tensor:
-        """Return logits (2, B, T) of beginning and end, -inf where an answer cannot lie.
+        """Return start and end logits (2, B, T), -inf where answers are not allowed.
 
         Args:
             ids: (B, T) question and context.
-            real: (B, T) bool, True but at padding.
+            real: (B, T) bool, False at padding.
             segments: (B, T) int64, 0 for the question, 1 for the context.
-            allowed: (B, T) bool, True at tokens of the context and where the first token means no answer.
+            allowed: (B, T) bool, True at context tokens, and at the first token if it means no answer.
         """
         logits = self.outputs(ids, real, segments).movedim(-1, 0)  # (B, T, 2) to (2, B, T)
         return logits.masked_fill(~allowed, -math.inf)
 
 
 def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
-    """Return the parameters of an encoder from the bottom up: embeddings, each layer, the norm at the top if any.
+    """Return the parameters bottom up: embeddings, each layer, final norm if any.
 
-    What only pretraining uses is left out.
+    Pretraining heads are not included.
     """
     embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
     if encoder.segments is not None:
         embeddings.append(encoder.segments)
-    # From the bottom up, as layer-wise learning rates and freezing count them.
+    # Bottom up, the order used by layer-wise learning rates and freezing.
     groups = [embeddings, *([layer] for layer in encoder.layers)]
     parameters = [[parameter for module in group for parameter in module.parameters()] for group in groups]
     top = list(encoder.norm.parameters())
@@ -248,10 +248,10 @@ def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
 
 
 def freeze(encoder: Bert, n_layers: int) -> None:
-    """Keep the embeddings and the lowest n_layers layers as they are; 0 freezes nothing.
+    """Freeze the embeddings and the lowest n_layers layers; 0 freezes nothing.
 
     Raises:
-        ValueError: there are not so many layers.
+        ValueError: ``n_layers`` is negative or exceeds the number of layers.
     """
     if not 0 <= n_layers <= len(encoder.layers):
         raise ValueError(f"cannot freeze {n_layers} layers: the encoder has {len(encoder.layers)}")
@@ -262,16 +262,16 @@ def freeze(encoder: Bert, n_layers: int) -> None:
 
 
 def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the likeliest span of each row: its beginning (B,), its end (B,) inclusive, and its score (B,).
+    """Return start, inclusive end and score of the best span of each row, (B,) each.
 
     Args:
-        starts: (B, T) logits of beginnings, -inf where none may be.
-        ends: (B, T) logits of ends.
-        longest: most tokens of a span.
+        starts: (B, T) start logits, -inf where no span may start.
+        ends: (B, T) end logits.
+        longest: maximum number of tokens in a span.
     """
     length = starts.shape[1]
     scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
-    # Ends not before their start (triu), and less than `longest` after it (tril).
+    # The end is not before the start (triu), and less than `longest` after it (tril).
     inside = torch.ones(length, length, dtype=torch.bool, device=starts.device).triu().tril(longest - 1)
     best, index = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
     # A flat index of (T, T) is start * T + end.

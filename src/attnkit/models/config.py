@@ -1,4 +1,4 @@
-"""Configuration of translation models, and what configurations of all models share. Torch-free."""
+"""Translation model configurations and shared checks; does not import torch."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from attnkit.models.attention.patterns import PatternName
 
 Tied = Literal["none", "target", "all"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
-"""Far above any model of sentences; even the outline of a larger one would take long to make."""
+"""Upper bounds far above any practical model; larger ones take long to build even on the meta device."""
 TYPICAL_LENGTH = 32
-"""Tokens of a sentence in estimates of memory: what attention needs per token grows with their number."""
-Sizes = dict[str, dict[str, Any]]  #: Preset -> fields that differ from the defaults
+"""Sentence length assumed in memory estimates, in tokens; attention memory per token is proportional to it."""
+Sizes = dict[str, dict[str, Any]]  #: preset -> fields that differ from the defaults
 VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
-"""Run or file of word vectors; models only carry the name."""
+"""Run folder or file of word vectors; the model configuration stores only the name."""
 Scaled = Annotated[
     bool, Field(description="Whether to rescale pretrained vectors to the standard deviation of random embeddings.")
 ]
 
 
 def n_embeddings(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
-    """Return how many vectors the embeddings and the output layer hold."""
+    """Return the number of rows in all embedding matrices and the output layer."""
     return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
 
 
 def check_attention_pair(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
-    """Raise ValueError where two functions cannot be combined, with the reason."""
+    """Raise ValueError with the reason if two functions cannot be combined."""
     reason = incompatibility(alignment, distribution, options)
     if reason is not None:
         raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")
 
 
 def check_length(model: Any, needs: dict[str, int], advice: str = "raise the limit or lower the length") -> None:
-    """Raise ValueError where a model has fewer positions than the largest of ``needs``, whose names say what for."""
-    what = max(needs, key=needs.__getitem__)
+    """Raise ValueError if a model has too few positions for a length in ``needs``."""
+    what = max(needs, key=needs.__getitem__)  # needs: purpose -> number of positions
     if model.max_positions is not None and model.max_positions < needs[what]:
-        # Of two limits the lower is named.
+        # The lower of two limits is reported.
         learned = getattr(model, "positions", None) == "learned" and model.max_positions == model.max_length
         limit = "learned positions need model.max_length"
         limit = limit if learned else "location attention needs model.attention_options.max_source"
@@ -56,15 +56,15 @@ def check_length(model: Any, needs: dict[str, int], advice: str = "raise the lim
 
 
 def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
-    """Raise ValueError where the target side is given vectors of its own and has no matrix of its own."""
+    """Raise ValueError if target vectors are given but both sides share one matrix."""
     if tied == "all" and target_embeddings is not None:
         raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")
 
 
 class LayerConfig:
-    """Checks and derived sizes of Transformer layers. Each model declares the fields itself, in its own order."""
+    """Checks and derived sizes of Transformer layers; each model declares the fields."""
 
-    if TYPE_CHECKING:  # pydantic would take annotations here as the first fields of every model
+    if TYPE_CHECKING:  # pydantic would make these the first fields of every model
         d_model: int
         n_heads: int
         d_ff: int
@@ -84,8 +84,8 @@ class LayerConfig:
         def glu(self) -> bool: ...  # not a field of every model
 
     def check_layers(self) -> None:
-        """Raise ValueError where widths, positions and functions of attention do not fit each other."""
-        # Heads split the width evenly; rotations and sinusoids come in pairs of numbers.
+        """Raise ValueError if widths, positions and attention functions do not fit."""
+        # Heads split the width evenly; rotations and sinusoids use pairs of dimensions.
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
         if self.positions == "rotary" and self.d_head % 2:
@@ -109,13 +109,13 @@ class LayerConfig:
 
     @property
     def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
-        """Return the functions of each head."""
+        """Return the alignment and distribution names of each head."""
         names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
         return list(zip(*names, strict=True))
 
     @property
     def plain_attention(self) -> bool:
-        """Return whether every head is scaled dot x softmax."""
+        """Return whether every head uses scaled dot x softmax."""
         return set(self.heads) == {("scaled_dot", "softmax")}
 
     @property
@@ -125,7 +125,7 @@ class LayerConfig:
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most tokens of a row or side, its end included; None without a limit."""
+        """Return the maximum tokens per row or side, with its end symbol; None: no limit."""
         limits = [self.max_length] if self.positions == "learned" else []
         if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
@@ -133,7 +133,7 @@ class LayerConfig:
 
     @property
     def attention_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass of one attention needs per token, for scores and weights."""
+        """Estimate the floats saved for backward per token by one attention's scores."""
         return TYPICAL_LENGTH * sum(
             saved_activations(align, distribute, self.d_head, self.attention_options)
             for align, distribute in self.heads
@@ -141,14 +141,14 @@ class LayerConfig:
 
     @property
     def n_alignment_parameters(self) -> int:
-        """Return how many numbers the alignment functions of one attention hold."""
+        """Return the number of alignment parameters of one attention sublayer."""
         return sum(n_parameters(align, self.d_head, self.d_head, self.attention_options) for align, _ in self.heads)
 
 
 class TransformerConfig(
     LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
 ):
-    """An encoder-decoder Transformer (Vaswani et al. 2017)."""
+    """Configuration of an encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     glu: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
@@ -156,61 +156,61 @@ class TransformerConfig(
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
-    """Attention heads of every layer."""
-    # Depth: deep encoders pay, decoders cost at every step of a search.
+    """Number of attention heads per layer."""
+    # Depth: deep encoders pay off, while deep decoders slow down every decoding step.
     encoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
-    """Layers of the decoder; few make translation fast."""
+    """Number of decoder layers; few layers make translation fast."""
     d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH)
-    """Width inside the feed-forward sublayer."""
+    """Inner width of the feed-forward sublayer."""
     # Norms and positions.
     norm: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
+    """LayerNorm after each residual sum, as in the paper (post), or before each sublayer and at the end (pre)."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
     """Epsilon of LayerNorm, added to the variance."""
     embedding_norm: bool = False
-    """LayerNorm on the source's embeddings too, as BERT has it where norms come after."""
-    # Only learned positions limit the length of a sentence.
+    """Apply LayerNorm to the source embeddings as well, as in post-norm BERT."""
+    # Only learned positions limit the sentence length.
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """Position encoding; learned positions end at max_length, the others allow any length."""
     alignment: Alignments = "scaled_dot"
-    """Alignment function of every attention: one for all heads, or a list with one per head."""
+    """Alignment function: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"
-    """Distribution function, from scores to weights: one for all heads, or a list with one per head."""
+    """Distribution function, which turns scores into weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
     """Options of the alignment and distribution functions."""
     # Sparse self-attention, tile by tile.
     pattern: Literal["none", PatternName] = "none"
-    """Sparse pattern of self-attention in encoder and decoder; none: all positions attend."""
+    """Sparse pattern of self-attention in encoder and decoder; none is full attention."""
     pattern_size: int = Field(default=16, gt=0, le=MOST_POSITIONS)
-    """Reach of a pattern in tokens."""
+    """Size of the pattern in tokens: window per side, stride or block length."""
     pattern_globals: int = Field(default=1, gt=0, le=MOST_POSITIONS)
-    """Tokens at the beginning that see all and that all see, in pattern global."""
+    """Number of leading tokens that see all tokens and are seen by all, in pattern global."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
-    """The function inside the feed-forward sublayer."""
+    """Activation function of the feed-forward sublayer."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout on embeddings and on every sublayer's output."""
+    """Dropout rate of the embeddings and of the output of every sublayer."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on attention weights."""
+    """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout after the feed-forward activation."""
+    """Dropout rate after the feed-forward activation."""
     tie_embeddings: Tied = "all"
-    """Tied embeddings: target and output (target), or source, target and output (all; needs a joint vocabulary)."""
+    """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
+    """Word vectors to initialize the source embeddings, or with tied all both sides': a run folder or a vector file."""
     target_embeddings: VectorsName | None = None
-    """Word vectors that initialize the target's embeddings: a run or a file of them."""
+    """Word vectors to initialize the target embeddings: a run folder or a vector file."""
     scale_embeddings: Scaled = False
-    # Kept at the end: the only size that may differ between runs of one architecture.
+    # Last: the only size that may differ between runs with the same architecture.
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
-    """Length of the learned position table, in tokens; ignored by other kinds of positions."""
+    """Size of the learned position table, in tokens; ignored by other position encodings."""
 
     @model_validator(mode="after")
     def _check(self) -> TransformerConfig:
         self.check_layers()
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
-        # The tiled form has no weights to drop.
+        # Tiled attention does not materialize weights, so it cannot drop them.
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
             what = "scaled_dot with softmax in all heads and attention_dropout 0"
             raise ValueError(f"pattern {self.pattern} needs {what}")
@@ -218,19 +218,19 @@ class TransformerConfig(
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
-        # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
+        """Estimate the floats saved for backward per token, for sides of equal length."""
+        # About 16 vectors of width d_model and 3 of width d_ff per layer; a token passes through one of the two stacks.
         layers = (self.encoder_layers + self.decoder_layers) / 2
         n_attentions = layers + self.decoder_layers / 2
         return layers * (16 * self.d_model + 3 * self.d_ff) + n_attentions * self.attention_floats_per_token
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
-        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
-        # A decoder layer has two attentions: its own and the one to the memory.
+        """Return the number of parameters in matrices, without biases and norms."""
+        # A decoder layer has two attentions: self-attention and cross-attention.
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
-        positions = 2 * self.max_length if self.positions == "learned" else 0  # a table per side
+        positions = 2 * self.max_length if self.positions == "learned" else 0  # one table per side
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         return self.d_model * (attentions + inner + positions + words) + n_attentions * self.n_alignment_parameters
 
@@ -244,52 +244,52 @@ TRANSFORMER_SIZES: Sizes = {
 
 
 class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """A recurrent encoder-decoder, with or without attention (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
+    """Configuration of recurrent models (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
     kind: Literal["rnn"] = "rnn"
     """Kind of model."""
     # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
-    """The recurrent cell of encoder and decoder."""
+    """Recurrent cell of encoder and decoder."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of the embeddings."""
     d_hidden: int = Field(default=512, gt=0, le=MOST_WIDTH)
     """Width of the recurrent states."""
     encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
-    """Layers of the decoder."""
+    """Number of decoder layers."""
     bidirectional: bool = True
     """Whether the encoder also reads right to left."""
     alignment: Literal["none", AlignmentName] = "additive"
-    """Alignment function of decoder states and source positions; none: a fixed context vector."""
+    """Alignment function between decoder states and source positions; none is a fixed context vector."""
     distribution: DistributionName = "softmax"
-    """Distribution function, from scores to weights; local is Luong's window around a predicted centre."""
+    """Distribution function, which turns scores into weights; local is Luong's window around a predicted centre."""
     attention_options: AttentionOptions = AttentionOptions()
     """Options of the alignment and distribution functions."""
-    # The order of a step: attend, then recur (Bahdanau), or recur, then attend (Luong).
+    # Order within a step: attend, then update the state (Bahdanau), or update, then attend (Luong).
     attention_query: Literal["previous", "current"] = "previous"
-    """Decoder state used as the query: s_(t-1) (Bahdanau) or s_t (Luong); unused without an alignment."""
+    """Attention query: previous decoder state s_(t-1) (Bahdanau) or current s_t (Luong); unused without alignment."""
     input_feeding: bool = False
-    """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
+    """Feed the previous attentional vector into each step (Luong); needs an alignment and attention_query current."""
     decoder_init: Literal["bridge", "layers", "last", "zeros"] = "bridge"
-    """Initial decoder state: a learned map of the encoder's last, its layers' one by one, its top layer's, or zeros."""
+    """Initial decoder state: a learned map of all final encoder states, the same layer's, the top layer's, or zeros."""
     feed_context: bool | None = None
-    """Join the context to every step's input: c_t (query previous), else the encoder's end; none: not for Luong."""
+    """Append the context to each input: c_t (query previous) or the final encoder state. Null: yes, unless Luong."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
-    """Dropout on embeddings, between layers and before the output layer."""
+    """Dropout rate of embeddings, between layers and before the output layer."""
     tie_embeddings: Tied = "all"
-    """Tied embeddings: target and output (target), or source, target and output (all; needs a joint vocabulary)."""
+    """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
+    """Word vectors to initialize the source embeddings, or with tied all both sides': a run folder or a vector file."""
     target_embeddings: VectorsName | None = None
-    """Word vectors that initialize the target's embeddings: a run or a file of them."""
+    """Word vectors to initialize the target embeddings: a run folder or a vector file."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
     def _check(self) -> RnnConfig:
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
-        # Input feeding feeds what the readout made of the context.
+        # Input feeding uses the readout's output, which depends on the context.
         if self.input_feeding and (self.attention_query != "current" or self.alignment == "none"):
             raise ValueError("input_feeding needs an alignment and attention_query: current")
         if self.alignment != "none":
@@ -308,15 +308,15 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def gives_context(self) -> bool:
-        """Return whether the context is joined to every step's input."""
-        # By default only Luong's decoder does without.
+        """Return whether the context is concatenated to the input of every step."""
+        # By default, in all decoders except Luong's.
         if self.feed_context is not None:
             return self.feed_context
         return self.alignment == "none" or self.attention_query == "previous"
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most tokens a side may have, its end included; None without a limit."""
+        """Return the maximum tokens per side, with its end symbol; None: no limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property
@@ -326,20 +326,20 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
+        """Estimate the floats saved for backward per token, for sides of equal length."""
         states = (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
         if self.alignment == "none":
             return states
         kept = saved_activations(self.alignment, self.distribution, self.d_hidden, self.attention_options)
-        return states + TYPICAL_LENGTH / 2 * kept  # source tokens ask nothing
+        return states + TYPICAL_LENGTH / 2 * kept  # source tokens have no queries
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
-        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
-        # Gates per cell, and tensors per state (an LSTM's are h and c).
+        """Return the number of parameters in matrices, without biases and norms."""
+        # Gates per cell, and tensors per state (h and c for an LSTM).
         gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
         d_direction = self.d_hidden // 2 if self.bidirectional else self.d_hidden
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * d_direction
-        # Inputs: the word, the context, the features fed back; recurrent and inner matrices besides.
+        # Inputs: the word, the context and the features fed back; plus recurrent and inter-layer matrices.
         inner = 2 * self.decoder_layers - 1 + self.gives_context
         decoder = self.d_model * (1 + self.input_feeding) + self.d_hidden * inner
         bridge = 0
@@ -362,4 +362,4 @@ RNN_SIZES: Sizes = {
 
 ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
 
-SIZES: dict[str, Sizes] = {"transformer": TRANSFORMER_SIZES, "rnn": RNN_SIZES}  #: Kind -> its sizes
+SIZES: dict[str, Sizes] = {"transformer": TRANSFORMER_SIZES, "rnn": RNN_SIZES}  #: kind -> presets

@@ -1,7 +1,7 @@
-"""The hierarchical attention network for documents (Yang et al. 2016, "Hierarchical Attention Networks for Document
-Classification"): words are weighed within each sentence, sentences within the document.
+"""Hierarchical attention network for document classification (Yang et al. 2016).
 
-Sentences of all documents lie in one batch, so that none is padded to the number of sentences of another document.
+Attention first weights the words of each sentence, then the sentences of the document. The sentences of all documents
+form one batch, so no document is padded to the number of sentences of another one.
 
 Letters: B documents, S sentences of the longest document, N sentences of all documents, W words of the longest
 sentence, d width of a state, L labels.
@@ -21,10 +21,10 @@ from attnkit.models.recurrent_config import HanConfig
 
 
 class AttentionPooling(nn.Module):
-    """The mean of states weighed by how well they fit a learned context vector c: softmax(tanh(W h + b)·c).
+    """Attention pooling of h with a learned context c: softmax(tanh(W h + b)·c).
 
-    Yang et al. 2016, equations 5 to 7 for words, 8 to 10 for sentences. Other functions take c as their query and
-    tanh(W h + b) as their keys.
+    See Yang et al. 2016, equations 5 to 7 for words and 8 to 10 for sentences. Other attention functions use c as the
+    query and tanh(W h + b) as keys.
     """
 
     def __init__(self, d_state: int, config: HanConfig) -> None:
@@ -39,9 +39,9 @@ class AttentionPooling(nn.Module):
         self.distribute = make_distribution(config.distribution, d_attention, options)
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the pooled states (B, d) and the weights (B, S), for states (B, S, d) and a mask (B, S) of real ones.
+        """Return pooled states (B, d) and weights (B, S) for states (B, S, d).
 
-        Weights are exactly 0 where the mask is False; a row without any real state gives zeros.
+        ``mask`` (B, S) is False at padding, where weights are exactly 0; fully masked rows give zeros.
         """
         keys = torch.tanh(self.project(states))  # (B, S, d_attention), equation 5
         if self.plain:
@@ -55,13 +55,13 @@ class AttentionPooling(nn.Module):
 
 
 class HierarchicalAttentionNetwork(nn.Module):
-    """Ids of words in, features of documents out; ``output`` turns them into logits of labels."""
+    """Classifier from word ids to document features, which ``output`` maps to logits."""
 
     def __init__(self, config: HanConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        nn.init.normal_(self.embedding.weight)  # smaller vectors learn later, and leave less for the attention to find
-        # Two levels of the same kind: recurrent encoder, then attention pooling.
+        nn.init.normal_(self.embedding.weight)  # smaller vectors train more slowly, and attention learns less
+        # Two levels, each with a recurrent encoder and attention pooling.
         self.words = RecurrentEncoder("gru", config.d_model, config.d_word, 1, bidirectional=True, dropout=0.0)
         self.word_attention = AttentionPooling(config.d_word, config)
         self.sentences = RecurrentEncoder("gru", config.d_word, config.d_sentence, 1, bidirectional=True, dropout=0.0)
@@ -74,20 +74,20 @@ class HierarchicalAttentionNetwork(nn.Module):
         """Return the features (B, d) of documents.
 
         Args:
-            words: (N, W) ids of the words of every sentence.
-            word_mask: (N, W) bool, True at real words, padding on the right.
-            places: (B, S) int64, which of the N sentences stands at each place of a document; any where none does.
-            sentence_mask: (B, S) bool, True at real sentences, padding on the right.
+            words: (N, W) word ids of all sentences.
+            word_mask: (N, W) bool, False at padding, which is on the right.
+            places: (B, S) int64, index into the N sentences for each position of a document; arbitrary at padding.
+            sentence_mask: (B, S) bool, False at padding, which is on the right.
         """
         return self.forward_with_weights(words, word_mask, places, sentence_mask)[0]
 
     def attention_weights(
         self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor
     ) -> Mapping[str, Tensor]:
-        """Return the weights of both levels for the inputs of ``hidden``, in the form (B, layers, heads, T, S).
+        """Return the weights of both levels as (B, layers, heads, T, S), without dropout.
 
-        "word" is (B, 1, 1, S, W): a row for each sentence, over its words; "sentence" is (B, 1, 1, 1, S). Rows sum to 1
-        over real words and sentences, but for sigmoid and local, and are exactly 0 elsewhere. Dropout is off meanwhile.
+        "word" is (B, 1, 1, S, W), one row per sentence, and "sentence" is (B, 1, 1, 1, S). Rows sum to 1, except with
+        sigmoid and local; weights of padding are exactly 0. The arguments are those of ``hidden``.
         """
         with without_dropout(self):
             _, of_words, of_sentences = self.forward_with_weights(words, word_mask, places, sentence_mask)
@@ -97,7 +97,7 @@ class HierarchicalAttentionNetwork(nn.Module):
     def forward_with_weights(
         self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the features (B, d) of ``hidden`` with the weights of words (B, S, W) and of sentences (B, S)."""
+        """Return features (B, d), word weights (B, S, W) and sentence weights (B, S)."""
         states, _ = self.words(self.dropout(self.embedding(words)), word_mask)  # (N, W, d)
         pooled, of_words = self.word_attention(states, word_mask)  # (N, d), (N, W)
         real = sentence_mask.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Configuration of language models: BERT, which sees both sides of a word, and GPT, which sees one. Torch-free."""
+"""Configuration of BERT and GPT language models; does not import torch."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
-    """Attention heads of every layer."""
+    """Number of attention heads per layer."""
     n_layers: int = Field(default=4, gt=0, le=MOST_LAYERS)
-    """Layers."""
+    """Number of layers."""
     d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH)
-    """Width inside the feed-forward sublayer."""
+    """Inner width of the feed-forward sublayer."""
     norm: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum, or before each sublayer and once more at the end."""
+    """LayerNorm after each residual sum (post), or before each sublayer and at the end (pre)."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
     """Epsilon of LayerNorm, added to the variance."""
-    # Positions: all but learned ones extrapolate.
+    # All position encodings except learned ones extrapolate.
     positions: PositionName = "learned"
     """Position encoding; learned positions end at max_length, the others allow any length."""
     # Attention.
     alignment: Alignments = "scaled_dot"
     """Alignment function: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"
-    """Distribution function, from scores to weights: one for all heads, or a list with one per head."""
+    """Distribution function, which turns scores into weights: one for all heads, or a list with one per head."""
     attention_options: AttentionOptions = AttentionOptions()
-    """Options of these functions."""
+    """Options of the alignment and distribution functions."""
     activation: UnitName = "gelu"
-    """The function inside the feed-forward sublayer; gelu_tanh is GELU's approximation, as GPT-2 has it."""
+    """Activation function of the feed-forward sublayer; gelu_tanh is the approximation of GELU in GPT-2."""
     glu: bool = False
     """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
     # Regularization.
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout on embeddings and on every sublayer's output."""
+    """Dropout rate of the embeddings and of the output of every sublayer."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout on attention weights."""
+    """Dropout rate of the attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout after the feed-forward activation."""
+    """Dropout rate after the feed-forward activation."""
     # Embeddings.
     tie_embeddings: bool = True
-    """Whether the output layer is the embedding's matrix."""
+    """Whether the output layer shares the embedding matrix."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a vector file."""
+    """Word vectors to initialize the embeddings: a run folder or a vector file."""
     scale_embeddings: Scaled = False
     # Length.
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
-    """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
+    """Size of the learned position table, in tokens; with other positions, the default maximum length of a row."""
 
     @model_validator(mode="after")
     def _check(self) -> LanguageConfig:
@@ -70,22 +70,22 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
 
     @property
     def usual_length(self) -> int:
-        """Return the default limit of a row in tokens: the length that the model was trained with."""
+        """Return the default maximum length of a row in tokens, the same as in training."""
         return min(self.max_length, self.max_positions or self.max_length)
 
     @property
     def max_text_length(self) -> int:
-        """Return the most tokens of a text that is read at once, whatever the model learned from."""
+        """Return the maximum length of a text in tokens, which may exceed max_length."""
         return self.max_positions or max(_LONGEST_TEXT, self.max_length)
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per token."""
+        """Estimate the floats saved for backward per token."""
         vectors = 16 * self.d_model + (4 if self.glu else 3) * self.d_ff
         return self.n_layers * (vectors + self.attention_floats_per_token)
 
     def min_parameters(self, vocab_size: int) -> int:
-        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        """Return the number of parameters in matrices, without biases and norms."""
         # Query, key, value and output maps, then the feed-forward maps.
         layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
@@ -93,17 +93,17 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
 
 
 class BertConfig(LanguageConfig, frozen=True):
-    """An encoder that sees both sides of a word (Devlin et al. 2019)."""
+    """Configuration of BERT, a bidirectional Transformer encoder (Devlin et al. 2019)."""
 
     kind: Literal["bert"] = "bert"
     """Kind of model."""
     # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
-    """Number of segment embeddings: 2 for the two parts of a pair."""
+    """Number of segment embeddings: 2 for pairs of texts."""
     separators: int = Field(default=1, ge=1, le=2)
-    """Ends that stand between the two parts of a pair: one in BERT, two in RoBERTa (Liu et al. 2019, their code)."""
+    """Separator tokens between the two texts of a pair: one in BERT, two in RoBERTa (Liu et al. 2019, their code)."""
     next_sentence: bool = False
-    """Whether the model also learns to say if the second part of a pair follows the first."""
+    """Whether to train next-sentence prediction too: does the second text of a pair follow the first?"""
 
     @model_validator(mode="after")
     def _pairs_have_segments(self) -> BertConfig:
@@ -120,9 +120,9 @@ class GptConfig(LanguageConfig, frozen=True):
     kind: Literal["gpt"] = "gpt"
     """Kind of model."""
     norm: Literal["post", "pre"] = "pre"
-    """LayerNorm before each sublayer and once more at the end, as in GPT-2, or after each residual sum."""
+    """LayerNorm before each sublayer and at the end, as in GPT-2 (pre), or after each residual sum (post)."""
     activation: UnitName = "gelu_tanh"
-    """The function inside the feed-forward sublayer; GPT-2 has GELU's approximation."""
+    """Activation function of the feed-forward sublayer; GPT-2 uses the tanh approximation of GELU."""
 
 
 # BERT's published sizes (Devlin et al. 2019; Turc et al. 2019): layers / width 2/128, 4/256, 4/512, 12/768.
@@ -132,4 +132,4 @@ _SIZES: Sizes = {
     "small": {"d_model": 512, "n_heads": 8, "n_layers": 4, "d_ff": 2048},
     "base": {"d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072},
 }
-LANGUAGE_SIZES: dict[str, Sizes] = {"bert": _SIZES, "gpt": _SIZES}  #: Kind -> its sizes
+LANGUAGE_SIZES: dict[str, Sizes] = {"bert": _SIZES, "gpt": _SIZES}  #: kind -> presets

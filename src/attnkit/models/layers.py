@@ -1,9 +1,9 @@
-"""Transformer layers, and the self-attention within passages of rows that they share.
+"""Transformer layers, and self-attention in packed rows.
 
-Masking and caching come in as functions: one layer serves training and stepwise decoding. A row that is one passage
-takes attention without any mask; rows of several take a block-diagonal one. All rows of a batch take one path where
-that is faster: a kernel for passages of many lengths, or where scores are computed plainly one mask that hides nothing
-in rows of one passage. Each gives what a passage gives in a row of its own.
+Layers receive masking and caching as functions, so that the same layer serves training and stepwise decoding. Rows with
+a single passage are computed without a mask, rows with several passages with a block-diagonal mask. All rows take the
+same path where that is faster: the variable-length kernel, or plain matrix products with one mask for all. On every
+path a passage gives the same result as in a row of its own.
 
 Letters: B rows, T tokens of a row, N chosen positions of the flattened rows, H heads, d head width, D model width, d_ff
 inner width, K beams, C slots of the cache, P passages.
@@ -29,10 +29,10 @@ from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.linear import Dropout, Linear, init_xavier
 from attnkit.models.positions import AlibiBias, RelativeBias, Rotation
 
-KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) of one layer after another
-# GELU's tanh approximation is GPT-2's; weights of either fit only their own.
+KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) per layer
+# The tanh approximation of GELU is GPT-2's; trained weights fit only the variant they were trained with.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu_,  # overwrites the product before it, which nobody else reads, not even gradients
+    "relu": F.relu_,  # overwrites the preceding product, which nothing else needs, not even the backward pass
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
@@ -41,37 +41,37 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Attention layout and positions of a packed batch. Rows with a single passage come first."""
+    """Attention layout of a packed batch; rows with a single passage come first."""
 
     n_rows: int
-    n_unmixed: int  #: rows 0..n_unmixed are one passage each, from end to end
+    n_unmixed: int  #: number of leading rows that hold a single passage
     mask: Tensor | None = None  #: mask of the other rows, broadcastable to (B - n_unmixed, H, T, T)
     positions: Tensor | None = None
-    """(B, T) int64, where each token occurs in its passage; None where all count from the row's beginning."""
+    """(B, T) int64, position of each token in its passage; None if all positions count from the start of the row."""
     bounds: Tensor | None = None
-    """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if unknown."""
+    """(P + 1,) int32, start of each passage in the flattened rows, and the end of the last one; None if unknown."""
 
     @staticmethod
     def unpacked(n_rows: int) -> PackedLayout:
-        """Return the layout of rows without padding that are one passage each."""
+        """Return the layout of rows with a single passage each and no padding."""
         return PackedLayout(n_rows, n_rows)
 
     @staticmethod
     def padded(real: Tensor) -> PackedLayout:
-        """Return the layout of rows that are one passage each, real (B, T) being True but at padding, which follows."""
-        if bool(real.all()):  # waits for the device, and saves every mask
+        """Return the layout of single-passage rows; ``real`` (B, T) is False at padding."""
+        if bool(real.all()):  # waits for the device, but saves the mask
             return PackedLayout.unpacked(len(real))
         return PackedLayout(len(real), 0, real[:, None, None, :])
 
     @staticmethod
     def packed(n_whole: int, passages: Tensor, bounds: Tensor | None = None) -> PackedLayout:
-        """Return the layout of rows of several passages.
+        """Return the layout of rows with several passages.
 
         Args:
-            n_whole: rows at the beginning that are one passage each.
-            passages: (B, T) int, the number of each token's passage; neighbours of one number are one passage, and
-                padding is a passage too.
-            bounds: as ``PackedLayout`` has it, if it is known: to find it on an accelerator means to wait for it.
+            n_whole: number of leading rows with a single passage.
+            passages: (B, T) int, passage number of each token; adjacent tokens with the same number form a passage,
+                and so does padding.
+            bounds: passage boundaries as in the field, if known; finding them here would wait for the accelerator.
         """
         n_rows, length = passages.shape  # (B, T)
         if n_whole == n_rows:
@@ -92,7 +92,7 @@ class PackedLayout:
 
 
 class SelfAttentionContext(nn.Module):
-    """Self-attention settings shared by all layers: bias, rotation, causality, sparse pattern."""
+    """Self-attention settings of a stack: bias, rotation, causality, sparse pattern."""
 
     __call__: Callable[..., Mix]
 
@@ -111,10 +111,10 @@ class SelfAttentionContext(nn.Module):
     def forward(
         self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None = None, kept: KeysAndValues | None = None
     ) -> Mix:
-        """Return the self-attention function of one pass over x (B, T, D), shared by all layers.
+        """Return the self-attention function of a pass over x (B, T, D), for all layers.
 
-        Each layer's weights (B, H, T, T) are added to seen, its keys, turned where positions turn them, and values
-        (B, H, T, d) to kept.
+        Each layer's weights (B, H, T, T) are appended to ``seen``, its rotated keys and its values (B, H, T, d) to
+        ``kept``.
         """
         length = x.shape[1]
         mix = self._mix(x, layout, seen)
@@ -131,7 +131,7 @@ class SelfAttentionContext(nn.Module):
         return turned
 
     def step(self, x: Tensor, state: DecodingState | GenericDecodingState) -> list[Mix]:
-        """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
+        """Open a decoding step of the state; return each layer's mix for x (B, K, D)."""
         distance = state.begin_step(x.shape[1])  # (1, C): key step minus query step, for C cache slots
         if self.bias is not None:
             state.add_bias(self.bias(distance))
@@ -149,10 +149,10 @@ class SelfAttentionContext(nn.Module):
         return [partial(turned, layer) for layer in range(state.n_layers)]
 
     def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Mix:
-        """Return the mix of queries and keys that are turned already, by the way that is fastest."""
+        """Return the fastest mix for queries and keys that are already rotated."""
         pattern, own_bias, mask, n_whole = self.pattern, self.bias, layout.mask, layout.n_unmixed
         if pattern is not None and seen is None:
-            # Tile by tile: scores (T, T) are never built.
+            # Tile by tile: scores (T, T) are never materialized.
             return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
         if pattern is not None:
             at = torch.arange(x.shape[1], device=x.device)
@@ -165,12 +165,12 @@ class SelfAttentionContext(nn.Module):
             bias = own_bias(at[None, :] - at[:, None])  # (H, T, T)
         dropout = self.dropout if self.training else 0.0
         ragged = layout.bounds is not None and self.plain and bias is None and seen is None
-        # A bias would make a row NaN where a token sees nothing, as it may in rows with padding.
+        # A mask as bias would give NaN in fully masked rows, which padding may cause.
         visible_to_self = pattern is None and (mask is None or mask.shape[-2] > 1)
         if ragged and supports_varlen(x, self.d_head, dropout):
             together, n_whole = AttentionScope(None, self.causal, None, layout.bounds), 0
         elif self.plain and visible_to_self and prefers_matmul(x, x.shape[1] ** 2):
-            # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
+            # One bias for all rows costs less than splitting single-passage rows from mixed rows and joining them.
             together, n_whole = AttentionScope(None, False, self._as_bias(x, layout, bias)), 0
         else:
             together = AttentionScope(mask, self.causal, bias)
@@ -179,7 +179,7 @@ class SelfAttentionContext(nn.Module):
             return attend_within(together if not n_whole else alone, dropout, seen)
 
         def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            # Split, not sliced: the gradient of two slices is two full tensors and their sum.
+            # torch.split, not slices: the gradients of two slices are two full tensors and their sum.
             sizes = [n_whole, layout.n_rows - n_whole]
             sides = zip(*(torch.split(part, sizes) for part in (query, keys, values)), strict=True)
             weights: list[Tensor] | None = None if seen is None else []
@@ -194,7 +194,7 @@ class SelfAttentionContext(nn.Module):
         return mix
 
     def _as_bias(self, x: Tensor, layout: PackedLayout, bias: Tensor | None) -> Tensor | None:
-        """Return causality, mask and bias as one bias, -inf where nothing is seen; None where all of it is nothing."""
+        """Merge causality, mask and bias into one bias, -inf if masked; None if all unset."""
         if layout.mask is not None:
             shut = x.new_zeros(layout.n_rows, 1, *layout.mask.shape[2:])  # (B, 1, T, T); unmixed rows stay 0
             shut[layout.n_unmixed :].masked_fill_(~layout.mask, -math.inf)
@@ -208,7 +208,7 @@ class SelfAttentionContext(nn.Module):
         return shut if bias is None else shut + bias
 
     def _rotation(self, start: int, stop: int, x: Tensor, positions: Tensor | None = None) -> Rotation | None:
-        """Return the rotation of start..stop, or of positions (B, T), for heads of x (..., D); None without."""
+        """Return the rotation of start..stop or of positions (B, T); None if not rotary."""
         return Rotation(start, stop, x[..., : self.d_head], positions) if self.rotary else None
 
 
@@ -226,7 +226,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def add(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], positions: Tensor | None = None) -> Tensor:
-        """Return the layer's new x (B, T, D), or (N, D) where the sublayer gives only positions (N,)."""
+        """Return the residual sum (B, T, D), or (N, D) at the given positions only."""
         y = sublayer(self.norm(x) if self.pre else x)
         x = x if positions is None else take(x, positions)
         x = x + self.dropout(y)
@@ -234,14 +234,14 @@ class Residual(nn.Module):
 
 
 def top_norm(config: LayerConfig) -> nn.Module:
-    """Return the norm at the top of a stack: pre-norm leaves x unnormed, post-norm layers end with their own."""
+    """Build the final norm of a stack: LayerNorm for pre-norm, identity for post-norm."""
     return nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between, at each position alone.
+    """Feed-forward sublayer: two linear maps per position, with an activation between.
 
-    A gated one multiplies the activation by a second map of the input: down(act(up(x)) * gate(x)) (Shazeer 2020).
+    With ``glu``, the activation is multiplied by a second map of the input: down(act(up(x)) * gate(x)) (Shazeer 2020).
     """
 
     def __init__(self, config: LayerConfig) -> None:
@@ -255,7 +255,7 @@ class FeedForward(nn.Module):
         init_xavier(self.up, self.gate, self.down)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, T, D)."""
+        """Map x (B, T, D) to (B, T, D)."""
         inner = self.activation(self.up(x))  # (B, T, d_ff)
         if self.gate is not None:
             inner = inner * self.gate(x)
@@ -263,13 +263,13 @@ class FeedForward(nn.Module):
 
 
 def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
-    """Return the attention of one sublayer; n_parts is 3 for self-attention, 1 for attention to a memory."""
+    """Build multi-head attention; n_parts is 3 for self-attention, 1 for a memory."""
     functions = config.alignment, config.distribution, config.attention_options
     return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
+    """Transformer encoder layer: self-attention, then feed-forward."""
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
@@ -279,9 +279,9 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix, positions: Tensor | None = None) -> Tensor:
-        """Return (B, T, D); ``own`` computes self-attention from (heads, query, keys, values).
+        """Return (B, T, D), or (N, D) for positions (N,) of the flattened rows only.
 
-        If ``positions`` (N,) of the flattened rows are given, return only these: (N, D).
+        ``own`` computes self-attention from (heads, query, keys, values).
         """
         attend = partial(self.attention, mix=own, positions=positions)
         x = self.around_attention.add(x, attend, positions)  # (B, T, D), or (N, D)
@@ -289,7 +289,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, attention to the encoder's memory, then feed-forward."""
+    """Transformer decoder layer: self-attention, cross-attention, then feed-forward."""
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
@@ -302,21 +302,21 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
-        """Return (B, T, D); own(heads, query, keys, values) mixes target positions, cross(heads, query) a memory's."""
+        """Return (B, T, D): self-attention by ``own``, cross-attention by ``cross``."""
         x = self.around_attention.add(x, partial(self.attention, mix=own))
-        # Keys and values of the memory do not change with the target: `cross` holds them ready.
+        # Keys and values of the memory do not depend on the target: `cross` already has them.
         x = self.around_cross.add(x, partial(self.cross, mix=cross))
         return self.around_feed_forward.add(x, self.feed_forward)
 
 
 def transformer_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model, each of which computes by itself; none for models without such layers."""
+    """Return the Transformer layers of a model; empty for other models."""
     # For compilation and FSDP, which work layer by layer.
     return [part for part in model.modules() if isinstance(part, (EncoderLayer, DecoderLayer))]
 
 
 def word_vectors(model: nn.Module) -> list[Tensor]:
-    """Return the embeddings of words, (V, D) each: those of the source first, those of the target last."""
-    # Vectors of segments are embeddings too, but of no words.
+    """Return the word embedding matrices, (V, D) each, source first and target last."""
+    # Segment embeddings are not word vectors.
     parts = [part for name, part in model.named_modules() if not name.endswith("segments")]
     return [part.weight for part in parts if isinstance(part, nn.Embedding)]

@@ -1,4 +1,4 @@
-"""Linear maps, through oneDNN and with weights per head, and a cheap dropout: what costs most on a CPU."""
+"""Linear maps with oneDNN or with weights per head, and a fast dropout on CPUs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from attnkit.runtime.devices import HAS_PACKING, linear_product
 HALF = (torch.bfloat16, torch.float16)
 # The types that oneDNN multiplies in its packed layout.
 DTYPES = (torch.float32, torch.bfloat16)
-FEW_ROWS = 8  #: below this many rows packing for oneDNN costs more than it gains
+FEW_ROWS = 8  #: below this number of rows, packing for oneDNN costs more than it gains
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 class Linear(nn.Linear):
-    """nn.Linear with a faster matrix product if available: same parameters and result up to rounding."""
+    """nn.Linear with a faster matrix product; results are equal up to rounding."""
 
     __call__: Callable[..., Tensor]
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return input (..., in_features) mapped to (..., out_features)."""
-        if torch.compiler.is_compiling():  # it does not take these operations, and has a choice of its own
+        """Map input (..., in_features) to (..., out_features)."""
+        if torch.compiler.is_compiling():  # the compiler does not support these operations and chooses its own
             return F.linear(input, self.weight, self.bias)
-        # All leading dimensions together: the product sees a matrix (rows, in).
+        # Leading dimensions are flattened: the product is of a matrix (rows, in).
         rows = input.numel() // self.in_features
         if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in DTYPES or input.device.type != "cpu":
             return F.linear(input, self.weight, self.bias)
@@ -40,15 +40,15 @@ class Linear(nn.Linear):
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """x Wᵀ + b in one call of oneDNN; gradients also use oneDNN where PyTorch would not."""
+    """x Wᵀ + b in one call of oneDNN, which also computes the gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        # The bias is not needed: its gradient is a sum.
+        # The bias is not saved, since its gradient is a sum.
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         y = linear_product(x.reshape(-1, x.shape[-1]), weight, bias)
-        # Not a view to autograd's eye: an activation may then overwrite it.
+        # Autograd does not treat this as a view, so an activation may overwrite it.
         return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
 
     @staticmethod
@@ -66,7 +66,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
 
 def init_xavier(*linears: nn.Linear | None) -> None:
-    """Draw weights Xavier-uniform and zero biases, map after map."""
+    """Initialise linear maps with Xavier-uniform weights and zero biases."""
     for linear in linears:
         if linear is not None:
             nn.init.xavier_uniform_(linear.weight)
@@ -75,23 +75,23 @@ def init_xavier(*linears: nn.Linear | None) -> None:
 
 # Maps and vectors with weights per head. Letters: B batch, H heads, d width of a vector.
 class PerHeadLinear(nn.Module):
-    """A linear map for each head: x (B, H, ..., d_in) to (B, H, ..., d_out)."""
+    """One linear map per head, from (B, H, ..., d_in) to (B, H, ..., d_out)."""
 
     __call__: Callable[..., Tensor]
 
     def __init__(self, n_heads: int, d_in: int, d_out: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_heads, d_out, d_in))
-        # Of one dimension, as biases are: weight decay leaves those alone.
+        # One-dimensional like all biases, which weight decay skips.
         self.bias = nn.Parameter(torch.empty(n_heads * d_out)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, H, ..., d_out)."""
+        """Map x (B, H, ..., d_in) to (B, H, ..., d_out)."""
         return map_heads(x, self.weight, self.bias)
 
 
 def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Map x (B, H, ..., d_in) by weight (d_out, d_in), or by each head's of (H, d_out, d_in), and add a bias."""
+    """Map x (B, H, ..., d_in) by weight (d_out, d_in) or (H, d_out, d_in), plus bias."""
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     y = torch.einsum("bh...i,hoi->bh...o", x, weight)  # (B, H, ..., d_out)
@@ -99,14 +99,14 @@ def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def spread_heads(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
-    """Reshape a vector (H * d,) to (H, 1, ..., d) for broadcasting over (B, H, ..., d)."""
+    """Reshape a vector (H * d,) to (H, 1, ..., d) to broadcast over (B, H, ..., d)."""
     return flat.view(n_heads, *[1] * (n_dims - 3), -1)
 
 
 def build_per_head_linear(
     n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: float = 1.0
 ) -> Linear | PerHeadLinear:
-    """Return an initialised linear map, the plain one for one head: Xavier-uniform times a gain, zero bias."""
+    """Build a linear map per head, Xavier-uniform times a gain, with zero bias."""
     linear = Linear(d_in, d_out, bias) if n_heads == 1 else PerHeadLinear(n_heads, d_in, d_out, bias)
     # Head by head: the fan-out of all heads together would make the range too narrow.
     for weight in linear.weight.data.view(n_heads, d_out, d_in):
@@ -117,42 +117,42 @@ def build_per_head_linear(
 
 
 def build_head_vector(n_heads: int, width: int) -> nn.Parameter:
-    """Return a vector of width numbers for each head, drawn so that its product with unit numbers has variance 1."""
+    """Build a random vector of variance 1 / width per head, flattened (H * width,)."""
     return nn.Parameter(torch.empty(n_heads * width).normal_(std=width**-0.5))
 
 
 def weighted_sum(x: Tensor, vector: Tensor, n_heads: int) -> Tensor:
-    """Return w·x (B, H, ...) for x (B, H, ..., width) and the heads' vectors (H * width,)."""
+    """Return w·x (B, H, ...) of x (B, H, ..., width) and head vectors (H * width,)."""
     if n_heads == 1:
         return x @ vector
-    # As products of (..., N, width) and (width, 1): einsum would copy x, the largest tensor there is.
+    # As products of (..., N, width) and (width, 1): einsum would copy x, the largest tensor.
     return (x @ vector.view(n_heads, *[1] * (x.dim() - 4), -1, 1)).squeeze(-1)
 
 
 class PackedLinear(nn.Linear):
-    """A linear map for inference whose weight is also kept in the blocked layout that oneDNN multiplies fastest."""
+    """Linear map for inference, with its weight also in oneDNN's blocked layout."""
 
     __call__: Callable[..., Tensor]
 
     def __init__(self, linear: nn.Linear) -> None:
-        # On "meta" no memory is taken: both parameters are replaced by the given ones.
+        # On "meta", no memory is allocated: both parameters are replaced by the given ones.
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
         weight = linear.weight.detach().contiguous()
-        # The 64 is the number of rows that the layout is tuned for; any number of rows may be multiplied.
+        # The layout is tuned for 64 rows, but any number of rows may be multiplied.
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
         self._one_row_is_plain = weight.dtype == torch.float32
         self._narrowed: tuple[Tensor, PackedLinear] | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return input (..., in_features) mapped to (..., out_features)."""
-        # A single float32 row is a matrix-vector product: memory-bound, and quicker in MKL.
+        """Map input (..., in_features) to (..., out_features)."""
+        # A single float32 row is a matrix-vector product: memory-bound, and faster in MKL.
         if self._one_row_is_plain and input.numel() == self.in_features:
             return F.linear(input, self.weight, self.bias)
         return linear_product(input, self._packed, self.bias)
 
     def narrowed(self, ids: Tensor) -> PackedLinear:
-        """Return the map onto some outputs alone; it is kept while the same tensor asks, as in a search."""
+        """Return the map to the outputs ``ids`` only, cached for the same tensor of ids."""
         if self._narrowed is None or self._narrowed[0] is not ids:
             chosen = nn.Linear(self.in_features, len(ids), self.bias is not None, device="meta")
             chosen.weight = nn.Parameter(self.weight[ids], requires_grad=False)
@@ -163,7 +163,7 @@ class PackedLinear(nn.Linear):
 
 
 def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor | None) -> Tensor:
-    """Return the outputs (..., out_features) of a linear map of x (..., in_features), or the chosen (..., len(ids))."""
+    """Return the outputs (..., out_features) for x, or only those of the given ids."""
     if ids is None:
         return linear(x)  # type: ignore[no-any-return]
     if isinstance(linear, PackedLinear):
@@ -172,17 +172,17 @@ def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor | None) -> Tensor:
 
 
 def pack(model: Model) -> Model:
-    """Return a copy of a model, for inference alone, whose linear maps are packed; the model itself where none gains.
+    """Return a copy of a model for inference, with packed linear maps.
 
-    The copy takes the weights as they are now: it does not follow later training, and has no gradients.
+    The copy has the current weights and no gradients. If packing brings no gain, the model itself is returned.
     """
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
         return model
-    # Tensors made in inference mode could not be used outside of it later.
+    # Tensors created in inference mode could not be used outside it later.
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(model).requires_grad_(False).eval()
-        # A list: the loop replaces children of what it walks.
+        # A list, since the loop replaces modules while iterating.
         for module in list(packed.modules()):
             for name, child in module.named_children():
                 if isinstance(child, nn.Linear):
@@ -191,15 +191,15 @@ def pack(model: Model) -> Model:
 
 
 def _times(left: Tensor, right: Tensor) -> Tensor:
-    # bfloat16 products go to oneDNN by themselves.
+    # PyTorch already computes bfloat16 products with oneDNN.
     return linear_product(left, right.t(), None) if left.dtype == torch.float32 else left @ right
 
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Switch dropout off in a module within the context, then restore its mode."""
+    """Disable dropout in a module within the context, then restore its mode."""
     was_training = module.training
-    # eval() reaches every submodule; dropout is the only one of ours that behaves differently in it.
+    # eval() reaches every submodule; dropout is the only one of ours that it changes.
     module.eval()
     try:
         yield
@@ -208,10 +208,10 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 
 class Dropout(nn.Module):
-    """Zero each element with probability rate while training and scale the rest by 1 / (1 - rate).
+    """Dropout with a faster implementation on CPUs.
 
-    On a CPU four elements share one 64-bit draw, 2.5 x faster than nn.Dropout's Bernoulli numbers; the rate is rounded
-    to 1/65536, and the scale fits the rounded rate. A compiler has better ways of its own.
+    On a CPU, four elements share one 64-bit random number, 2.5 x faster than nn.Dropout's Bernoulli numbers; the rate
+    is rounded to a multiple of 1/65536, and the scale fits the rounded rate. Compiled models use F.dropout.
     """
 
     __call__: Callable[..., Tensor]

@@ -1,6 +1,6 @@
-"""Position encodings: sinusoidal, learned and rotary positions, ALiBi and relative biases.
+"""Position encodings: sinusoidal, learned, rotary, ALiBi and relative biases.
 
-Letters: T queries or positions, S keys, H heads, d head width. Tables are computed once per size and kept.
+Letters: T queries or positions, S keys, H heads, d head width. Tables are computed once per size and cached.
 """
 
 import math
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 @lru_cache(maxsize=16)
 def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return sine and cosine (n, width / 2) of pos / 10000^(2i / width), the paper's wavelengths."""
-    with torch.inference_mode(False):  # a table made while translating must serve training too
+    """Return sine and cosine (n, width / 2) of the angles pos / 10000^(2i / width)."""
+    with torch.inference_mode(False):  # a table cached while decoding must work in training too
         rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width / 2,)
         angles = torch.arange(n, dtype=torch.float64)[:, None] * rates  # (n, width / 2)
         return angles.sin().to(device, dtype), angles.cos().to(device, dtype)
@@ -23,32 +23,32 @@ def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tup
 
 @lru_cache(maxsize=16)
 def _interleaved(n: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    # In float64 on the CPU: float32 angles of late positions lose decimals.
+    # In float64 on the CPU: float32 angles of late positions lose precision.
     sine, cosine = _angles(n, width, torch.float64, torch.device("cpu"))
     with torch.inference_mode(False):
         return torch.stack((sine, cosine), dim=-1).flatten(1).to(device, dtype)  # (n, width / 2, 2) to (n, width)
 
 
 def _rounded(n: int) -> int:
-    """Return the power of two >= n, at least 64: few tables serve all lengths."""
+    """Round n up to a power of two, at least 64, so that few tables are needed."""
     return max(64, 1 << (n - 1).bit_length())
 
 
 def sinusoids(start: int, stop: int, like: Tensor) -> Tensor:
-    """Return rows start..stop of the sinusoidal table, (stop - start, D), with like's width, dtype and device.
+    """Return rows start..stop of the sinusoidal table, (stop - start, D).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(same): sine and cosine interleaved (Vaswani 2017, 3.5).
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(same) (Vaswani 2017, 3.5). ``like`` gives D and dtype.
     """
     return _interleaved(_rounded(stop), like.shape[-1], like.dtype, like.device)[start:stop]
 
 
 def rotations(n: int, width: int) -> Tensor:
-    """Return what turns heads of a width at positions 0..n, (n, width): sines, then cosines."""
+    """Return the rotary table of positions 0..n, (n, width): sines, then cosines."""
     return torch.cat(_angles(n, width, torch.float32, torch.device("cpu")), dim=-1)
 
 
 class PositionEmbedding(nn.Module):
-    """The vectors of positions that are added to words: sinusoids, a trained table, or none."""
+    """Position vectors that are added to words: sinusoidal, learned, or none."""
 
     __call__: Callable[..., Tensor]
 
@@ -59,9 +59,9 @@ class PositionEmbedding(nn.Module):
         self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5)) if learned else None
 
     def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
-        """Return x (B, T, D) with the vectors of start..stop, one serving all, or of positions (B, T).
+        """Add position vectors of start..stop, or of positions (B, T), to x (B, T, D).
 
-        Positions are counted from start and below stop - start. ValueError past the end of a trained table.
+        Positions are relative to start and below stop - start. Raises ``ValueError`` beyond the end of a learned table.
         """
         if self.table is not None:
             if stop > len(self.table):
@@ -71,14 +71,14 @@ class PositionEmbedding(nn.Module):
             rows = sinusoids(start, stop, like=x)
         else:
             return x
-        # The table is read once and indexed: sinusoids are never computed per packed row.
+        # The table is indexed: sinusoids are never computed per packed row.
         return x + (rows if positions is None else F.embedding(positions, rows))
 
 
 class Rotation:
-    """Rotary positions start..stop: turn each pair (x_i, x_(i+d/2)) by pos · 10000^(-2i/d) (Su 2021, in halves).
+    """Rotary positions start..stop (Su 2021), with the pairs (x_i, x_(i+d/2)).
 
-    With positions (B, T) each token of each row is turned by its own position, which must lie below stop.
+    Each pair is rotated by pos · 10000^(-2i/d). Given positions (B, T) below stop, each token has its own position.
     """
 
     def __init__(self, start: int, stop: int, like: Tensor, positions: Tensor | None = None) -> None:
@@ -89,15 +89,15 @@ class Rotation:
             self.sine, self.cosine = sine[positions].unsqueeze(1), cosine[positions].unsqueeze(1)  # (B, 1, T, d / 2)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x (..., T, d) turned by its positions."""
+        """Rotate x (..., T, d) by its positions."""
         first, second = x.chunk(2, dim=-1)  # (..., T, d / 2) each
-        # real and imaginary part of a rotation
+        # Real and imaginary part of a rotation.
         turned = (first * self.cosine - second * self.sine, second * self.cosine + first * self.sine)
         return torch.cat(turned, dim=-1)
 
 
 class AlibiBias(nn.Module):
-    """A penalty growing with distance, -slope_h · |i - j| (Press 2021), the same in both directions."""
+    """ALiBi, a penalty -slope_h · |i - j|, equal in both directions (Press 2021)."""
 
     slopes: Tensor
 
@@ -111,21 +111,20 @@ class AlibiBias(nn.Module):
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """Return the heads' slopes: 2^(-8/n), 2^(-16/n), … for n a power of two; otherwise filled up as in the paper."""
+    """Return the slopes of n heads: 2^(-8/n), 2^(-16/n), … if n is a power of two."""
     # The largest power of two that is at most n_heads.
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
-    # Every second slope of the next power of two, which lie between the first ones
-    # (Press 2021).
+    # For other n, every second slope of the next power of two is added (Press 2021).
     between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
     return slopes + between[: n_heads - power]
 
 
 class RelativeBias(nn.Module):
-    """A trained bias for each head and bucket of distances, one table per stack (T5: Raffel 2020, section 2.1).
+    """Trained bias per head and distance bucket, one table per stack (Raffel 2020).
 
-    Half of the buckets hold one distance each, the rest grow logarithmically up to max_distance; all beyond share the
-    last one. The encoder's table (both_ways) gives half of its buckets to each direction.
+    Half of the buckets hold one distance each, the rest grow logarithmically up to max_distance; larger distances share
+    the last one. With both_ways, as in T5's encoder, each direction has half of the buckets.
     """
 
     def __init__(self, n_heads: int, both_ways: bool, n_buckets: int = 32, max_distance: int = 128) -> None:
@@ -146,10 +145,10 @@ class RelativeBias(nn.Module):
         return self._bucket((-distance).clamp(min=0), self.n_buckets)
 
     def _bucket(self, distance: Tensor, n: int) -> Tensor:
-        # Distances below this have a bucket each.
+        # Distances below this have their own buckets.
         exact = n // 2
-        # Chosen so that max_distance falls on the end of the last bucket.
+        # Chosen such that max_distance is the end of the last bucket.
         growth = (n - exact) / math.log(self.max_distance / exact)
         steps = torch.log(distance.clamp(min=1).float() / exact) * growth
-        far = exact + (steps + 1e-5).long()  # a whole number must not be rounded to just below itself
+        far = exact + (steps + 1e-5).long()  # whole numbers must not be truncated to the number below
         return torch.where(distance < exact, distance, far.clamp(max=n - 1))

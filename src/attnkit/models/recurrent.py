@@ -1,6 +1,6 @@
-"""Recurrent building blocks: one step of a cell, one layer over a sequence, an encoder, the states of decoders.
+"""Recurrent building blocks: cells, layers, an encoder and decoder states.
 
-A state is a tuple of tensors: (h,) for ``gru`` and ``rnn``, (h, c) for ``lstm``. Parameters live in ``torch.nn``'s own
+A state is a tuple of tensors: (h,) for ``gru`` and ``rnn``, (h, c) for ``lstm``. Parameters live in ``torch.nn``
 modules, so that weights can be copied to and from them.
 
 Letters: B batch, S source length, T any length, K beams, D width of embeddings, C width of a code, d width of a state,
@@ -26,27 +26,27 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "
 
 
 def step_gru(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
-    """Return the next state of a GRU (Cho et al. 2014, in cuDNN's form: the reset gate acts after the product)."""
-    # torch.nn's order of gates: reset, update, new.
+    """Return the next state of a GRU (Cho et al. 2014, in the variant of cuDNN)."""
+    # Gate order of torch.nn: reset, update, new. The reset gate acts after the recurrent product.
     reset_in, update_in, new_in = inputs.chunk(3, dim=-1)
     reset_hidden, update_hidden, new_hidden = hidden.chunk(3, dim=-1)
     reset = torch.sigmoid(reset_in + reset_hidden)
     update = torch.sigmoid(update_in + update_hidden)
     new = torch.tanh(torch.addcmul(new_in, reset, new_hidden))
-    # (1 - z) n + z h with one product less.
+    # (1 - z) n + z h with one product fewer.
     return (new + update * (state[0] - new),)
 
 
 def step_lstm(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
-    """Return the next state of an LSTM (Hochreiter and Schmidhuber 1997, with forget gates)."""
-    # torch.nn's order of gates: input, forget, cell, output.
+    """Return the next state of an LSTM (Hochreiter and Schmidhuber 1997)."""
+    # Gate order of torch.nn: input, forget, cell, output.
     write, forget, new, output = (inputs + hidden).chunk(4, dim=-1)
     cell = torch.addcmul(torch.sigmoid(forget) * state[1], torch.sigmoid(write), torch.tanh(new))
     return torch.sigmoid(output) * torch.tanh(cell), cell
 
 
 def step_rnn(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
-    """Return the next state of a plain recurrent network with tanh (Elman 1990)."""
+    """Return the next state of a plain RNN with tanh (Elman 1990)."""
     return (torch.tanh(inputs + hidden),)
 
 
@@ -55,27 +55,27 @@ STEPS: dict[str, Step] = {"gru": step_gru, "lstm": step_lstm, "rnn": step_rnn}
 
 
 class LayerWeights(NamedTuple):
-    """The four parameters of a layer: gates are inputs @ input.T + input_bias and h @ hidden.T + hidden_bias."""
+    """The four parameters of a recurrent layer."""
 
-    input: Tensor
+    input: Tensor  #: gates are x @ input.T + input_bias and h @ hidden.T + hidden_bias
     hidden: Tensor
     input_bias: Tensor
     hidden_bias: Tensor
 
 
 def weights_of(layer: nn.Module) -> LayerWeights:
-    """Return the parameters of one of torch.nn's layers, as they are at this moment (they may be moved or cast)."""
+    """Return the current parameters of a torch.nn layer, which may be moved or cast."""
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     return LayerWeights(*(layer.get_parameter(name) for name in names))
 
 
 def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
-    """Build one layer in one direction, batch first.
+    """Build one recurrent layer in one direction, batch first.
 
-    Input weights are Xavier-uniform and recurrent ones orthogonal, gate by gate; biases are zero except an LSTM's
-    forget gate, which starts open at 1 (Jozefowicz et al. 2015).
+    Input weights are Xavier-uniform and recurrent weights orthogonal, gate by gate. Biases are zero except for an
+    LSTM's forget gate, which starts open with bias 1 (Jozefowicz et al. 2015).
     """
-    # torch.nn's module: cuDNN and its CPU kernels apply.
+    # A torch.nn module, for its cuDNN and CPU kernels.
     layer = CELLS[cell](d_input, d_hidden, batch_first=True)
     weights = weights_of(layer)
     with torch.no_grad():
@@ -92,18 +92,18 @@ def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
 
 
 def zero_state(layer: nn.RNNBase, inputs: Tensor) -> CellState:
-    """Return a state of zeros, each tensor (B, d), for inputs (B, T, ...)."""
+    """Return a state of zeros, tensors (B, d), for inputs (B, T, ...)."""
     zeros = inputs.new_zeros(inputs.shape[0], layer.hidden_size)
     return (zeros, zeros) if isinstance(layer, nn.LSTM) else (zeros,)
 
 
 def unroll(layer: nn.RNNBase, inputs: Tensor, state: CellState) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run a layer step by step; return all outputs h (B, T, d) and all states (B, T, d)."""
-    # torch's modes are GRU, LSTM and RNN_TANH.
+    """Run a layer step by step; return all outputs h and all states, (B, T, d) each."""
+    # The modes of torch.nn are GRU, LSTM and RNN_TANH.
     step = STEPS[layer.mode.lower().removesuffix("_tanh")]
     weights = weights_of(layer)
     states = []
-    # One product for the inputs of all steps: (B, T, G * d); only the recurrent one must wait.
+    # One product for the inputs of all steps: (B, T, G * d); only the recurrent product is sequential.
     for gates in F.linear(inputs, weights.input, weights.input_bias).unbind(1):
         state = step(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state)
         states.append(state)
@@ -114,17 +114,17 @@ def unroll(layer: nn.RNNBase, inputs: Tensor, state: CellState) -> tuple[Tensor,
 def run_layer(
     layer: nn.RNNBase, inputs: Tensor, state: CellState, lengths: Tensor | None = None
 ) -> tuple[Tensor, CellState]:
-    """Run one layer over (B, T, d_input); return outputs (B, T, d) and the state after each row's last real step.
+    """Run a layer over (B, T, d_input); return outputs (B, T, d) and the final state.
 
-    Rows are padded on the right to T; ``lengths`` (B,) int64 counts real steps, None meaning all of them. Outputs at
-    padded steps are whatever came of running on: no real step sees them.
+    Rows are padded on the right; ``lengths`` (B,) int64 counts real steps, None if all are real. The final state is
+    that after each row's last real step. Outputs at padding are undefined.
     """
     if not isinstance(layer, nn.LSTM):
-        # The last state is read from the outputs: torch.nn's is that of the padding.
+        # The final state is read from the outputs: torch.nn returns that of the padding.
         outputs, _ = layer(inputs, _whole(state[0]))
         return outputs, (take_last(outputs, lengths),)
-    # On the CPU ragged rows are unrolled: torch.nn returns c at the last step only, and training on packed rows, which
-    # would help, takes longer. So are rows in bfloat16, which torch 2.13 trains in 1.2 to 1.6 times the loop's time.
+    # On the CPU, ragged rows are unrolled: torch.nn returns c at the last step only, and packed rows train more slowly.
+    # Rows in bfloat16 are unrolled too: to train them, torch 2.13 needs 1.2 to 1.6 times as long as the loop.
     if inputs.device.type == "cpu" and (lengths is not None or inputs.dtype == torch.bfloat16):
         outputs, states = unroll(layer, inputs, state)
         return outputs, tuple(take_last(part, lengths) for part in states)
@@ -135,8 +135,8 @@ def run_layer(
 
 
 def run_packed_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor) -> tuple[Tensor, CellState]:
-    """Run torch.nn's LSTM on ragged rows; packed, it gives c at the end of every row. The way taken on a GPU."""
-    # pack_padded_sequence takes lengths on the CPU only: this waits for the GPU.
+    """Run torch.nn's LSTM on packed rows, for c at the end of every row; used on GPUs."""
+    # pack_padded_sequence accepts lengths on the CPU only, so this waits for the GPU.
     packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     packed_outputs, (h, c) = layer(packed, (_whole(state[0]), _whole(state[1])))
     outputs, _ = nn.utils.rnn.pad_packed_sequence(packed_outputs, batch_first=True, total_length=inputs.shape[1])
@@ -144,7 +144,7 @@ def run_packed_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: T
 
 
 def _whole(part: Tensor) -> Tensor:
-    """Return part (B, d) of a state as torch.nn takes it, (1, B, d): cuDNN refuses a view into a wider tensor."""
+    """Return a state tensor (B, d) as contiguous (1, B, d), as cuDNN requires it."""
     return part.unsqueeze(0).contiguous()
 
 
@@ -156,7 +156,7 @@ def take_last(sequence: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def reverse(sequence: Tensor, lengths: Tensor | None) -> Tensor:
-    """Reverse the real steps of each row of (B, T, d); padding stays on the right. Its own inverse."""
+    """Reverse the real steps of each row of (B, T, d); padding stays on the right."""
     if lengths is None:
         return sequence.flip(1)
     # Real steps are mirrored, padding maps to itself.
@@ -167,10 +167,10 @@ def reverse(sequence: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def run_layers(layers: nn.ModuleList, inputs: Tensor, states: Sequence[CellState], dropout: Dropout) -> Tensor:
-    """Run a stack over whole sequences (B, T, d_input) from first states (B, d); return the top h (B, T, d)."""
+    """Run a stack over (B, T, d_input) from given states; return the top h (B, T, d)."""
     for index, (layer, state) in enumerate(zip(layers, states, strict=True)):
         assert isinstance(layer, nn.RNNBase)
-        # The inputs have their dropout already: only between layers here.
+        # Dropout between layers; the inputs already have theirs.
         inputs, _ = run_layer(layer, dropout(inputs) if index else inputs, state)
     return inputs
 
@@ -178,7 +178,7 @@ def run_layers(layers: nn.ModuleList, inputs: Tensor, states: Sequence[CellState
 def step_layers(
     layers: nn.ModuleList, step_cell: Step, gates: Tensor, states: Sequence[CellState], dropout: Dropout
 ) -> tuple[CellState, ...]:
-    """Take one step of a stack from the first layer's input product (B, K, G*d); return the new states (B, K, d)."""
+    """Run a stack for one step; ``gates`` (B, K, G*d) is the first input product."""
     new: list[CellState] = []
     for layer, state in zip(layers, states, strict=True):
         weights = weights_of(layer)
@@ -189,12 +189,12 @@ def step_layers(
 
 
 def map_states(states: Sequence[CellState], function: Callable[[Tensor], Tensor]) -> tuple[CellState, ...]:
-    """Return the states with the function applied to each tensor."""
+    """Apply a function to each tensor of the states."""
     return tuple(tuple(function(part) for part in state) for state in states)
 
 
 def reorder(part: Tensor, parents: Tensor) -> Tensor:
-    """Return part (B, K, width) with the beams parents (B, K'), which may widen K from 1."""
+    """Select the beams ``parents`` (B, K') of part (B, K, width)."""
     return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
 
 
@@ -202,35 +202,35 @@ def reorder(part: Tensor, parents: Tensor) -> Tensor:
 class EncodedSource:
     """Encoder output for the decoder, computed once per sentence."""
 
-    values: Tensor  #: (B, 1, S, d): the encoder's outputs, the 1 being the one head
-    keys: Tensor  #: keys as the alignment prepared them
-    mask: Tensor | None  #: (B, 1, 1, S) bool, True = a real word
-    summary: Tensor  #: (B, 1, d): the last encoder layer's final h
+    values: Tensor  #: (B, 1, S, d): encoder outputs, with one head
+    keys: Tensor  #: keys prepared by the alignment
+    mask: Tensor | None  #: (B, 1, 1, S) bool, False at padding
+    summary: Tensor  #: (B, 1, d): final h of the last encoder layer
 
     def select_rows(self, sentences: Tensor) -> EncodedSource:
-        """Return the source of some of the sentences."""
+        """Return the encoded source of the given sentences."""
         mask = None if self.mask is None else self.mask[sentences]
         return EncodedSource(self.values[sentences], self.keys[sentences], mask, self.summary[sentences])
 
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """Decoding state: the source, stored once per sentence, and what passes from step to step, per beam."""
+    """Decoding state: the source, per sentence, and the recurrent state, per beam."""
 
-    source: EncodedSource | None  #: None where nothing but a code passes
+    source: EncodedSource | None  #: None if the decoder sees only a code
     layers: tuple[CellState, ...]  #: one state per layer, tensors (B, K, d)
     fed: Tensor | None
-    """(B, K, D or C): what each step reads beside the word: the last step's features (input feeding), or the code."""
+    """(B, K, D or C): extra input of each step: the previous features (input feeding), or the code."""
     record: bool = False
     attention: Tensor | None = None
-    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
+    """(B, K, S): weights of the last step, if recorded and if the model has attention."""
 
     def reorder_beams(self, parents: Tensor) -> RecurrentState:
-        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        """Continue beam k of sentence b from its old beam parents[b, k] (B, K)."""
         return self._change(lambda part: reorder(part, parents))
 
     def select_rows(self, sentences: Tensor) -> RecurrentState:
-        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
+        """Keep only the given rows of the batch, (n,) int64, in the given order."""
         source = None if self.source is None else self.source.select_rows(sentences)
         return replace(self._change(lambda part: part[sentences]), source=source)
 
@@ -240,11 +240,11 @@ class RecurrentState:
 
 
 class RecurrentEncoder(nn.Module):
-    """Layers of one cell over the source, in one or both directions.
+    """Recurrent encoder in one or both directions.
 
-    Bidirectional: each direction has d_hidden / 2 units, so outputs and final states are d_hidden wide either way.
-    The backward direction starts at each row's last real word: it runs forward over the row reversed by a gather,
-    which on the CPU trains 5 to 15 % faster than a packed sequence (a forward pass alone is a little slower).
+    If bidirectional, each direction has d_hidden / 2 units, so outputs and final states always have width d_hidden. The
+    backward direction runs forward over rows whose real words are reversed by a gather. On the CPU, this trains faster
+    than packed sequences by 5 to 15 % (a forward pass alone is a little slower).
     """
 
     def __init__(
@@ -261,12 +261,12 @@ class RecurrentEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, list[CellState]]:
-        """Encode (B, S, d_input), mask (B, S) bool with padding on the right only, or None when there is none.
+        """Return outputs (B, S, d_hidden) and each layer's final state, (B, d_hidden).
 
-        Returns outputs (B, S, d_hidden) and each layer's final state, its tensors (B, d_hidden): after the last real
-        word and, for the backward direction, after the first.
+        ``inputs`` are (B, S, d_input). ``mask`` (B, S) bool is False at padding, which is on the right; None without
+        padding. Final states are those after the last real word and, for the backward direction, after the first.
         """
-        # At least 1: an empty row would have no last step to take the state from.
+        # At least 1, because an empty row would have no final state.
         lengths = None if mask is None else mask.sum(dim=1).clamp(min=1)
         finals: list[CellState] = []
         for index, ahead in enumerate(self.forwards):
@@ -276,7 +276,7 @@ class RecurrentEncoder(nn.Module):
             if self.backwards:
                 back = self.backwards[index]
                 assert isinstance(back, nn.RNNBase)
-                # After reversing, padding is on the right again, so both directions skip it alike.
+                # After reversing, padding is still on the right, so both directions skip it alike.
                 reversed_outputs, first = run_layer(back, reverse(inputs, lengths), zero_state(back, inputs), lengths)
                 outputs = torch.cat([outputs, reverse(reversed_outputs, lengths)], dim=-1)  # (B, S, d)
                 final = tuple(torch.cat(parts, dim=-1) for parts in zip(final, first, strict=True))

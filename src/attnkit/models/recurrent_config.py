@@ -1,4 +1,4 @@
-"""Configuration of document classifiers and auto-encoders, most of them recurrent. Torch-free."""
+"""Configuration of document classifiers and auto-encoders; does not import torch."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, Vector
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """A hierarchical attention network (Yang et al. 2016): words make sentences, sentences make a document."""
+    """Configuration of a hierarchical attention network (Yang et al. 2016)."""
 
     kind: Literal["han"] = "han"
     """Kind of model."""
-    # Sizes, those of the paper but for the embeddings.
+    # Sizes are those of the paper, except for the embeddings.
     d_model: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the word embeddings."""
     d_word: int = Field(default=100, gt=0, le=MOST_WIDTH)
-    """Width of the word encoder's states, both directions together; even."""
+    """Width of the word encoder's states, both directions together; must be even."""
     d_sentence: int = Field(default=100, gt=0, le=MOST_WIDTH)
-    """Width of the sentence encoder's states, both directions together; even."""
+    """Width of the sentence encoder's states, both directions together; must be even."""
     d_attention: int = Field(default=100, gt=0, le=MOST_WIDTH)
-    """Width of the two attentions' hidden layers, and of what they compare with."""
+    """Width of the hidden layers and the context vectors of attention."""
     # Attention, the same function at both levels.
     alignment: AlignmentName = "dot"
     """Alignment function between a learned context vector and word or sentence states; the paper uses dot."""
     distribution: DistributionName = "softmax"
-    """Distribution function of words and of sentences, from scores to weights."""
+    """Distribution function, which turns scores into weights, for words and for sentences."""
     attention_options: AttentionOptions = AttentionOptions()
-    """Options of these functions."""
+    """Options of the alignment and distribution functions."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
-    """Dropout on embeddings, on the sentences and on the document."""
+    """Dropout rate of embeddings, sentence vectors and document vectors."""
     # Embeddings.
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a vector file."""
+    """Word vectors to initialize the embeddings: a run folder or a vector file."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -55,29 +55,29 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most words of a sentence, and sentences of a document; None without a limit."""
+        """Return the maximum words per sentence and sentences per document, or None."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property
     def plain_attention(self) -> bool:
-        """Return whether words and sentences are weighed as in the paper: by dot x softmax."""
+        """Return whether attention is dot x softmax, as in the paper."""
         return (self.alignment, self.distribution) == ("dot", "softmax")
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per word."""
+        """Estimate the floats saved for backward per word."""
         states = 4.0 * self.d_model + 9 * self.d_word + 3 * self.d_attention
         if self.plain_attention:
             return states
         return states + saved_activations(self.alignment, self.distribution, self.d_attention, self.attention_options)
 
     def min_parameters(self, vocab_size: int, n_labels: int) -> int:
-        """Return the number of parameters in the matrices, without biases etc."""
+        """Return the number of parameters in matrices, without biases."""
         # A GRU has three gates; each direction is half as wide.
         words = 3 * self.d_word * (self.d_model + self.d_word // 2)
         sentences = 3 * self.d_sentence * (self.d_word + self.d_sentence // 2)
         functions = n_parameters(self.alignment, self.d_attention, self.d_attention, self.attention_options)
-        # A projection per level, and the alignment's own weights.
+        # One projection per level, and the parameters of the alignment.
         attention = self.d_attention * (self.d_word + self.d_sentence) + 2 * functions
         return vocab_size * self.d_model + words + sentences + attention + n_labels * self.d_sentence
 
@@ -88,34 +88,34 @@ HAN_SIZES: Sizes = {
     "base": {"d_model": 200, "d_word": 200, "d_sentence": 200, "d_attention": 200},
     "big": {"d_model": 300, "d_word": 300, "d_sentence": 300, "d_attention": 300},
 }
-"""Preset -> what differs from the defaults, which are those of the paper (but for embeddings of 200)."""
+"""Preset -> fields that differ from the defaults, which are those of the paper (except its embeddings of width 200)."""
 
 
 class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """A recurrent encoder, a narrow code, a recurrent decoder that sees nothing but the code."""
+    """Configuration of a recurrent sequence auto-encoder."""
 
     kind: Literal["rnn"] = "rnn"
     """Kind of model."""
     cell: Literal["gru", "lstm", "rnn"] = "gru"
-    """The recurrent cell of encoder and decoder."""
+    """Recurrent cell of encoder and decoder."""
     d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
     """Width of the embeddings."""
     d_hidden: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of the recurrent states."""
     d_code: int = Field(default=64, gt=0, le=MOST_WIDTH)
-    """Numbers of the code: all that the decoder knows of a line."""
+    """Width of the code, the only information about a line that the decoder receives."""
     encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
-    """Layers of the decoder."""
+    """Number of decoder layers."""
     bidirectional: bool = True
     """Whether the encoder also reads right to left."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout on embeddings, between layers and before the output layer; never on the code."""
+    """Dropout rate of embeddings, between layers and before the output layer; the code has no dropout."""
     tie_embeddings: bool = True
     """Whether embeddings and output layer share weights."""
     embeddings: VectorsName | None = None
-    """Word vectors that initialize the embeddings: a run or a vector file."""
+    """Word vectors to initialize the embeddings: a run folder or a vector file."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -126,11 +126,11 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per token, both sides being equally long."""
+        """Estimate the floats saved for backward per token, for sides of equal length."""
         return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
 
     def min_parameters(self, vocab_size: int) -> int:
-        """Return the number of parameters in the matrices, without biases etc."""
+        """Return the number of parameters in matrices, without biases."""
         # Gates per cell; each has an input and a recurrent matrix.
         gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
         # Both directions together are d_hidden wide.
@@ -143,30 +143,30 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
 
 class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Layers that narrow down to a code, and the same layers backwards."""
+    """Configuration of a feed-forward auto-encoder of vectors."""
 
     kind: Literal["mlp"] = "mlp"
     """Kind of model."""
     d_code: int = Field(default=8, gt=0, le=MOST_WIDTH)
-    """Numbers of the code."""
+    """Width of the code."""
     d_hidden: tuple[Annotated[int, Field(gt=0, le=MOST_WIDTH)], ...] = Field(default=(128,), max_length=64)
-    """Widths between a vector and its code, mirrored on the way back; none at all makes it linear, like PCA."""
+    """Widths of the encoder's hidden layers, mirrored in the decoder; an empty list gives a linear model like PCA."""
     activation: Literal["relu", "tanh", "gelu"] = "gelu"
-    """The function after each layer but the code and the last."""
+    """Activation function of the hidden layers."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout after each activation."""
+    """Dropout rate after each activation."""
 
     @property
     def activation_floats_per_token(self) -> float:
-        """Estimate how many numbers the backward pass needs per vector, which counts as two tokens."""
+        """Estimate the floats saved for backward per token; a vector is two tokens."""
         return float(3 * sum(self.d_hidden) + self.d_code)
 
     def widths(self, d_input: int) -> tuple[int, ...]:
-        """Return the widths from a vector to its code."""
+        """Return the widths of the encoder, from the input to the code."""
         return (d_input, *self.d_hidden, self.d_code)
 
     def min_parameters(self, d_input: int) -> int:
-        """Return how many numbers the matrices of such a model hold."""
+        """Return the number of parameters in matrices, without biases."""
         # Encoder and decoder mirror each other.
         return 2 * sum(left * right for left, right in pairwise(self.widths(d_input)))
 
@@ -187,4 +187,4 @@ AUTOENCODER_SIZES: dict[str, Sizes] = {
         "big": {"d_hidden": [1024, 512]},
     },
 }
-"""Kind -> preset -> what differs from the defaults."""
+"""Kind -> preset -> fields that differ from the defaults."""

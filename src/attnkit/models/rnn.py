@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder (Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015).
+"""Recurrent encoder-decoder (Sutskever 2014, Bahdanau 2015, Luong 2015).
 
 Letters: B batch, K beams, S source length, T target length, D width of embeddings, d width of a state, V vocabulary,
 G number of gates (gru 3, lstm 4, rnn 1).
@@ -33,7 +33,7 @@ from attnkit.protocols import DecoderState
 
 
 class RecurrentDecoder(nn.Module):
-    """Embedded target words and a source in, features before the output layer out."""
+    """Recurrent decoder from embedded target words and a source to features."""
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RecurrentDecoder(nn.Module):
         self.looks_last = config.has_attention and config.attention_query == "current"
         self.gives_context = config.gives_context
         self.blind = not config.has_attention and not config.gives_context
-        # Widths of what each step's input gets besides the word.
+        # Widths of the step inputs besides the word: context and fed-back features.
         self.d_extra = [d_hidden] * self.gives_context + [d_model] * self.feeds
         widths = [d_model + sum(self.d_extra)] + [d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, d_hidden) for width in widths)
@@ -55,29 +55,29 @@ class RecurrentDecoder(nn.Module):
         if config.alignment != "none":
             self.align = make_alignment(config.alignment, d_hidden, d_hidden, config.attention_options)
             self.distribute = make_distribution(config.distribution, d_hidden, config.attention_options)
-        # Widths of [s; c; y], each left out where the readout does not see it.
+        # Width of [s; c; y], without the parts that the readout does not see.
         d_read = d_hidden + (0 if self.blind else d_hidden) + (0 if self.looks_last else d_model)
         self.readout = Linear(d_read, d_model)
         init_xavier(self.readout)
         self.dropout = Dropout(config.dropout)
 
     def begin(self, source: EncodedSource, layers: Sequence[CellState], record: bool = False) -> RecurrentState:
-        """Return the state before the first step, for the layers' first states (B, d)."""
+        """Return the decoding state before the first step, from initial states (B, d)."""
         states = map_states(layers, lambda part: part.unsqueeze(1))  # (B, 1, d): one beam until reordered
         h = states[0][0]
         fed = h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None
         return RecurrentState(source, states, fed, record)
 
     def forward(self, words: Tensor, source: EncodedSource, layers: Sequence[CellState]) -> Tensor:
-        """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
+        """Return features (B, T, D) of words (B, T, D), given the initial states (B, d)."""
         if not self.looks_first and not self.feeds:
             summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
             inputs = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
             hidden = run_layers(self.layers, inputs, layers, self.dropout)  # (B, T, d)
             context = self._attend(hidden, source)[0] if self.looks_last else summary
             return self._read(words, hidden, context)
-        # A step depends on the one before it: no layer can run over all steps at once. W [y; c; f] is a sum of
-        # products: the words' part of all steps is one product outside the loop, and so is what no step waits for.
+        # Each step depends on the previous one, so no layer can run over all steps at once. W [y; c; f] is a sum of
+        # products: the word part of all steps is one product outside the loop, and so is the readout if not fed back.
         state = self.begin(source, layers)
         gates, extra_weights = self._project_words(words)
         tops, contexts, features = [], [], []
@@ -94,14 +94,14 @@ class RecurrentDecoder(nn.Module):
         return self._read(words, torch.cat(tops, dim=1), torch.cat(contexts, dim=1))
 
     def step(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
+        """Return features (B, K, D) after embedded words (B, K, D), and the new state."""
         gates, extra_weights = self._project_words(words)
         top, context, state = self._advance(gates, extra_weights, state)
         features = self._read(words, top, context)
         return features, replace(state, fed=features if self.feeds else None)
 
     def _project_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
+        """Return the word part of the input product (B, T, G*d), and the other weights."""
         weights = weights_of(self.layers[0])
         word_weight, *extra_weights = torch.split(weights.input, [self.d_model, *self.d_extra], dim=1)
         return F.linear(words, word_weight, weights.input_bias), extra_weights
@@ -109,7 +109,7 @@ class RecurrentDecoder(nn.Module):
     def _advance(
         self, gates: Tensor, extra_weights: list[Tensor], state: RecurrentState
     ) -> tuple[Tensor, Tensor, RecurrentState]:
-        """Take one step of all layers; return the top h (B, K, d), the context (B, K, d) and the state after it."""
+        """Run one step of all layers; return top h (B, K, d), context (B, K, d) and state."""
         source = state.source
         assert source is not None
         context, weights = source.summary, None  # (B, 1, d)
@@ -135,7 +135,7 @@ class RecurrentDecoder(nn.Module):
         return (weights @ source.values).squeeze(1), weights.squeeze(1)
 
     def _read(self, words: Tensor | None, top: Tensor, context: Tensor) -> Tensor:
-        """Return features (B, T, D): g(y, s, c), or g(s, c) where the query is the current state, or g(y, s)."""
+        """Return features (B, T, D): g(y, s, c), Luong's g(s, c), or g(y, s) if blind."""
         parts = [top] if self.blind else [top, context]
         if words is not None and not self.looks_last:
             parts.insert(0, words)
@@ -143,18 +143,18 @@ class RecurrentDecoder(nn.Module):
 
 
 class Bridge(nn.Module):
-    """The decoder's first states as tanh(W h + b) of the encoder's final ones, for any number of layers of each."""
+    """Initial decoder states tanh(W h + b) from all final encoder states h."""
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
-        # All final states, side by side.
+        # All final states are concatenated.
         d_from, self.d_hidden = config.encoder_layers * config.d_hidden, config.d_hidden
-        # h and c, or h alone; each has a map of its own.
+        # h and c, or h alone; each has its own map.
         n_parts = 2 if config.cell == "lstm" else 1
         self.maps = nn.ModuleList(Linear(d_from, config.decoder_layers * config.d_hidden) for _ in range(n_parts))
 
     def forward(self, finals: Sequence[CellState]) -> list[CellState]:
-        """Return one state a decoder layer, tensors (B, d), for one final state an encoder layer."""
+        """Map one final state per encoder layer to one state per decoder layer, (B, d)."""
         parts = []
         for index, linear in enumerate(self.maps):
             joined = torch.cat([state[index] for state in finals], dim=-1)  # (B, layers * d)
@@ -164,7 +164,7 @@ class Bridge(nn.Module):
 
 
 class RnnTranslator(TranslationModel):
-    """A recurrent translation model."""
+    """Recurrent translation model."""
 
     def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class RnnTranslator(TranslationModel):
         self.decoder = RecurrentDecoder(config)
         self.output = Linear(config.d_model, tgt_vocab_size)
         self.dropout = Dropout(config.dropout)
-        # Embeddings enter multiplied by sqrt(D), so that one matrix has the right size as input and as output layer.
+        # Embeddings are multiplied by sqrt(D), so that a tied matrix has the right scale as input and output layer.
         self.scale = config.d_model**0.5
         for weight in (self.src_embedding.weight, self.tgt_embedding.weight, self.output.weight):
             nn.init.normal_(weight, std=config.d_model**-0.5)
@@ -191,16 +191,16 @@ class RnnTranslator(TranslationModel):
             self.output.weight = self.tgt_embedding.weight
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Return the features (B, T, D) of the training pass, for src (B, S) and tgt_in (B, T)."""
+        """Return decoder features (B, T, D) for src (B, S) and tgt_in (B, T)."""
         source, layers = self._encode(src, src_mask)
         features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
         return features
 
     @torch.no_grad()
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
-        """Return cross: the weights (B, 1, 1, T, S) over the source, of one layer and one head; nothing without."""
+        """Return {"cross": weights (B, 1, 1, T, S)}, or {} for models without attention."""
         with without_dropout(self):
-            # Step by step, as in decoding: the pass over all steps at once keeps no weights.
+            # Step by step, as in decoding: the training pass does not keep weights.
             state = self.start(src, src_mask, 1, tgt_in.shape[1], record=True)
             seen = []
             for at in range(tgt_in.shape[1]):
@@ -212,12 +212,12 @@ class RnnTranslator(TranslationModel):
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> RecurrentState:
-        """Encode the sources once and return the initial decoder state. ``max_length`` is unused."""
+        """Encode the sources and return the initial state; ``max_length`` is unused."""
         source, layers = self._encode(src, src_mask)
         return self.decoder.begin(source, layers, record)
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
-        """Return the features (B, K, D) after the words prev (B, K): K is 1 until the first reorder."""
+        """Return features (B, K, D) after the tokens prev (B, K), and the new state."""
         assert isinstance(state, RecurrentState)
         return self.decoder.step(self._embed(self.tgt_embedding, prev), state)
 
@@ -225,7 +225,7 @@ class RnnTranslator(TranslationModel):
         return self.dropout(embedding(ids) * self.scale)
 
     def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
-        """Return what the decoder sees of the sources, and its layers' first states (B, d)."""
+        """Return the encoded sources and the initial decoder states (B, d)."""
         outputs, finals = self.encoder(self._embed(self.src_embedding, src), src_mask)  # outputs (B, S, d)
         values = self.dropout(outputs).unsqueeze(1)  # (B, 1, S, d): attention expects a head dimension
         keys = values if self.decoder.align is None else self.decoder.align.prepare(values)

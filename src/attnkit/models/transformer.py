@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer (Vaswani et al. 2017), post- or pre-norm, with six kinds of positions.
+"""Encoder-decoder Transformer (Vaswani et al. 2017), post-norm or pre-norm.
 
 Letters: B batch, S source length, T target length, D model width, V vocabulary, K beams, H heads, d head width,
 L layers.
@@ -22,28 +22,28 @@ from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
 
 TransformerState = DecodingState | GenericDecodingState
-Seen = list[Tensor]  #: the weights (B, H, T, S) of one layer after another
+Seen = list[Tensor]  #: attention weights (B, H, T, S) per layer
 
 
 class Embedding(nn.Module):
-    """Word vectors times √D, plus positions where the model adds them, normed if asked for, with dropout."""
+    """Word vectors times √D plus positions, with optional LayerNorm and dropout."""
 
     def __init__(self, config: TransformerConfig, vocab_size: int, normed: bool = False) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
-        # With weights of deviation 1/√D, embeddings have unit variance.
+        # With weights of standard deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
         self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return (B, T, D) for ids (B, T) at positions 0, 1, ..."""
+        """Return embeddings (B, T, D) of ids (B, T) at positions 0, 1, ..."""
         return self.dropout(self.norm(self.embed_at(ids, 0, ids.shape[1])))
 
     def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
-        """Return (B, K, D) for ids (B, K) at positions start..stop; one position serves all K beams."""
+        """Embed ids (B, K) at positions start..stop, (B, K, D); beams share one position."""
         x = F.embedding(ids, self.words.weight) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
         return self.positions(x, start, stop)
 
@@ -57,7 +57,7 @@ def build_context(config: TransformerConfig, causal: bool) -> SelfAttentionConte
 
 
 class Encoder(nn.Module):
-    """Source ids to memory."""
+    """Transformer encoder from source ids to memory."""
 
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
         self.norm = top_norm(config)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
-        """Return the memory (B, S, D)."""
+        """Return the memory (B, S, D) of src (B, S)."""
         x: Tensor = self.embedding(src)  # (B, S, D)
         n_unmixed, mask = (len(src), None) if src_mask is None else (0, src_mask[:, None, None, :])  # (B, 1, 1, S)
         own = self.own(x, PackedLayout(len(src), n_unmixed, mask), seen)  # one mix for all layers
@@ -78,7 +78,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Target ids and memory to features."""
+    """Transformer decoder from target ids and memory to features."""
 
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
@@ -92,15 +92,15 @@ class Decoder(nn.Module):
         initialise_parts(self.memory)
 
     def project(self, memory: Tensor) -> Tensor:
-        """Return the memory's keys and values for all layers, (2 L, B, H, S, d), a view."""
+        """Return keys and values of the memory for all layers, (2 L, B, H, S, d), a view."""
         return split_heads(self.memory(memory), 2 * len(self.layers), self.n_heads)
 
     def forward(
         self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor | None, seen: tuple[Seen, Seen] | None = None
     ) -> Tensor:
-        """Return features (B, T, D). Padding follows a target's tokens, so causality alone masks it.
+        """Return features (B, T, D); causality alone masks padding, which is on the right.
 
-        The weights of self-attention and those over the memory are added to the two lists of seen.
+        The weights of self-attention and of cross-attention are appended to the two lists of ``seen``.
         """
         own_seen, cross_seen = seen or (None, None)
         x: Tensor = self.embedding(tgt_in)  # (B, T, D)
@@ -114,7 +114,7 @@ class Decoder(nn.Module):
         return features
 
     def step(self, prev: Tensor, state: TransformerState) -> Tensor:
-        """Return features (B, K, D) after the words prev (B, K)."""
+        """Return features (B, K, D) after the tokens prev (B, K)."""
         x = self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1)  # (B, K, D)
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
             x = layer(x, own, partial(state.cross_attend, i))
@@ -124,7 +124,7 @@ class Decoder(nn.Module):
 
 
 class Transformer(TranslationModel):
-    """A Transformer translation model."""
+    """Transformer translation model."""
 
     def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class Transformer(TranslationModel):
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Return features (B, T, D) of the training pass; src_mask (B, S) is True at real tokens, None if all are."""
+        """Return decoder features (B, T, D); ``src_mask`` (B, S) is False at padding."""
         # Teacher forcing: all target positions at once.
         features: Tensor = self.decoder(tgt_in, self.encoder(src, src_mask), src_mask)
         return features
 
     @torch.no_grad()
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
-        """Return the weights of every layer, (B, L, H, T, S) each: encoder, decoder and cross. Dropout is off."""
+        """Return encoder, decoder and cross weights, (B, L, H, T, S) each; no dropout."""
         own: Seen = []
         decoder: tuple[Seen, Seen] = ([], [])
         with without_dropout(self):
@@ -163,18 +163,18 @@ class Transformer(TranslationModel):
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> TransformerState:
-        """Encode the sources once and project their keys and values for all layers."""
+        """Encode the sources once and return the decoding state."""
         # Without a mask the fused kernel takes its faster path; the check waits for the device once per batch.
         if src_mask is not None and bool(src_mask.all()):
             src_mask = None
         memory = self.decoder.project(self.encoder(src, src_mask))  # (2 L, B, H, S, d), per sentence, not per beam
         if self.fused:
-            # Scaled dot x softmax has a cache of its own with fewer operations.
+            # Scaled dot x softmax has its own cache, which needs fewer operations.
             return DecodingState(memory, src_mask, n_beams, max_length, record)
-        # Any other pair of functions computes its weights as written.
+        # Any other pair of functions computes its weights from the definition.
         heads: list[HeadGroups] = [layer.cross.heads for layer in self.decoder.layers]  # type: ignore[misc,union-attr]
         return GenericDecodingState(heads, memory, src_mask, n_beams, max_length, record)
 
     def step(self, prev: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""
+        """Return features (B, K, D) after the tokens prev (B, K), and the new state."""
         return self.decoder.step(prev, state), state

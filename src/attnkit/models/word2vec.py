@@ -1,10 +1,10 @@
 """Word2vec model (Mikolov et al. 2013): input vectors W and output vectors W'.
 
-Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one
-there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h.
+Skip-gram predicts each word around a position from the word there, CBOW the word from those around it. In both, rows of
+W are pooled into a hidden vector h, and rows u of W' are scored by u·h.
 
-Letters: V words, R rows of W (V, and more with subwords), B places, C rows that are read for one, D width of a row of
-W, H width of h: D, or C x D where context is concatenated.
+Letters: V words, R rows of W (V, and more with subwords), B positions, C rows read per position, D width of W, H width
+of h: D, or C x D if the context is concatenated.
 """
 
 from typing import Literal
@@ -16,40 +16,40 @@ Context = Literal["mean", "sum", "concat"]  #: how the rows read for one positio
 
 
 class Word2VecModel(nn.Module):
-    """W and W'; the matrices are shared with the caller, not copied."""
+    """Input vectors W and output vectors W', shared with the caller, not copied."""
 
     def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean", dim: int | None = None) -> None:
-        """Take W (R, D) and W' (V, H); of a Huffman tree W' has a row for each of its V - 1 inner nodes.
+        """Wrap W (R, D) and W' (V, H), or (V - 1, H) for the nodes of a Huffman tree.
 
-        Either may have rows that are filled up with zeros; then ``dim`` is D. They stay zero.
+        Rows may be padded with zeros, which remain zero; ``dim`` is then D.
         """
         super().__init__()
-        # The caller's arrays are not copied: training writes into them.
+        # The caller's arrays are not copied: training modifies them.
         self.context = context
         self.dim = inputs.shape[1] if dim is None else dim
         self.inputs = nn.Parameter(inputs)
         self.outputs = nn.Parameter(outputs)
 
     def hidden(self, rows: Tensor, mask: Tensor) -> Tensor:
-        """Return h (B, H) of rows (B, C) of W; those where mask (B, C) is False are not part of it.
+        """Return h (B, H) of rows (B, C) of W, without those where mask (B, C) is False.
 
-        Mean and sum are over the rows that are there; concatenated, a row that is missing is a stretch of zeros.
+        Mean and sum are over the unmasked rows; in a concatenation, masked rows are zeros.
         """
         vectors = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
         if self.context == "concat":
-            joined = vectors[..., : self.dim].flatten(1)  # (B, C x D), without the zeros that fill up rows
+            joined = vectors[..., : self.dim].flatten(1)  # (B, C x D), without the zero padding of rows
             return F.pad(joined, (0, self.outputs.shape[1] - joined.shape[1]))
         total = vectors.sum(1)  # (B, D)
         return total / sizes(mask) if self.context == "mean" else total
 
     def errors(self, upstream: Tensor, mask: Tensor, *, whole: bool = False) -> Tensor:
-        """Return what upstream (B, H), the gradient of h, is for each row that was read, (B, C, D).
+        """Return the gradients (B, C, D) of the rows read, from the gradient (B, H) of h.
 
-        With ``whole`` it is what word2vec.c and gensim take instead where a mean or a sum is read: a mean passes its
-        gradient on undivided, so that its rows learn as quickly as skip-gram's, and a sum divides it.
+        With ``whole``, mean and sum follow word2vec.c and gensim instead of the true gradient: a mean passes its
+        gradient undivided, so that its rows learn as fast as in skip-gram, and a sum divides it.
         """
         if self.context == "concat":
-            # Concatenated, every row has its own part of the gradient.
+            # In a concatenation, every row has its own part of the gradient.
             own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)  # (B, C, D)
             shares = F.pad(own, (0, self.inputs.shape[1] - self.dim))
         else:
@@ -60,15 +60,15 @@ class Word2VecModel(nn.Module):
         return shares.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def predictors(self, rows: Tensor) -> Tensor:
-        """Return the rows u (..., K, H) of W' that are named by (..., K)."""
+        """Return the rows u (..., K, H) of W' with the indices ``rows`` (..., K)."""
         return F.embedding(rows, self.outputs)
 
 
 def scores(hidden: Tensor, predictors: Tensor) -> Tensor:
-    """Return u·h (..., B, K) for h (..., B, H) and the u (..., K, H) that these B share."""
+    """Return u·h (..., B, K) for h (..., B, H) and their shared u (..., K, H)."""
     return hidden @ predictors.transpose(-1, -2)
 
 
 def sizes(mask: Tensor) -> Tensor:
-    """Return how many rows each place reads, (B, 1), at least 1."""
+    """Return the number of rows read per position, (B, 1), at least 1."""
     return mask.sum(1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Attention weights for every kind of picture: maps with their tokens, and choices among layers and heads.
+"""Attention maps for plotting, and the selection of layers and heads.
 
 Letters: L layers, H heads, T queries (rows), S keys (columns).
 """
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
 
-Choice = int | Literal["mean", "max", "all"]  #: A number from 1; the mean or the largest over all; each by itself
+Choice = int | Literal["mean", "max", "all"]  #: number from 1; mean or maximum over all; each separately
 Weights = NDArray[np.float32] | NDArray[np.float64]
 
 RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")
-"""Colours of weights and shares in figures and HTML pages, from 0 up."""
+"""Colour scale of weights and shares in figures and HTML pages, starting at 0."""
 TITLES = {
     "cross": ("Cross-attention", "rows: target words, columns: source words"),
     "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),
@@ -25,20 +25,20 @@ TITLES = {
     "word": ("Word attention", "rows: sentences, columns: their words"),
     "sentence": ("Sentence attention", "row: the document, columns: its sentences"),
 }
-"""Kind -> its title, and what its rows and columns are."""
+"""Kind of attention -> title, and description of rows and columns."""
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """All weights of one kind of attention over one input."""
+    """Weights of one kind of attention for one input, over all layers and heads."""
 
     kind: str
-    queries: Sequence[str]  #: T tokens: what asks
-    keys: Sequence[str]  #: S tokens: what is looked at
+    queries: Sequence[str]  #: T query tokens
+    keys: Sequence[str]  #: S key tokens
     weights: Weights  #: (L, H, T, S)
-    heads: Sequence[str] = ()  #: functions of each of the H heads, to be shown
-    note: str = ""  #: addition to the title
-    first_layer: int = 1  #: number of the first of the L layers, where they are cut from more
+    heads: Sequence[str] = ()  #: attention function of each of the H heads, for display
+    note: str = ""  #: appended to the title in parentheses
+    first_layer: int = 1  #: number of the first of the L layers, if they are part of a larger stack
 
     def __post_init__(self) -> None:
         expected = (len(self.queries), len(self.keys))
@@ -52,57 +52,57 @@ class AttentionMap:
 
     @property
     def title(self) -> str:
-        """Return what this kind is called."""
+        """Return the title of this kind of attention, with the note in parentheses."""
         title = TITLES[self.kind][0] if self.kind in TITLES else f"{self.kind} attention"
         return f"{title} ({self.note})" if self.note else title
 
     @property
     def axes(self) -> str:
-        """Return what rows and columns are."""
+        """Return a description of rows and columns."""
         return TITLES[self.kind][1] if self.kind in TITLES else "rows: queries, columns: keys"
 
 
 @dataclass(frozen=True)
 class BeamNode:
-    """A node of a beam's tree, its word as text."""
+    """A node of a beam search tree, with its token as text."""
 
     step: int
     parent: int | None
     token: str
-    log_prob: float  #: natural logarithm of the probability of all words up to this one
+    log_prob: float  #: natural log-probability of the prefix that ends in this token
     fate: Literal["open", "pruned", "ended", "cut"]
-    score: float | None  #: log-probability of a finished translation
-    best: bool  #: whether it is on the way to the answer
+    score: float | None  #: score of a finished hypothesis that ends here
+    best: bool  #: whether it is on the path to the best hypothesis
 
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """One input with everything there is to show of it."""
+    """One input with its output, attention maps and search tree."""
 
     source: str
     target: str  #: target tokens, generated or given
     maps: Sequence[AttentionMap]
     tree: Sequence[BeamNode] = ()
-    facts: dict[str, Any] = field(default_factory=dict)  #: further facts in words: score, settings
-    sides: tuple[str, str] = ("Source", "Target")  #: names of the two texts
+    facts: dict[str, Any] = field(default_factory=dict)  #: further facts by name: score, settings
+    sides: tuple[str, str] = ("Source", "Target")  #: display names of source and target
 
 
 @dataclass(frozen=True)
 class MapSlice:
-    """One matrix to draw."""
+    """One attention matrix to draw."""
 
     title: str
     axes: str
     queries: Sequence[str]
     keys: Sequence[str]
     weights: NDArray[np.float64]  #: (T, S)
-    entropy: float  #: mean entropy of its rows in bits: see ``entropies``
+    entropy: float  #: mean row entropy in bits; see ``entropies``
 
 
 def entropies(weights: Weights) -> NDArray[np.float64]:
-    """Return the mean over rows of a row's entropy in bits, for weights (..., T, S) as (...).
+    """Return the mean row entropy in bits (...) of weights (..., T, S).
 
-    A row is rescaled to sum to one first; a row of zeros is left out, and a map without rows is 0.
+    Rows are normalized to sum to one. All-zero rows are ignored; a map with no other rows has entropy 0.
     """
     rows = np.asarray(weights, np.float64)
     sums = rows.sum(-1, keepdims=True)
@@ -110,17 +110,17 @@ def entropies(weights: Weights) -> NDArray[np.float64]:
     logs = np.log2(shares, out=np.zeros_like(rows), where=shares > 0)
     there = (sums > 0)[..., 0]
     total = -(shares * logs).sum(-1).sum(-1, where=there)
-    # Zero less a rounding error is no entropy.
+    # Rounding errors can make an entropy of zero negative.
     return np.asarray(np.maximum(total / np.maximum(there.sum(-1), 1), 0.0))
 
 
 def select_slices(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
-    """Return what a choice of layers and heads shows, layer by layer and head by head.
+    """Return the matrices for a choice of layers and heads, layer by layer.
 
     Raises:
-        UsageError: No layer or head of that number.
+        UsageError: the map has no layer or head of that number.
     """
-    ranges: list[list[tuple[slice, str]]] = []  # for layers and for heads: what is taken together, and its name
+    ranges: list[list[tuple[slice, str]]] = []  # per axis (layers, heads): slices to reduce, with names
     for noun, choice, first, n in (
         ("layer", layer, map.first_layer, map.weights.shape[0]),
         ("head", head, 1, map.weights.shape[1]),
@@ -146,7 +146,7 @@ def select_slices(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSli
 
 
 def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
-    """Return a sentence as plain data: every layer and head, tokens, weights, entropies, and the tree."""
+    """Return an example as plain data: tokens, weights, entropies and search tree."""
     maps = [
         {
             "kind": map.kind,
@@ -167,6 +167,6 @@ def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
 
 
 def display_text(token: str) -> str:
-    """Return a token to be drawn: control and direction characters are named, a blank one is visible."""
+    """Return a token for display, with unprintable characters and blanks visible."""
     text = "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in token)
     return text if text.strip() else "␣" * max(1, len(text))

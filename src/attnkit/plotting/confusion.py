@@ -1,4 +1,4 @@
-"""Confusion matrices: a table for a terminal, and a page."""
+"""Confusion matrices as terminal tables and HTML pages."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from attnkit.plotting.terminal import draw_table, fit_label
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
-_RIGHT, _WRONG = "38;5;39", "38;5;208"  #: 256-colour foregrounds, apart for colour-blind eyes
-MOST_LABELS = 24  #: labels whose table is drawn in a terminal; with more, only the most frequent mistakes are shown
+_RIGHT, _WRONG = "38;5;39", "38;5;208"  #: 256-colour foregrounds, distinguishable by colour-blind readers
+MOST_LABELS = 24  #: maximum size of a terminal table; with more labels, only the most frequent mistakes are listed
 _MOST_MISTAKES = 20
 _STYLE = (
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em;color:#1b1f24;background:#fff}"
@@ -26,13 +26,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 
 def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, width: int = 80) -> str:
-    """Draw counts (L, L), expected by found, with precision and recall in percent; wide tables continue below.
+    """Format counts (L, L), gold by predicted, with precision and recall in percent.
 
-    With more than ``MOST_LABELS`` labels the most frequent mistakes are listed instead. With ``colour`` what is right
-    is blue and what is not is orange; without it only ASCII is added to the labels.
+    Wide tables continue in blocks below. With more than ``MOST_LABELS`` labels, only the most frequent mistakes are
+    listed. ``colour`` paints correct counts blue and mistakes orange; without it, only ASCII is added to the labels.
 
     Raises:
-        ValueError: the counts are not (L, L).
+        ValueError: the shape of the counts is not (L, L).
     """
     _check(labels, counts)
     if len(labels) > MOST_LABELS:
@@ -55,10 +55,10 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
 
 
 def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
-    """Return an HTML document with the table (L, L), expected by found. It runs no script and fetches nothing.
+    """Return a static, self-contained HTML page of counts (L, L), gold by predicted.
 
     Raises:
-        ValueError: the counts are not (L, L).
+        ValueError: the shape of the counts is not (L, L).
     """
     _check(labels, counts)
     names = [escape(display_text(label)) for label in labels]
@@ -93,7 +93,7 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
 
 
 def _shade(share: float) -> str:
-    """Return the colour of a share from 0 (white) to 1 (dark blue)."""
+    """Return the background colour for a share, from 0 (white) to 1 (dark blue)."""
     place = min(max(share, 0.0), 1.0) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
     pairs = zip(*(bytes.fromhex(colour[1:]) for colour in RAMP[low : low + 2]), strict=True)
@@ -106,6 +106,6 @@ def _check(labels: Sequence[str], counts: Counts) -> None:
 
 
 def _shares(counts: Counts, axis: int) -> list[str]:
-    """Return what is right in percent of each column's (0) or row's (1) total."""
+    """Return the percentage of correct counts per column (axis 0) or row (axis 1)."""
     pairs = zip(counts.diagonal().tolist(), counts.sum(axis).tolist(), strict=True)
     return [f"{100 * part / whole:.1f}" if whole else "-" for part, whole in pairs]

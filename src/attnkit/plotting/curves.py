@@ -1,4 +1,4 @@
-"""Curves and points in one coordinate system, drawn in a terminal."""
+"""Plots of curves and points as terminal text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ import numpy as np
 from attnkit.plotting.terminal import paint
 
 _MARGIN, _LINES = 7, 18
-# 256-colour foregrounds of a terminal, apart for colour-blind eyes (Okabe and Ito 2008).
+# 256-colour foregrounds, distinguishable by colour-blind readers (Okabe and Ito 2008).
 _COLOURS = (245, 252, 208, 39, 36, 178)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve through the points (x, y), x rising; or the points alone."""
+    """A curve through points (x, y) with increasing x, or the points alone."""
 
     name: str
-    mark: str  #: the sign that draws it in a terminal
+    mark: str  #: character that draws it in a terminal
     x: Sequence[float]
     y: Sequence[float]
     points: bool = False
 
 
 def character_plot(curves: Sequence[Curve], *, colour: bool, width: int = 80) -> str:
-    """Draw curves with one sign each, later ones over earlier ones, with axes and a legend.
+    """Plot curves with axes and a legend; later curves are drawn over earlier ones.
 
-    Without ``colour`` only the curves' signs and ASCII are used.
+    Without ``colour``, the plot is ASCII apart from the marks and names of the curves.
     """
     xs, ys = (np.concatenate([np.asarray(getattr(curve, axis), np.float64) for curve in curves]) for axis in "xy")
     tall = float(np.ptp(ys)) or 1.0
@@ -46,10 +46,10 @@ def character_plot(curves: Sequence[Curve], *, colour: bool, width: int = 80) ->
     for n, row in enumerate(field):
         runs = [(number, len(list(run))) for number, run in groupby(row.tolist())]
         if runs[-1][0] < 0:
-            runs.pop()  # no spaces at the end of a line
+            runs.pop()  # no trailing spaces
         drawn = (" " * size if i < 0 else _painted(curves[i].mark * size, i, colour) for i, size in runs)
         lines.append(f"{labels.get(n, ''):>{_MARGIN - 1}} |{''.join(drawn)}")
-    ruler = [" "] * (columns + _MARGIN + 8)  # labels below the x axis, each centred on its place
+    ruler = [" "] * (columns + _MARGIN + 8)  # labels below the x axis, each centred on its value
     for value in _round_values(left, left + across):
         text = f"{value:g}"
         at = _MARGIN + 1 + min(int((value - left) / across * columns), columns - 1) - (len(text) - 1) // 2
@@ -64,7 +64,7 @@ def _painted(marks: str, number: int, colour: bool) -> str:
 
 
 def _round_values(low: float, high: float) -> list[float]:
-    """Return some four to nine round numbers between two."""
+    """Return about four to nine round numbers from ``low`` to ``high``."""
     step = 10.0 ** np.floor(np.log10((high - low) / 2))
     step = next(size * step for size in (0.2, 0.5, 1.0, 2.0, 5.0) if (high - low) / (size * step) <= 9)
     first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))

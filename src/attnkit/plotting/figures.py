@@ -1,7 +1,7 @@
-"""Pictures for papers, drawn by matplotlib: attention maps, masks, positions and curves as PNG, PDF or SVG.
+"""Figures of attention maps, masks, positions and curves as PNG, PDF or SVG.
 
-Equal data give equal bytes. In SVG text stays text, which a viewer draws with its own fonts. PNG and PDF take DejaVu
-Sans and, for letters that it lacks, any installed font that has them.
+Figures are drawn by matplotlib; equal data give identical files. SVG keeps text as text, rendered in the fonts of the
+viewer. PNG and PDF use DejaVu Sans and, for characters missing from it, any installed font that has them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 PictureFormat = Literal["svg", "png", "pdf"]
 Size = tuple[float, float]  #: width and height in layout units
-MAX_PIXELS = 100_000_000  #: pixels of a PNG; each takes four bytes of memory
-MAX_COLUMNS = 4  #: panels side by side
-_INCH, _DENSITY = 96.0, 192  #: layout units (CSS pixels, from the upper left) per inch, and pixels of a PNG per inch
-_FONT, _SMALL = 12.0, 10.0  #: heights of text in layout units
+MAX_PIXELS = 100_000_000  #: maximum pixels of a PNG, with four bytes of memory each
+MAX_COLUMNS = 4  #: maximum panels per row
+_INCH, _DENSITY = 96.0, 192  #: layout units (CSS pixels, from the upper left) and PNG pixels per inch
+_FONT, _SMALL = 12.0, 10.0  #: text heights in layout units
 _PAD, _BAR = 16.0, 160.0
-_LONGEST = 24  #: characters of a token's label; longer ones are truncated
+_LONGEST = 24  #: maximum columns of a token label; longer labels are truncated
 _FONT_PACKAGES = ("mplfonts", "matplotlib_fontja")
-"""Packages that bring fonts for Chinese and Japanese; they are read, never imported."""
-# Apart for colour-blind eyes (Okabe and Ito 2008).
+"""Packages with Chinese and Japanese fonts; only their font files are read, without an import."""
+# Distinguishable by colour-blind readers (Okabe and Ito 2008).
 CURVE_COLOURS = ("#7a7a7a", "#111111", "#d55e00", "#0072b2", "#009e73", "#e69f00")
 _METADATA: dict[PictureFormat, dict[str, Any]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
@@ -49,10 +49,10 @@ _METADATA: dict[PictureFormat, dict[str, Any]] = {
 
 
 def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading: str = "") -> bytes:
-    """Draw heat maps in rows of at most ``MAX_COLUMNS``, with one scale of colours.
+    """Draw heat maps in rows of at most ``MAX_COLUMNS``, with a shared colour scale.
 
     Raises:
-        DataError: the PNG would have more than ``MAX_PIXELS``.
+        DataError: the PNG would exceed ``MAX_PIXELS``.
         UsageError: matplotlib is not installed.
     """
     top = max((float(np.max(s.weights, where=np.isfinite(s.weights), initial=0.0)) for s in slices), default=0.0) or 1.0
@@ -94,7 +94,7 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
 
 
 def mask_picture(lesson: MaskLesson, format: PictureFormat) -> bytes:
-    """Draw the mask of a lesson as squares."""
+    """Draw the attention mask of a lesson as a grid of squares."""
     title = "Causal mask" if lesson.pattern is None else f"Sparse pattern: {lesson.pattern}, size {lesson.size}"
     if lesson.pattern is not None and lesson.causal:
         title += ", causal"
@@ -114,7 +114,7 @@ def mask_picture(lesson: MaskLesson, format: PictureFormat) -> bytes:
 
 
 def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
-    """Draw a table of positional encodings as colours, from -1 (blue) over 0 (white) to 1 (orange)."""
+    """Draw positional encodings as a heat map: -1 blue, 0 white, 1 orange."""
     table = np.asarray(lesson.picture, np.float64)  # (positions, D)
     rows, columns = table.shape
     left, top, wide, high = 70.0, 84.0, 10.0, 8.0
@@ -133,7 +133,7 @@ def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
 
 
 def curves_picture(curves: Sequence[Curve], title: str, format: PictureFormat) -> bytes:
-    """Draw curves and points in one coordinate system, with a legend below it."""
+    """Plot curves and points on shared axes, with a legend below."""
     size = 800.0, 470.0 + 20 * len(curves)
 
     def draw(figure: Figure) -> None:
@@ -149,13 +149,13 @@ def curves_picture(curves: Sequence[Curve], title: str, format: PictureFormat) -
 
 
 def missing_glyphs(texts: Iterable[str]) -> list[str]:
-    """Return the characters of some texts that no installed font has; SVG leaves them to the viewer."""
+    """Return the characters missing from all installed fonts (irrelevant for SVG)."""
     check_installed()
     return _families(frozenset("".join(texts)))[1]
 
 
 def _cells(axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[float, float], edge: float = 0) -> Any:
-    """Draw a matrix (rows, columns) as cells, row 0 on top; what is not finite is red."""
+    """Draw a matrix (rows, columns) as cells, row 0 on top; non-finite values are red."""
     from matplotlib.colors import LinearSegmentedColormap
 
     colour_map = LinearSegmentedColormap.from_list("attnkit", list(colours)).with_extremes(bad="#c0392b")
@@ -171,7 +171,7 @@ def _cells(axes: Axes, values: ArrayLike, colours: Sequence[str], limits: tuple[
 
 
 def _tick_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str], size: float, rotation: float) -> None:
-    # parse_math: a token may hold dollar signs.
+    # parse_math=False: tokens may contain dollar signs.
     style: dict[str, Any] = {"fontsize": _points(size), "parse_math": False}
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, **style)
     axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=rotation, **style)
@@ -198,7 +198,7 @@ def _points(size: float) -> float:
 
 
 def _length(text: str, size: float) -> float:
-    """Estimate the width of a text: fonts differ, and a little too much room does no harm."""
+    """Estimate the width of a text generously, since fonts differ."""
     return cell_len(text) * size * 0.64
 
 
@@ -208,7 +208,7 @@ def check_installed() -> None:
 
 
 def _render(draw: Callable[[Figure], None], size: Size, format: PictureFormat, texts: Iterable[str]) -> bytes:
-    """Return the file of a picture."""
+    """Render a figure and return the content of its file."""
     check_installed()
     if format == "png" and size[0] * size[1] * (_DENSITY / _INCH) ** 2 > MAX_PIXELS:
         raise DataError("the figure would be too large", help="choose one --layer and one --head, or write --svg")
@@ -221,7 +221,7 @@ def _render(draw: Callable[[Figure], None], size: Size, format: PictureFormat, t
     logger = logging.getLogger("matplotlib.font_manager")
     level = logger.level
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        # Missing glyphs and missing bold faces: the caller says what no font has.
+        # Missing glyphs and bold faces; the caller reports missing characters (``missing_glyphs``).
         warnings.simplefilter("ignore", UserWarning)
         logger.setLevel(logging.ERROR)
         figure = Figure(figsize=(size[0] / _INCH, size[1] / _INCH))
@@ -233,7 +233,7 @@ def _render(draw: Callable[[Figure], None], size: Size, format: PictureFormat, t
 
 @lru_cache(maxsize=64)
 def _families(characters: frozenset[str]) -> tuple[list[str], list[str]]:
-    """Return the fonts that have some characters, DejaVu Sans first, and the characters that none has."""
+    """Return fonts that cover the characters, and the characters that none covers."""
     from matplotlib import font_manager
 
     families, missing = ["DejaVu Sans"], set(characters)
@@ -256,7 +256,7 @@ def _families(characters: frozenset[str]) -> tuple[list[str], list[str]]:
 
 
 def _covered(path: str, characters: Iterable[str]) -> set[str]:
-    """Return the characters that a font file has."""
+    """Return the characters that a font file covers."""
     from matplotlib import ft2font
 
     try:

@@ -1,4 +1,4 @@
-"""The lessons of ``attnkit explain``: their numbers as data, and as text 80 columns wide."""
+"""Lessons of ``attnkit explain`` as data, and as text 80 columns wide."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,55 +11,54 @@ from attnkit.plotting.terminal import attention_map, fit_label, fold, paint
 
 @dataclass(frozen=True)
 class MaskLesson:
-    """Which positions may attend to which."""
+    """An attention mask over a sentence."""
 
     words: Sequence[str]
-    pattern: str | None  #: the name of a sparse pattern; None for all pairs
-    size: int  #: of the pattern
-    n_global: int  #: of the pattern
+    pattern: str | None  #: name of the sparse pattern; None for dense attention
+    size: int  #: size parameter of the pattern
+    n_global: int  #: number of global positions of the pattern
     causal: bool
     mask: Sequence[Sequence[bool]]
-    """A row for each word that attends, a column for each that it attends to; True = may attend."""
+    """Rows are query positions, columns key positions; True where attention is allowed."""
     weights: Sequence[Sequence[float]]  #: softmax of equal scores under this mask
-    pairs: Sequence[tuple[int, int]]  #: lengths, and how many pairs the mask leaves of a sequence as long
+    pairs: Sequence[tuple[int, int]]  #: (sequence length, number of allowed pairs)
 
 
 @dataclass(frozen=True)
 class PositionsLesson:
-    """Sinusoidal positions, and what attention is without any."""
+    """Sinusoidal positional encodings, and attention with and without positions."""
 
-    table: Sequence[Sequence[float]]  #: a row for each position
+    table: Sequence[Sequence[float]]  #: one row per position
     shift: int
-    angles: Sequence[float]  #: by which a shift turns each pair of sine and cosine, in radians
+    angles: Sequence[float]  #: rotation of each sine-cosine pair by the shift, in radians
     matrix: Sequence[Sequence[float]]  #: M with PE(pos + shift) = M PE(pos)
-    errors: Mapping[int, float]  #: position -> the largest |PE(pos + shift) - M PE(pos)|
+    errors: Mapping[int, float]  #: position -> largest |PE(pos + shift) - M PE(pos)|
     words: Sequence[str]
-    order: Sequence[int]  #: original positions of the words of the shuffled sentence
+    order: Sequence[int]  #: original positions of the shuffled words
     moved: Mapping[str, Sequence[float]]
-    """Kind of positions -> for each word of the sentence, the largest difference between its vector in the sentence
-    and its vector in the shuffled one."""
-    picture: Sequence[Sequence[float]]  #: a larger table, for paper
+    """Kind of positions -> largest change of each word's encoder output when the sentence is shuffled."""
+    picture: Sequence[Sequence[float]]  #: larger table, for figures
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One way to predict y from x."""
+    """A fitted regression curve and its error."""
 
     name: str
     w: float | None
-    error: float  #: mean squared difference from the true curve
-    effective_points: float  #: e to the entropy of the weights, mean over places
+    error: float  #: mean squared error against the true curve
+    effective_points: float  #: exp(entropy of the weights), averaged over the curve
 
 
 @dataclass(frozen=True)
 class PoolingLesson:
-    """Kernel regression: points, the curve they come from, and the curves found."""
+    """Kernel regression: noisy points, the true curve and the fitted curves."""
 
     curves: Sequence[Curve]
     fits: Sequence[Fit]
 
 
-_LONGEST = 12  #: columns of a word
+_LONGEST = 12  #: maximum columns of a word
 _SEES, _STRONG, _WARM, _COLD = "48;5;30;38;5;231", "1", "38;5;208", "38;5;39"
 
 PATTERN_WORDS = {
@@ -117,7 +116,7 @@ _FITS = """
 
 
 def mask_text(lesson: MaskLesson, colour: bool) -> str:
-    """Draw which position may attend to which, and what the weights become."""
+    """Format a mask lesson: the mask, then its weights or the number of pairs."""
     words = [label(word) for word in lesson.words]
     numbers = [str(n) for n in range(1, len(words) + 1)]
     title = "The causal mask" if lesson.pattern is None else f"The sparse pattern '{lesson.pattern}'"
@@ -146,7 +145,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
 
 
 def positions_text(lesson: PositionsLesson, colour: bool) -> str:
-    """Draw the table of positions, its shift as a linear map, and what shuffling does without positions."""
+    """Format a positions lesson: table, shift as a linear map, effect of shuffling."""
     width, shift = len(lesson.table[0]), lesson.shift
     title = "Sinusoidal positions: a vector per position, added to the word embedding"
     lines = [paint(title, _STRONG, colour), _POSITIONS.format(width=width)]
@@ -177,7 +176,7 @@ def positions_text(lesson: PositionsLesson, colour: bool) -> str:
 
 
 def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
-    """Draw points, true curve and fits, with their errors."""
+    """Format a pooling lesson: points, true curve, and fits with their errors."""
     title = "Kernel regression, the precursor of attention (Nadaraya, Watson 1964)"
     lines = [paint(title, _STRONG, colour), _POOLING.format(n_points=len(lesson.curves[0].x))]
     lines += [character_plot(lesson.curves, colour=colour), ""]
@@ -189,7 +188,7 @@ def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
 
 
 def label(word: str) -> str:
-    """Return a word that fits and steers no terminal; a position without a word has none."""
+    """Return a short, printable label of a word, or "" for an empty word."""
     return fit_label(word, _LONGEST, colour=False) if word else ""
 
 

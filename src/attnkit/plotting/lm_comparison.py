@@ -1,4 +1,4 @@
-"""The context and the predictions of a language model at each position of a text, as lines for a terminal."""
+"""Context and predictions of a language model per position, as terminal text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from rich.cells import cell_len, set_cell_size
 from attnkit.plotting.terminal import truncate
 
 _BLANK = "___"
-_PIECE = 12  #: columns of the token that is there
+_PIECE = 12  #: columns for the actual token
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that may be there."""
+    """A predicted token."""
 
     piece: str
     probability: float
@@ -21,18 +21,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TokenComparison:
-    """A token of a text, and what a model guesses there."""
+    """A token of a text with the predictions of a model at its position."""
 
-    before: str  #: context before the token, spaces included
+    before: str  #: context before the token, including spaces
     after: str  #: context after the token
     piece: str  #: the token
     probability: float
     rank: int  #: rank of the token, 1 for the most probable
-    guesses: list[Candidate]  #: the likeliest first
+    guesses: list[Candidate]  #: most probable first
 
 
 def render(places: Sequence[TokenComparison], width: int = 80) -> str:
-    """Draw a line a place: what is seen, what is there, what is guessed, as much as fits; in percent."""
+    """Format one line per position: context, token and predictions, in percent."""
     room = max(10, (width - _PIECE - 12) // 2)
     head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"
     lines = [head]
@@ -50,7 +50,7 @@ def render(places: Sequence[TokenComparison], width: int = 80) -> str:
 
 
 def around(before: str, after: str, width: int) -> str:
-    """Return the left and right context around a blank, the nearest part of each.
+    """Return the nearest left and right context around a blank.
 
     >>> around("The ", " sat on the mat.", 20)
     'The ___ sat on the …'

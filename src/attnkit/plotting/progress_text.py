@@ -1,4 +1,4 @@
-"""Numbers of a training run as text: speed, scores, sizes, and durations."""
+"""Text for training progress: speed, scores, sizes and durations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCORES = {
 
 
 class Clock:
-    """Real tokens a second and the time left, smoothed over the last steps."""
+    """Smoothed throughput in non-padding tokens per second, and time left."""
 
     def __init__(self) -> None:
         self._began = self._last = time.monotonic()
@@ -42,7 +42,7 @@ class Clock:
         self._first: float | None = None
 
     def tick(self, n_tokens: int, progress: float) -> tuple[float, float]:
-        """Take in a step; return tokens a second and seconds left."""
+        """Record a step; return tokens per second and seconds left."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._began = progress, now
@@ -54,17 +54,17 @@ class Clock:
         return self._rate, (1 - progress) * (now - self._began) / done if done > 0 else 0.0
 
     def skip(self) -> None:
-        """Leave out the time since the last step (an evaluation) from tokens a second."""
+        """Exclude the time since the last step (an evaluation) from the throughput."""
         self._last = time.monotonic()
 
 
 def progress_bar(done: float) -> str:
-    """Return a bar of 8 columns and the percentage; ``done`` is a share from 0 to 1."""
+    """Return a bar of 8 columns and the percentage, for ``done`` from 0 to 1."""
     return "█" * round(8 * done) + "░" * (8 - round(8 * done)) + f" {done:4.0%}"
 
 
 def data_check_lines(report: CheckReport) -> list[str]:
-    """Return the findings about two files, one per line."""
+    """Return the findings of a data check, one per line."""
     lines = []
     for finding in report.findings:
         path = report.tgt if finding.side == "target" else report.src
@@ -79,12 +79,12 @@ def scores(metrics: Mapping[str, float]) -> str:
 
 
 def count(number: float) -> str:
-    """Return a count for people: 950, 12.4k, 7.8M, 1.2G."""
+    """Format a count: 950, 12.4k, 7.8M, 1.2G."""
     return _with_unit(number, ("G", "M", "k", ""))
 
 
 def size(n_bytes: float) -> str:
-    """Return bytes for people: 950 B, 12.4 kB, 7.8 MB."""
+    """Format a number of bytes: 950 B, 12.4 kB, 7.8 MB."""
     return _with_unit(n_bytes, (" GB", " MB", " kB", " B"))
 
 
@@ -96,7 +96,7 @@ def _with_unit(number: float, units: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds for people: 8s, 2m 05s, 1h 02m."""
+    """Format a duration in seconds: 8s, 2m 05s, 1h 02m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -1,4 +1,4 @@
-"""Pictures for a terminal, as strings: attention weights, a sentence's maps, and how text is fitted into columns."""
+"""Attention maps and tables as terminal text, with helpers to fit text to columns."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from rich.cells import cell_len, set_cell_size
 from attnkit.plotting.attention_maps import AttentionExample, MapSlice, display_text
 
 _LONGEST_LABEL, _LONGEST_COLUMN, _NARROWEST_COLUMN = 16, 12, 3
-Cells = Sequence[tuple[str, str]]  #: text and ANSI style of each
+Cells = Sequence[tuple[str, str]]  #: text and ANSI style of each cell
 _PAINT = re.compile("\x1b\\[[0-9;]*m")
-# The weights from which 256-colour backgrounds apply, from strong to faint, each with a foreground readable on it.
+# Minimum weight, 256-colour background and a readable foreground, from strong to faint.
 _SHADES = tuple(
     (least, f"48;5;{background};38;5;{foreground}")
     for least, background, foreground in (
@@ -23,13 +23,13 @@ _SHADES = tuple(
 
 
 def sentence_maps(sentence: AttentionExample, slices: Sequence[MapSlice], *, colour: bool, width: int = 80) -> str:
-    """Draw a sentence and some of its maps, side by side where they fit."""
+    """Format an example and its attention maps, side by side if they fit."""
     lines = fold(display_text(sentence.source), width)
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
     lines += fold(f"-> {display_text(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
     said = "; ".join(dict.fromkeys(one.axes for one in slices))
     lines += ["", f"{said}; weights in percent"]
-    rows: list[list[tuple[list[str], int]]] = []  # blocks of lines next to each other, with their widths
+    rows: list[list[tuple[list[str], int]]] = []  # per row of maps: (lines, width) of each map
     for one in slices:
         drawn = attention_map(one.weights, one.keys, one.queries, colour=colour, width=width)
         entropy = f"entropy {one.entropy:.2f} bits per row"
@@ -54,14 +54,14 @@ def _width(line: str) -> int:
 def attention_map(
     weights: npt.ArrayLike, src_tokens: Sequence[str], tgt_tokens: Sequence[str], *, colour: bool, width: int = 80
 ) -> str:
-    """Draw attention weights (T, S): a row for each target token, a column for each source token, cells in percent.
+    """Format attention weights (T, S) in percent, target tokens by source tokens.
 
-    Weights below 0.5 % are shown as dots, NaN as ``?``. With ``colour``, large weights get a background
-    (ANSI, 256 colours); without it, the table uses only ASCII. A sentence wider than ``width`` columns continues
+    Weights below 0.5 % are shown as dots, non-finite ones as ``?``. With ``colour``, large weights get a background
+    (ANSI, 256 colours); without it, only ASCII is added to the tokens. Tables wider than ``width`` columns continue
     in blocks below.
 
     Raises:
-        ValueError: The weights are not (T, S) for the tokens given.
+        ValueError: the shape of the weights does not match the tokens.
     """
     matrix = np.asarray(weights, dtype=np.float64)
     if matrix.shape != (len(tgt_tokens), len(src_tokens)):
@@ -83,16 +83,16 @@ def attention_map(
 def draw_table(
     heads: Sequence[str], rows: Sequence[tuple[str, Cells]], *, narrowest: int, gap: int, colour: bool, width: int
 ) -> str:
-    """Draw labelled rows, aligned to the right; columns that do not fit into the width continue in blocks below.
+    """Format a table with row labels; wide tables continue in blocks below.
 
-    A cell is its text and its ANSI style, "" for none; a column has at least ``narrowest`` columns of the terminal, and
-    ``gap`` before it.
+    A cell is a pair of text and ANSI style, "" for plain text, and is aligned to the right. Columns are at least
+    ``narrowest`` characters wide and preceded by ``gap`` spaces.
     """
     margin = max(cell_len(label) for label, _ in rows)
     sizes = [max(narrowest, cell_len(head)) for head in heads]
     for _, cells in rows:
         sizes = [max(size, cell_len(text)) for size, (text, _) in zip(sizes, cells, strict=True)]
-    blocks: list[list[int]] = [[]]  # columns; at least one in each block
+    blocks: list[list[int]] = [[]]  # column indices; at least one per block
     used = margin
     for column, size in enumerate(sizes):
         if blocks[-1] and used + size + gap > width:
@@ -115,7 +115,7 @@ def draw_table(
 
 
 def paint(text: str, style: str, colour: bool) -> str:
-    """Return text in an ANSI style such as ``38;5;39`` if ``colour``."""
+    """Return text in an ANSI style such as ``38;5;39``, or plain without ``colour``."""
     return f"\x1b[{style}m{text}\x1b[0m" if colour else text
 
 
@@ -127,7 +127,7 @@ def fit_label(text: str, longest: int, *, colour: bool) -> str:
 
 
 def truncate(text: str, width: int) -> str:
-    """Return as many characters as fit into the columns, the last of them … where some do not."""
+    """Truncate text to ``width`` columns, ending in … if it does not fit."""
     if cell_len(text) <= width:
         return text
     n_fit = sum(used < width for used in accumulate(map(cell_len, text)))
@@ -135,7 +135,7 @@ def truncate(text: str, width: int) -> str:
 
 
 def fold(text: str, width: int, indent: str = "") -> list[str]:
-    """Fold a text at its spaces, and a word that is wider than a line wherever that ends."""
+    """Wrap text at spaces, breaking only words that are wider than a line."""
     lines = [indent]
     for word in re.findall(r"\s*\S+", text):
         if cell_len(lines[-1] + word) > width:

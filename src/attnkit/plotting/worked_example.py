@@ -1,4 +1,4 @@
-"""A worked example of attention as text, step by step."""
+"""Worked example of attention, step by step, as text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ FORMULAS = {
     "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
     "local": "weight = softmax near a centre c, times exp(-(i - c)² / 2σ²)",
 }
-"""Name of a function -> its formula, in the letters of the notes' Table 2: q the query, k a key."""
+"""Function name -> formula, in the notation of Table 2 of the notes: q is the query, k a key."""
 
 
 @dataclass(frozen=True)
 class ExampleStep:
-    """Numbers on the way, one for each word."""
+    """An intermediate result with one value per word."""
 
     name: str
     formula: str
@@ -46,14 +46,14 @@ class WorkedExample:
     keys: Sequence[Sequence[float]]
     pair: tuple[str, str]  #: names of the alignment and the distribution function
     seed: int | None  #: seed of the parameters; None without parameters
-    parameters: Mapping[str, Any]  #: name -> numbers in lists, nested as the parameter is
+    parameters: Mapping[str, Any]  #: name -> values as lists, nested like the parameter
     steps: Sequence[ExampleStep]
     scores: Sequence[float]
     weights: Sequence[float]
     context: Sequence[float]
 
     def as_dictionary(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the example as plain data."""
         plain: dict[str, Any] = {"example": "cat", "alignment": self.pair[0], "distribution": self.pair[1]}
         plain |= {"seed": self.seed, "words": list(self.words)}
         plain |= {"query": self.query, "keys": self.keys, "values": self.keys}
@@ -62,7 +62,7 @@ class WorkedExample:
 
 
 def render_example(walk: WorkedExample) -> str:
-    """Return the example for people, at most 80 columns wide."""
+    """Format the example as text, at most 80 columns wide."""
     alignment, distribution = walk.pair
     lines = ['Writing "assis", which words of "The cat sat on the mat" does the decoder need?', ""]
     lines += ["   word    key (also the value)"]
@@ -92,7 +92,7 @@ def render_example(walk: WorkedExample) -> str:
 
 
 def _numbers(walk: WorkedExample, values: Sequence[float]) -> list[str]:
-    """Return the words with a number under each."""
+    """Return a line of words and a line of their values."""
     heads = "".join(f"{word:>9}" for word in walk.words)
     return [f"   {heads}", "   " + "".join(f"{value:9.3f}" for value in values)]
 

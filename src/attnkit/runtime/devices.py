@@ -1,4 +1,4 @@
-"""Device, precision, threads and matrix product of torch."""
+"""Device, precision, number of threads and CPU matrix product of torch."""
 
 import os
 import platform
@@ -10,27 +10,27 @@ from attnkit.errors import UsageError
 from attnkit.runtime.signals import launched_rank, usable_cpus
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# PyTorch's other matrix library on x86 CPUs: in float32 F.linear and torch.mm mean MKL, which uses less than half of a
-# processor not made by Intel.
+# oneDNN on x86 CPUs: in float32, F.linear and torch.mm use MKL, which reaches less than half of the peak speed on
+# CPUs not made by Intel.
 HAS_PRODUCT = (
     platform.machine() in ("x86_64", "AMD64")
     and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-"""Whether oneDNN's matrix product can be called."""
-HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  #: whether it takes packed weights
+"""Whether the matrix product of oneDNN is available."""
+HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  #: whether oneDNN packs weights
 
 
 def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x (..., k) times weight (m, k) transposed, plus bias (m,), by oneDNN; the weight may be packed."""
+    """Return ``x @ weight.T + bias`` by oneDNN; x (..., k), weight (m, k) or packed."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device for a name; ``auto`` takes CUDA, then the CPU.
+    """Return the device of a name; ``auto`` selects CUDA if available, else the CPU.
 
-    MPS is taken only when asked for: several kernels there differ from the CPU's in float32. Raises ``UsageError`` if
+    MPS is used only on request: several of its float32 kernels differ from those of the CPU. Raises ``UsageError`` if
     the machine has no such device.
     """
     if name == "auto":
@@ -43,7 +43,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices faster than float32 ones."""
+    """Return whether matrix products are faster in bfloat16 than in float32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type == "cpu":
@@ -53,17 +53,17 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """Return the working type for training; ``auto`` takes bfloat16 where the hardware has it."""
+    """Return the dtype for training; ``auto`` selects bfloat16 if it is fast."""
     if name == "auto":
         name = "bfloat16" if has_fast_bfloat16(device) else "float32"
     return DTYPES[name]
 
 
 def set_threads(threads: int | None) -> None:
-    """Fix the number of threads of one operation; the results of a run depend on it in the last bits.
+    """Set the number of threads per operation; it affects results in the last bits.
 
-    None leaves it to torch, but not to ``torchrun``, which gives each of several processes one thread: they share the
-    CPUs that they may use.
+    None keeps the default of torch. Under ``torchrun``, which sets one thread per process, None divides the usable CPUs
+    among the local processes.
     """
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if threads is None and launched_rank() is not None and n_local > 1:

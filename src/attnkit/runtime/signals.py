@@ -1,4 +1,4 @@
-"""Signals, CPU counts and memory: stop requests that a loop polls. Torch-free."""
+"""Stop requests by signals, number of CPUs and release of memory. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def usable_cpus() -> int:
 
 
 def release_free_memory() -> None:
-    """Give free pages inside the heap back to the system, where the C library can (glibc); nothing elsewhere.
+    """Return free pages of the heap to the system (glibc only).
 
-    Tensors of ever new sizes leave holes in the heap that add up to gigabytes within an epoch.
+    Tensors of varying sizes fragment the heap by gigabytes within an epoch.
     """
     if _TRIM is not None:
         _TRIM(0)
 
 
 def release_library(name: str) -> None:
-    """Give a library's pages back, on Linux; what is needed later is read from its file again.
+    """Release the memory of a library; its file is re-read on demand (Linux only).
 
-    A compiler that has done its work holds tens of megabytes that nothing needs any more. Only mappings of which no
-    page differs from the file are given up, so that nothing can be lost.
+    A compiler library holds tens of megabytes that are not needed after compilation. Only mappings without modified
+    pages are released, so no data can be lost.
     """
     try:
         with Path("/proc/self/smaps").open() as stream:
@@ -47,11 +47,11 @@ def release_library(name: str) -> None:
         for begin, end in spans:
             ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DROP)
     except (OSError, AttributeError, TypeError, ValueError):
-        pass  # another system
+        pass  # not supported on this system
 
 
 def _unchanged(smaps: Iterable[str], name: str) -> list[tuple[int, int]]:
-    """Return where a file is mapped that cannot be written to there, and has not been, by the lines of ``smaps``."""
+    """Return address ranges of a file's unmodified read-only mappings in ``smaps``."""
     found: list[tuple[int, int]] = []
     for line in smaps:
         first, *rest = line.split(maxsplit=5)
@@ -66,7 +66,7 @@ def _unchanged(smaps: Iterable[str], name: str) -> list[tuple[int, int]]:
     return found
 
 
-_DROP = 4  #: MADV_DONTNEED of Linux
+_DROP = 4  #: MADV_DONTNEED on Linux
 
 
 try:
@@ -76,12 +76,11 @@ except (OSError, AttributeError, TypeError):
 
 
 class StopRequests:
-    """Turn SIGTERM, SIGINT and SIGHUP into a stop request that a loop polls; a second signal exits immediately.
+    """Stop request by SIGTERM, SIGINT or SIGHUP that a loop polls.
 
-    Under ``torchrun`` the second signal is ignored: each rank receives the job's signal twice, once forwarded by
-    torchrun. Torchrun itself kills ranks that exceed its timeout.
-    Until ``defer`` is called, and again after ``release``, there is nothing to save, and a signal ends the command as
-    it ends any other (``signals.Signals``).
+    A second signal exits immediately, except under ``torchrun``: each rank receives the job's signal twice, once
+    forwarded by torchrun, which itself kills ranks that exceed its timeout. Before ``defer`` and after ``release``,
+    there is nothing to save, and signals end the command as usual (``Signals``).
     """
 
     def __init__(self) -> None:
@@ -89,20 +88,20 @@ class StopRequests:
         self._previous: dict[int, Any] = {}
 
     def __call__(self) -> bool:
-        """Return whether a stop was asked for."""
+        """Return whether a stop was requested."""
         return self.signal is not None
 
     def __enter__(self) -> StopRequests:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self.signal is None:  # else the process is about to end, and the next signal is the second
+        if self.signal is None:  # otherwise the process is about to end: the next signal is the second
             self._restore()
 
     def defer(self) -> None:
         """Record signals from now on instead of raising."""
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+            if signal.getsignal(number) != signal.SIG_IGN:  # as in a background job of a shell
                 self._previous[number] = signal.signal(number, self._note)
 
     def release(self) -> None:
@@ -118,7 +117,7 @@ class StopRequests:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and launched_rank() is None:
             if number not in (signal.SIGTERM, signal.SIGINT):
-                return  # a lost terminal sends SIGHUP twice: from the kernel and from the shell
+                return  # a lost terminal causes two SIGHUPs, from the kernel and from the shell
             os._exit(128 + number)
         self.signal = number
 
@@ -127,7 +126,7 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Signals:
-    """Context manager in which SIGTERM, SIGINT and SIGHUP raise, so that cleanup code runs.
+    """Context in which SIGTERM, SIGINT and SIGHUP raise, so that cleanup code runs.
 
     A second signal exits immediately, except under ``torchrun``, which forwards the job's signals.
     """
@@ -143,7 +142,7 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                if signal.getsignal(number) != signal.SIG_IGN:  # as in a background job of a shell
                     self._previous[number] = signal.signal(number, self._interrupt)
         sys.unraisablehook = self._raise_again
         return self
@@ -154,7 +153,7 @@ class Signals:
         sys.unraisablehook = self._hook
 
     def ignore(self) -> None:
-        """Ignore further signals permanently, so that the exit code is kept during shutdown."""
+        """Ignore further signals permanently, to keep the exit code during shutdown."""
         for number in self._previous:
             signal.signal(number, signal.SIG_IGN)
             self._previous[number] = signal.SIG_IGN
@@ -164,14 +163,14 @@ class Signals:
             self.armed, self.code = False, INTERRUPTED if number == signal.SIGINT else TERMINATED
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
         if "TORCHELASTIC_RUN_ID" not in os.environ and number in (signal.SIGTERM, signal.SIGINT):
-            os._exit(128 + number)  # not for SIGHUP, which a lost terminal sends twice
+            os._exit(128 + number)  # not for SIGHUP, which a lost terminal causes twice
 
     def _raise_again(self, lost: Any) -> None:
-        """Re-raise a signal that arrived where exceptions are swallowed, as in ``__del__``."""
+        """Re-raise a signal whose exception was swallowed, for example in ``__del__``."""
         if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
             self.armed = True
             number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM
-            # Later, for in here it would be lost again.
+            # After a delay, since an exception raised here would be lost again.
             threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
         else:
             self._hook(lost)

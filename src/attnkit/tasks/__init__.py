@@ -1,1 +1,1 @@
-"""One file, one kind of job: the only place that joins data, model, loss, search, metric and files."""
+"""Tasks: the only modules that combine data, models, losses, search and metrics."""

@@ -1,4 +1,4 @@
-"""Check two line-aligned files: findings, duplicates, and which pairs training leaves out."""
+"""Checks of two line-aligned files: findings, duplicates and dropped pairs."""
 
 import re
 from array import array
@@ -21,7 +21,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 Side = Literal["source", "target", "pair"]
 Pair = tuple[str, str]
-Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]  #: reasons to leave a pair out of training
+Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]  #: reasons to drop a pair from training
 SAMPLE = 52  #: width of a sample in columns
 _SIDES: tuple[Side, Side] = ("source", "target")
 _PAIR: tuple[Side, ...] = ("pair",)
@@ -46,7 +46,7 @@ _FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "replacement": ("lines with U+FFFD, the replacement for damaged characters", _SIDES),
     "control": ("lines with control characters", _SIDES),
 }
-"""Everything a check looks for, in the order of a report: its description and where it can be."""
+"""All findings, in the order of a report: description, and the sides that can have it."""
 _FATAL = ("mismatch", "empty", "nothing_left", "undecodable")
 _ODD = {
     "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
@@ -59,19 +59,19 @@ _ODD = {
 
 @dataclass
 class Finding:
-    """One kind of problem, counted."""
+    """One kind of problem, with its number of occurrences."""
 
     name: str  #: identifier in JSON, such as ``blank``
     text: str  #: description, such as "pairs of blank lines"
     side: Side
-    fatal: bool = False  #: whether the files cannot be trained on
-    dropped: bool = False  #: whether training leaves these pairs out
+    fatal: bool = False  #: whether the problem prevents training
+    dropped: bool = False  #: whether training drops these pairs
     count: int = 0
     first_line: int | None = None  #: counted from 1; None if the finding concerns no single line
     sample: str | None = None
 
     def add(self, line: int | None, text: str | tuple[str, str], at: int = 0, count: int = 1) -> None:
-        """Count occurrences; the first one gives the line and the sample, the part of ``text`` around ``at``."""
+        """Count occurrences; the first sets the line and the sample of ``text`` at ``at``."""
         if not self.count and count:
             self.first_line = line
             half = SAMPLE // 2 - 1
@@ -90,19 +90,19 @@ class CheckReport:
     n_tgt: int = 0
     n_src_words: int = 0  #: number of source words, separated by white space
     n_tgt_words: int = 0
-    usual_ratio: float = 1.0  #: median of source over target characters (16 added to each) in the first lines
+    usual_ratio: float = 1.0  #: median of source / target characters (16 added to each) in the first lines
     src_unknown_rate: float | None = None  #: share of unknown source tokens, if a vocabulary is given
     tgt_unknown_rate: float | None = None
-    findings: list[Finding] = field(default_factory=list)  #: findings with a count, the most serious first
+    findings: list[Finding] = field(default_factory=list)  #: findings that occurred, the most serious first
 
     @property
     def trainable(self) -> bool:
-        """Whether nothing fatal was found."""
+        """Whether training is possible: no finding is fatal."""
         return not any(finding.fatal for finding in self.findings)
 
 
 def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
-    """Return the part of a line around ``at`` in at most ``width`` columns; unprintable characters as ``<U+2028>``.
+    """Return ``width`` columns of a line around ``at``; escape unprintable characters.
 
     >>> shorten("a" * 99, width=5)
     'aaaa…'
@@ -123,23 +123,23 @@ Positions = NDArray[np.int64]  #: ascending indices of items, from 0
 
 
 class DuplicateFinder:
-    """The hashes of the items of one file, 8 bytes each."""
+    """Finder of duplicate items by their hashes, which take 8 bytes each."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
 
     def add(self, item: object) -> None:
-        """Note the next item (within one process: strings hash differently in each)."""
+        """Record the hash of the next item; string hashes are valid in one process only."""
         self._hashes.append(hash(item))
 
     def repeats(self) -> Positions:
-        """Return which items occurred before."""
+        """Return the positions of items that repeat an earlier item."""
         hashes = np.frombuffer(self._hashes, dtype=np.int64)
-        order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of the file
+        order = np.argsort(hashes, kind="stable")  # stable: equal hashes stay in file order
         return np.sort(order[1:][hashes[order[1:]] == hashes[order[:-1]]])
 
     def overlap(self, others: Iterable[object]) -> Positions:
-        """Return which items occur in ``others``, which are read once."""
+        """Return the positions of items that occur in ``others``, which is iterated once."""
         known, inverse = np.unique(np.frombuffer(self._hashes, dtype=np.int64), return_inverse=True)
         in_others = np.zeros(len(known), dtype=np.bool_)
         remaining = iter(others)
@@ -151,17 +151,17 @@ class DuplicateFinder:
 
 
 BATCH = 4096  #: pairs encoded at once
-N_SAMPLED = 10_000  #: number of pairs at the beginning from which the usual length ratio is taken
-PADDING = 16  #: characters added to both lengths, so that short lines are not judged by chance
+N_SAMPLED = 10_000  #: number of first pairs that determine the usual length ratio
+PADDING = 16  #: characters added to both lengths, so that short lines are not flagged by chance
 
 
 class LengthRatioFilter:
-    """Pairs of lines, each with the reason why training leaves it out, None if it does not; iterate once."""
+    """Line pairs, each with a reason to drop it or None; can be iterated once."""
 
     def __init__(self, pairs: Iterable[Pair], max_ratio: float | None) -> None:
-        """Take the usual ratio of source over target characters, ``PADDING`` added to each, from the first pairs.
+        """Determine the usual ratio of source to target length from the first pairs.
 
-        ``max_ratio`` is the maximum deviation from the usual ratio, as a factor; None: no limit.
+        Lengths are characters plus ``PADDING``. ``max_ratio`` is the maximum factor of deviation; None: no limit.
         """
         remaining = iter(pairs)
         first = list(islice(remaining, N_SAMPLED))
@@ -184,20 +184,20 @@ class LengthRatioFilter:
 
 @dataclass
 class PairDrops:
-    """Numbers of pairs left out of training, by reason."""
+    """Numbers of pairs dropped from training, by reason."""
 
     blank: int = 0  #: both lines are blank
     blank_source: int = 0
     blank_target: int = 0
-    odd_ratio: int = 0  #: the length ratio, in characters, deviates too far from the usual one
+    odd_ratio: int = 0  #: the length ratio in characters deviates too far from the usual ratio
 
 
 def clean_pairs(
     src_path: Path, tgt_path: Path, drops: PairDrops, config: CheckConfig | None = None
 ) -> Iterator[tuple[int, Pair]]:
-    """Yield the usable pairs with their zero-based line numbers; count dropped pairs in ``drops``.
+    """Yield usable pairs with their 0-based line numbers; count others in ``drops``.
 
-    Lengths in tokens are not checked. Duplicates are kept. Raises ``DataError`` as ``read_parallel`` does.
+    Lengths in tokens are not checked, and duplicates are kept. Raises ``DataError`` as ``read_parallel`` does.
     """
     pairs = LengthRatioFilter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
     for line, (pair, fault) in enumerate(pairs):
@@ -221,14 +221,14 @@ def check_pair(
         src_path: Source text.
         tgt_path: Target text.
         config: Limits.
-        others: Source and perhaps target file of another corpus, which should share no lines with these two. Other
+        others: Source and optional target file of another corpus, which should share no lines with these two. Other
             problems of that corpus are ignored.
         vocabularies: Tokenizers of source and target, to count tokens and unknown tokens.
     """
     other_paths = [path for path in others or () if path is not None]
     check_not_streams([src_path, tgt_path, *other_paths])
     for path in other_paths:
-        open_binary(path).close()  # report a missing file before the reading, not after
+        open_binary(path).close()  # report a missing file before reading starts
     inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies)
     inspection.read(DuplicateFinder(), DuplicateFinder() if others else None, other_paths)
     inspection.report.findings = [finding for finding in inspection.findings.values() if finding.count]
@@ -236,7 +236,7 @@ def check_pair(
 
 
 class _Inspection:
-    """One reading of two files, and the findings so far."""
+    """State of a check of two files: the report and the findings so far."""
 
     def __init__(
         self, paths: tuple[Path, Path], config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
@@ -252,7 +252,7 @@ class _Inspection:
         }
 
     def read(self, pairs: DuplicateFinder, sources: DuplicateFinder | None, others: Sequence[Path]) -> None:
-        """Note all that is found in the pairs, and what they share with another corpus."""
+        """Read the files and record all findings, including overlap with other files."""
         report, findings = self.report, self.findings
         n_kept = self._read_pairs(pairs, sources)
         n_src, n_tgt = report.n_src, report.n_tgt
@@ -288,7 +288,7 @@ class _Inspection:
                     n_kept += 1
                 else:
                     self.findings[fault, "pair"].add(number, pair)
-                # a blank pair is no repetition of another: its number represents it
+                # blank lines are not duplicates of each other: the line number replaces them
                 seen_pairs.add(number if fault == "blank" else pair)
                 if seen_sources is not None:
                     seen_sources.add(number if fault in ("blank", "blank_source") else pair[0])
@@ -308,7 +308,7 @@ class _Inspection:
         return n_kept
 
     def _inspect_lines(self, reader: LineReader, side: Side) -> Iterator[str]:
-        """Yield the lines of a file and note the problems of each."""
+        """Yield the lines of a file and record their problems."""
         counts, findings = reader.counts, self.findings
         n_bad = n_returns = n_words = 0
         most = self._config.max_characters if self._vocabularies is None else None
@@ -337,6 +337,6 @@ class _Inspection:
         self.findings[name, "pair"].add(line, self._pair_at(line), count=count)
 
     def _pair_at(self, number: int) -> Pair:
-        """Read line ``number`` of both files again."""
+        """Re-read line ``number`` of both files."""
         src, tgt = (next(islice(read_lines(path, on_bad="replace"), number - 1, None), "") for path in self._paths)
         return src, tgt

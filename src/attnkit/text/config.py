@@ -1,4 +1,4 @@
-"""Configuration of vocabularies, checks and phrases, without torch and the tokenizer library."""
+"""Configuration of vocabularies, checks and phrases. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 
 
 
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """A vocabulary: its kind and size, and the normalization of text before encoding."""
+    """Kind and size of a vocabulary, and text normalization before encoding."""
 
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
-    `bert` and `gpt2` (also for RoBERTa) are the tokenizers of those models, from `attnkit import` only."""
+    `bert` and `gpt2` (also for RoBERTa) are the tokenizers of those models, available only through `attnkit import`."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
-    """Maximum number of entries, special ones included. Little text gives fewer."""
+    """Maximum number of entries, special tokens included. A small text yields fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
-    """Minimum frequency of a pair (bpe, wordpiece), piece (unigram), word or character with an entry."""
+    """Minimum frequency of a pair (bpe, wordpiece), piece (unigram), word or character to get an entry."""
     normalize: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalization before encoding; decoding cannot undo it."""
     lowercase: bool = False
-    """Lower-case the text before encoding; decoding cannot undo it."""
+    """Lowercase the text before encoding; decoding cannot undo it."""
     byte_fallback: bool = True
     """Keep an entry for each of the 256 bytes, so that any text can be encoded without <unk> (not for kind=word)."""
     symbols: tuple[Annotated[str, Field(max_length=100)], ...] = Field(default=(), max_length=4096)
-    """Strings that are always one token, such as tags; without white space."""
+    """Strings that are always a single token, such as tags; white space is not allowed in them."""
     multiple_of: int = Field(default=8, ge=1, le=4096)
-    """Round the number of entries up to a multiple of this with unused ones, for fast matrix products."""
+    """Pad the vocabulary with unused entries to a multiple of this size, for fast matrix products."""
 
     @field_validator("symbols")
     @classmethod
@@ -55,10 +55,10 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
 
 class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Limits beyond which `check` reports lines and pairs of lines."""
+    """Limits above which `attnkit check` reports lines and line pairs."""
 
     max_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
-    """Maximum factor between a pair's length ratio, in characters, and the usual one of the corpus. Null: no limit."""
+    """Maximum factor by which a pair's length ratio, in characters, deviates from the corpus median. Null: no limit."""
     max_characters: int = Field(default=2000, ge=1, lt=2**31)
     """Maximum length of a line in characters, checked without a vocabulary."""
     max_length: int = Field(default=256, ge=1, lt=2**31)
@@ -71,18 +71,18 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     passes: int = Field(default=0, ge=0, le=10)
     """Number of passes that join neighbours: 1 gives pairs, 2 up to four words, and so on. 0: no phrases."""
     scoring: Literal["count", "npmi"] = "count"
-    """`count` is (n(ab) - min_count) * N / (n(a) * n(b)), N being all words of the text (Mikolov et al. 2013, eq. 6,
+    """`count` is (n(ab) - min_count) * N / (n(a) * n(b)) with N words in the text (Mikolov et al. 2013, eq. 6,
     scaled as in their word2phrase); `npmi` is the normalized pointwise mutual information, from -1 to 1."""
     threshold: float | None = Field(default=None, ge=-1e9, le=1e9)
     """Pairs with a higher score are joined. Null: 100 for `count`, 0.5 for `npmi`."""
     min_count: int = Field(default=5, ge=1, lt=2**40)
-    """Minimum count of joined words and pairs."""
+    """Minimum count of a word or pair to be joined."""
     connectors: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = Field(default=(), max_length=4096)
     """Words allowed inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
     joiner: str = Field(default="_", min_length=1, max_length=10)
-    """The separator between the words of a phrase."""
+    """Separator between the words of a phrase."""
     max_pairs: int = Field(default=1 << 23, ge=1 << 10, le=1 << 30)
-    """Maximum number of distinct pairs counted at once, some 50 bytes each; beyond that the rarest are dropped."""
+    """Maximum number of distinct pairs counted at a time, some 50 bytes each; above it, the rarest are dropped."""
 
     @field_validator("joiner")
     @classmethod
@@ -93,5 +93,5 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
     @property
     def limit(self) -> float:
-        """The threshold, or the default of the scoring."""
+        """Threshold, or the default of the scoring function."""
         return self.threshold if self.threshold is not None else {"count": 100.0, "npmi": 0.5}[self.scoring]

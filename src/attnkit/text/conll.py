@@ -1,8 +1,8 @@
-"""CoNLL files: one word per line with its tag in the last column, a blank line after each sentence.
+"""CoNLL files: a word and its tag per line, a blank line after each sentence.
 
-Columns are separated by tabs, or by spaces in lines without a tab. Lines of ``-DOCSTART-`` separate documents. Entity
-tags come in four schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only one that touches another of its type;
-in BIOES ``E`` ends an entity and ``S`` is an entity of one word, for which BILOU has ``L`` and ``U``.
+Columns are separated by tabs, or by spaces in lines without a tab; the last one is the tag. ``-DOCSTART-`` lines
+separate documents. Entity tags use one of four schemes. ``B`` marks the start of every entity in BIO (IOB2), but in
+IOB1 only after an adjacent entity of its type. BIOES adds ``E`` (end) and ``S`` (single word), BILOU ``L`` and ``U``.
 """
 
 from collections import Counter
@@ -17,28 +17,28 @@ from attnkit.protocols import OUTSIDE, Entity, entities, names_entity, split_tag
 from attnkit.text.documents import label_fault
 from attnkit.text.lines import read_lines
 
-Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]  #: ``plain`` tags, such as parts of speech, name no entities
+Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]  #: ``plain``: other tags, such as parts of speech
 DOCUMENT = "-DOCSTART-"
 LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
-"""Tag letters of each scheme with entities; among schemes that fit equally well the first one is chosen."""
-MAX_WORDS = 1 << 16  #: maximum length of a sentence: a file with more has no blank lines, or is another kind of file
+"""Tag letters of each entity scheme; the first of the schemes that fit equally well is chosen."""
+MAX_WORDS = 1 << 16  #: maximum words of a sentence; a longer one suggests missing blank lines or another file format
 
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring lines of a file: a sentence, or the lines between two, which have no words."""
+    """Adjacent lines of a file: a sentence, or the lines between two sentences."""
 
     lines: tuple[str, ...]  #: the lines of the file
-    words: tuple[str, ...]
+    words: tuple[str, ...]  #: empty for lines between sentences
     tags: tuple[str, ...]  #: one per word; empty if the file was read without tags
     line: int  #: number of the first line, counted from 1
 
 
 def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
-    """Yield all lines of a file as blocks, sentences and the lines between them in turn.
+    """Yield all lines of a file as blocks: sentences and the lines between them.
 
-    Without ``tagged`` a line may be a word alone, and no tags are read. Raises ``DataError`` for a line with other
-    columns than the first one, no tag or an empty word, and for a sentence of more than ``MAX_WORDS`` words.
+    Without ``tagged``, no tags are read and a line may hold just a word. Raises ``DataError`` for a line with another
+    number of columns than the first, a missing tag or word, or a sentence of more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
     help = "expected per line: word, tab or space, tag; a blank line ends a sentence"
@@ -74,12 +74,12 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
 
 
 def read_sentences(path: Path, *, tagged: bool = True) -> Iterator[Block]:
-    """Yield the sentences of a file; errors as ``read_blocks``'."""
+    """Yield the sentences of a file; errors as in ``read_blocks``."""
     return (block for block in read_blocks(path, tagged=tagged) if block.words)
 
 
 def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
-    """Return the lines of a block with a further column of tags, one per word: N lines in, N lines out."""
+    """Return the lines of a block, with ``tags`` appended as a column if it has words."""
     if not block.words:
         return list(block.lines)
     spaces = ("\t" if "\t" in line else " " for line in block.lines)
@@ -89,16 +89,16 @@ def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
 
 @dataclass
 class TagSummary:
-    """The tags of sentences, and how well each scheme fits them."""
+    """Tags of a corpus, and how well each scheme fits them."""
 
     n_sentences: int = 0
-    tags: dict[str, str] = field(default_factory=dict)  #: every tag with the place of its first occurrence
+    tags: dict[str, str] = field(default_factory=dict)  #: tag -> location of its first occurrence
     n_errors: Counter[Scheme] = field(default_factory=Counter)
-    """Number of tags that do not follow a scheme, though it is clear which entities they name."""
-    first_errors: dict[Scheme, str] = field(default_factory=dict)  #: place, tag, and the tag it is read as
+    """Number of tags that violate each scheme, although their entities are unambiguous."""
+    first_errors: dict[Scheme, str] = field(default_factory=dict)  #: scheme -> location, tag and corrected tag
 
     def add(self, path: Path, block: Block) -> None:
-        """Count a sentence. Raises ``DataError`` for a tag with white space in it."""
+        """Add the tags of a sentence; raise ``DataError`` if a tag has white space."""
         self.n_sentences += 1
         for offset, tag in enumerate(block.tags):
             if tag not in self.tags:
@@ -113,11 +113,11 @@ class TagSummary:
                     self.first_errors.setdefault(scheme, f"{path}:{block.line + offset}: '{tag}' as '{right}'")
 
     def scheme(self) -> Scheme:
-        """Return the scheme with the fewest errors; ``plain`` if fewer than half of the tags but O name entities."""
+        """Return the scheme with the fewest errors; ``plain`` if most tags name no entity."""
         return "plain" if _is_plain(self.tags) else min(LETTERS, key=self.n_errors.__getitem__)
 
     def invalid_tags(self) -> list[str]:
-        """Return the tags but ``O`` that name no entity, in the order of their first occurrence."""
+        """Return tags other than ``O`` that name no entity, in order of first occurrence."""
         return [tag for tag in self.tags if tag != OUTSIDE and not names_entity(tag)]
 
     def check_tags(self) -> None:
@@ -129,7 +129,7 @@ class TagSummary:
 
 
 def tag_warnings(scheme: Scheme, *summaries: TagSummary) -> list[str]:
-    """Return a warning if tags do not follow the scheme."""
+    """Return a warning if tags violate the scheme, else an empty list."""
     wrong = [summary for summary in summaries if summary.n_errors[scheme]]
     if not wrong:
         return []
@@ -140,7 +140,7 @@ def tag_warnings(scheme: Scheme, *summaries: TagSummary) -> list[str]:
 
 
 def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = None, n_sampled: int = 0) -> TagSummary:
-    """Summarize the tags of files; add the words of their first ``n_sampled`` sentences to ``sample``."""
+    """Summarize the tags of files; add words of ``n_sampled`` sentences to ``sample``."""
     summary = TagSummary()
     for path in paths:
         for block in read_sentences(path):
@@ -151,7 +151,7 @@ def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = N
 
 
 def label_scheme(labels: Collection[str]) -> Scheme:
-    """Return the scheme of a list of all tags, judged by its letters."""
+    """Return the scheme of the labels of a model, judged by their letters."""
     if _is_plain(labels):
         return "plain"
     n = Counter(split_tag(label)[0] for label in labels if names_entity(label))
@@ -161,7 +161,7 @@ def label_scheme(labels: Collection[str]) -> Scheme:
 
 
 def convert(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Return the tags of the same entities in another scheme; tags that name none stay as they are.
+    """Convert tags to another scheme; tags that name no entity stay unchanged.
 
     >>> convert(["I-PER", "I-PER", "B-PER", "O"], "bio")
     ['B-PER', 'I-PER', 'B-PER', 'O']
@@ -183,11 +183,11 @@ def convert(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 def _is_plain(tags: Collection[str]) -> bool:
-    """Return whether fewer than half of the tags but ``O``, or none, name entities."""
+    """Return whether entity tags are absent, or under half of the tags except ``O``."""
     n = sum(map(names_entity, tags))
     return not n or 2 * n < len(set(tags) - {OUTSIDE})
 
 
 def holds_space(tag: str) -> bool:
-    """Return whether a tag would be read as several in a list separated by spaces."""
+    """Return whether a tag contains white space, the separator of tag lists."""
     return any(map(str.isspace, tag))

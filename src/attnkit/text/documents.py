@@ -1,6 +1,6 @@
-"""Documents and labeled texts: lines or blocks of lines, their sentences and words, labels, tables of labeled texts.
+"""Readers of documents, labeled documents and tables of labeled texts.
 
-A table has a header, then per line a label and one or two texts, separated by tabs.
+A table has a header line; each further line has a label and one or two texts, separated by tabs.
 """
 
 import re
@@ -14,13 +14,13 @@ from attnkit.errors import DataError
 from attnkit.text.lines import is_stream, read_lines
 
 DocumentFormat = Literal["lines", "blocks"]
-MAX_DOCUMENT_LENGTH = 1 << 20  #: maximum characters of a block; a longer one is split, to bound memory
-_N_SAMPLED = 10_000  # lines
-_MAX_LINES_PER_BLANK = 200  #: blank lines rarer than one in so many separate nothing: they were left in by accident
+MAX_DOCUMENT_LENGTH = 1 << 20  #: maximum length of a block in characters; longer blocks are split to bound memory
+_N_SAMPLED = 10_000  # lines read to detect the format
+_MAX_LINES_PER_BLANK = 200  #: if blank lines are rarer than one per this many lines, they are ignored as accidental
 
 
 def detect_document_format(path: Path) -> DocumentFormat:
-    """Return the format that the first lines of a file suggest: blocks if blank lines separate the others."""
+    """Guess a file's format from its first lines: blocks if blank lines separate them."""
     n_lines = n_borders = 0
     blank_before = False
     for line in islice(read_lines(path), _N_SAMPLED):
@@ -31,7 +31,7 @@ def detect_document_format(path: Path) -> DocumentFormat:
 
 
 def read_documents(path: Path, format: DocumentFormat | Literal["auto"]) -> Iterator[str]:
-    """Yield the documents of a file that are not blank, the lines of each joined by spaces."""
+    """Yield the non-blank documents of a file; lines of a block are joined by spaces."""
     if format == "auto":
         format = detect_document_format(path)
     lines = read_lines(path)
@@ -39,7 +39,7 @@ def read_documents(path: Path, format: DocumentFormat | Literal["auto"]) -> Iter
 
 
 def join_blocks(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the blocks of lines between blank ones.
+    """Yield each block of consecutive non-blank lines, joined by spaces.
 
     >>> list(join_blocks(["", "It rained.", "Nobody came.", " ", "The end."]))
     ['It rained. Nobody came.', 'The end.']
@@ -59,13 +59,13 @@ def join_blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 SEPARATOR = "|||"
-MAX_LABEL_LENGTH = 200  #: characters of a label
+MAX_LABEL_LENGTH = 200  #: maximum length of a label in characters
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def split_sentences(document: str) -> list[str]:
-    """Return the sentences of a document, without blank ones.
+    """Split a document into non-blank sentences, at ``|||`` if it occurs.
 
     >>> split_sentences("It rained. Nobody came!")
     ['It rained.', 'Nobody came!']
@@ -77,7 +77,7 @@ def split_sentences(document: str) -> list[str]:
 
 
 def space_words(sentence: str) -> str:
-    """Return a sentence with a space between words and punctuation marks, as a vocabulary of whole words needs it.
+    """Put spaces between words and punctuation marks, as word vocabularies require.
 
     >>> space_words("Don't go, well-known friend!")
     "Don't go , well-known friend !"
@@ -86,7 +86,7 @@ def space_words(sentence: str) -> str:
 
 
 def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the documents, maybe blank, and labels of a file. Raises ``DataError`` for other lines than these."""
+    """Yield the (document, label) of each line; raise ``DataError`` for invalid lines."""
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         label = columns[-1].strip()
@@ -101,7 +101,7 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def label_fault(label: str) -> str | None:
-    """Return the reason why a label is invalid, None if it is not."""
+    """Return why a label is invalid, or None if it is valid."""
     if not label:
         return "the label is missing"
     if len(label) > MAX_LABEL_LENGTH:
@@ -119,7 +119,7 @@ PAIRS = (
     *(("question", "sentence"), ("question", "passage"), ("question", "context"), ("query", "document")),
     *(("query", "passage"), ("claim", "evidence")),
 )
-"""Column names of text pairs in published tables."""
+"""Names of the two text columns in published data sets of text pairs."""
 _TEXTS = (
     *("sentence", "review", "document", "comment", "tweet", "content", "body", "message", "utterance", "headline"),
     *("question", "query", "sms"),
@@ -127,27 +127,27 @@ _TEXTS = (
 _LABELS = ("labels", "class", "category", "sentiment", "polarity", "gold", "gold_label", "target", "is_duplicate")
 _IDS = (
     *("id", "ids", "idx", "index", "guid", "uid", "uuid", "pairid", "promptid", "qid", "qid1", "qid2", "docid", "no"),
-    *("#", "number", "", "unnamed: 0"),  # the last two are pandas' index
+    *("#", "number", "", "unnamed: 0"),  # the last two name the index column of pandas
 )
 _ID_ENDINGS = ("_id", "-id", " id", "_idx", "_index")
-KINDS = "single texts", "pairs of texts"  #: names of the contents of a table, without and with pairs
-_N_EXAMPLES = 1000  #: lines searched for the words of a header that makes no sense: it may be an example itself
-_N_SHOWN = 6  # columns
+KINDS = "single texts", "pairs of texts"  #: contents of a table without and with a second text column
+_N_EXAMPLES = 1000  #: lines searched for the names in an invalid header, which may itself be an example
+_N_SHOWN = 6  # column names listed in a message
 
 
 @dataclass(frozen=True)
 class LabeledText:
-    """A line of a table."""
+    """One row of a table of labeled texts."""
 
     text: str
     text2: str | None  #: None in a table of single texts
-    label: str | None  #: None if no labels are read
-    line: int  #: its number in the file, counted from 1
+    label: str | None  #: None if labels are not read
+    line: int  #: line number in the file, counted from 1
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column holds what, counted from 0."""
+    """Column indices, from 0, of the texts and the label."""
 
     text: int
     text2: int | None
@@ -165,7 +165,7 @@ class Columns:
         return (() if self.label is None else (self.names[self.label],)) + self.texts
 
     def message(self) -> str:
-        """Return a sentence that says which columns were chosen."""
+        """Return a message that lists the chosen and the ignored columns."""
         parts = [f"'{_shown(name)}' is the {part}" for name, part in zip(self.texts, ("text", "text2"), strict=False)]
         if self.label is not None:
             parts.append(f"'{_shown(self.names[self.label])}' the label")
@@ -175,15 +175,15 @@ class Columns:
 
 
 def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequence[str] = ()) -> Columns:
-    """Return which columns are label, text and text2 by their names in any case; never guess.
+    """Find the label and text columns by their names, ignoring case.
 
-    The texts are the columns of ``trained``, if present; else those named ``text`` and ``text2``, beside which
-    others are not read; else a pair of ``PAIRS``; else the only column that is neither the label nor, by its name, a
-    number of the line. The label is the column of that name; else one with a usual name; else the only one left beside
-    the texts. Without ``labeled`` there need be none.
+    The texts are the columns of ``trained``, if present; else ``text`` and, if present, ``text2``, ignoring other
+    columns; else a pair of ``PAIRS``; else the only column that is neither the label nor, by its name, an id. The
+    label is the column of ``trained`` or ``label``; else the only column with a usual name; else the only other column.
+    Without ``labeled``, the label is optional.
 
-    ``trained`` are the names of the label column and of the text columns in the table that a model was trained on.
-    Raises ``ValueError`` if a name is missing or occurs twice, or the names do not say enough.
+    ``trained`` lists the label column and the text columns of the table that a model was trained on.
+    Raises ``ValueError`` if a column is missing, a name occurs twice or the names are ambiguous.
 
     >>> find_columns(["idx", "sentence", "label"])
     Columns(text=1, text2=None, label=2, names=('idx', 'sentence', 'label'))
@@ -226,7 +226,7 @@ def _find(names: Sequence[str], name: str) -> int | None:
 
 
 def _find_texts(names: Sequence[str], trained: Sequence[str]) -> list[int]:
-    """Return the text columns with known names, in lower case; none if there are no such."""
+    """Return the text columns with known lower-cased names, or an empty list."""
     known = [i for name in trained if (i := _find(names, name)) is not None]
     if known and len(known) == len(trained):
         return known
@@ -242,12 +242,12 @@ def _find_texts(names: Sequence[str], trained: Sequence[str]) -> list[int]:
 
 
 class LabeledTable:
-    """The lines of a table after its header, which the constructor reads; iterate once.
+    """Rows of a table of labeled texts; can be iterated only once.
 
-    Texts may be blank, labels are stripped of white space; without ``labeled`` they are not read.
+    The constructor reads the header. Texts may be blank; labels are stripped, and ignored without ``labeled``.
 
-    Raises ``DataError`` if the header does not name the texts or is an example itself, a line has other columns than
-    the header, or a label is missing or too long.
+    Raises ``DataError`` if the header does not identify the columns or is itself an example, if a line has another
+    number of columns than the header, or if a label is invalid.
     """
 
     def __init__(self, path: Path, *, labeled: bool = True, trained: Sequence[str] = ()) -> None:
@@ -260,8 +260,8 @@ class LabeledTable:
         try:
             self.columns = find_columns(names, labeled=labeled, trained=trained)
         except ValueError as error:
-            # A word of the header that occurs again in its column: the header is an example itself. Lines of a stream
-            # may never come.
+            # A header cell that recurs in its column suggests that the header is itself an example. Streams are not
+            # searched, since their lines may never arrive.
             for number, line in enumerate(() if is_stream(path) else islice(self._lines, _N_EXAMPLES), 2):
                 for name, cell in zip(names, line.split("\t"), strict=False):
                     if name and cell.strip() == name:

@@ -1,6 +1,6 @@
-"""Text files as lines: plain or compressed, split at newlines and nowhere else, irregularities counted.
+"""Line readers for plain and compressed text files; only line feeds end a line.
 
-Lines from pipes and terminals are yielded in batches as they arrive.
+Irregular lines are counted. Lines from pipes and terminals are yielded in batches as they arrive.
 """
 
 import bz2
@@ -26,13 +26,13 @@ from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, s
 
 STDIN = Path("-")
 BOM = "\ufeff"
-MAX_BYTES = 1 << 26  #: maximum length of a line: more is not text by lines, and may never end
-MAX_CHARACTERS = 1 << 22  #: a batch of lines ends at this many characters; its last line may exceed them
+MAX_BYTES = 1 << 26  #: maximum length of a line; a longer one is hardly text and may never end
+MAX_CHARACTERS = 1 << 22  #: a batch of lines ends once it has this many characters; its last line may exceed the limit
 _FLUSH_SECONDS = 0.02
 
 _OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_MAX_FIRST_LINES = 10  #: first lines that are searched for signs of UTF-16: one alone may be too short to tell
-_MIN_UTF16_LETTERS = 16  #: letters between NULs that make it certain
+_MAX_FIRST_LINES = 10  #: first lines searched for signs of UTF-16, since a single line may be too short
+_MIN_UTF16_LETTERS = 16  #: minimum number of letters among NULs to detect UTF-16
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
@@ -48,7 +48,7 @@ _MAGIC = {
 }
 
 Item = TypeVar("Item")
-_PAUSE: Any = object()  #: among items as they arrive: none came for a while
+_PAUSE: Any = object()  #: marker among arriving items: no item has arrived for a while
 
 
 @dataclass
@@ -57,16 +57,16 @@ class LineCounts:
 
     n_lines: int = 0
     n_carriage_returns: int = 0  #: lines that ended in ``\r\n``; the ``\r`` was dropped
-    n_bad: int = 0  #: lines with bytes that are not UTF-8
+    n_bad: int = 0  #: lines that are not valid UTF-8
     first_bad: int | None = None  #: number of the first such line, counted from 1
-    guess: str | None = None  #: guess of the file's format if its first line is not UTF-8
-    byte_order_mark: bool = False  #: the file started with U+FEFF, which was dropped
+    guess: str | None = None  #: guess at the file's format if its first line is not valid UTF-8
+    byte_order_mark: bool = False  #: whether the file started with U+FEFF, which was dropped
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacking ``.gz``, ``.xz`` and ``.bz2``; ``-`` is standard input.
+    """Open a file (``-``: standard input), decompressing ``.gz``, ``.xz``, ``.bz2``.
 
-    Raises ``UsageError`` if it does not exist or is a folder, ``SystemFailure`` if it cannot be read.
+    Raises ``UsageError`` if it is missing or a folder, ``DataError`` if damaged, ``SystemFailure`` for other errors.
     """
     if path == STDIN:
         if sys.stdin is None:
@@ -82,21 +82,21 @@ def open_binary(path: Path) -> BinaryIO:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a pipe, a terminal or a device, whose text arrives as somebody sends it."""
+    """Return whether a path is a pipe, terminal or device, not a file or folder."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else path.stat().st_mode
-    except (OSError, ValueError, AttributeError):  # missing or closed: reported by its reader
+    except (OSError, ValueError, AttributeError):  # missing or closed: its reader reports it
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def only_once(path: Path) -> bool:
-    """Return whether a path is standard input or a stream, which can be read only once."""
+    """Return whether a path can be read only once: standard input or a stream."""
     return path == STDIN or is_stream(path)
 
 
 def check_not_streams(paths: Iterable[Path]) -> None:
-    """Raise ``UsageError`` for a path that can be read only once, before work that reads its text several times."""
+    """Check that all paths can be read repeatedly; raise ``UsageError`` otherwise."""
     path = next(filter(only_once, paths), None)
     if path is not None:
         name = "standard input" if path == STDIN else path
@@ -104,21 +104,21 @@ def check_not_streams(paths: Iterable[Path]) -> None:
 
 
 def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
-    """Raise ``UsageError`` for an output file that is one of the input texts, also as standard input."""
+    """Raise ``UsageError`` if the output file is also an input, even as stdin."""
     if output is None or not output.is_file():
         return
     for path in texts:
-        with suppress(OSError, ValueError, AttributeError):  # missing or closed: reported by its reader
+        with suppress(OSError, ValueError, AttributeError):  # missing or closed: its reader reports it
             text = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
             if os.path.samestat(text, output.stat()):
                 raise UsageError(f"output file {output} is also an input file", help="give the output another name")
 
 
 class LineReader:
-    r"""The lines of one file, without their ``\n``; iterate once, ``counts`` is true at every moment.
+    r"""Iterable over the lines of a file, without ``\n``; can be iterated only once.
 
-    A ``\r`` before the ``\n`` is dropped and counted, and so is a byte-order mark at the very start.
-    With ``on_bad="replace"`` bytes that are not UTF-8 become U+FFFD; otherwise they raise ``DataError``.
+    A ``\r`` before ``\n`` and a byte-order mark at the start are dropped and counted; ``counts`` is always up to date.
+    With ``on_bad="replace"``, bytes that are not UTF-8 become U+FFFD; otherwise, they raise ``DataError``.
     """
 
     def __init__(self, path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> None:
@@ -158,16 +158,16 @@ class LineReader:
 
 
 def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> Iterator[str]:
-    """Yield the lines of a file as ``LineReader`` does, for callers that need no counts."""
+    """Yield the lines of a file, like ``LineReader`` but without counts."""
     return iter(LineReader(path, on_bad=on_bad))
 
 
 def count_lines(path: Path) -> int:
-    r"""Return how many lines ``read_lines`` would yield; a last one without its ``\n`` counts.
+    r"""Count the lines that ``read_lines`` yields, also a last one without ``\n``.
 
     Raises ``DataError`` if the file is empty or damaged, or has a line of more than ``MAX_BYTES``.
     """
-    counts, length = LineCounts(), 0  # of the line that the block begins in
+    counts, length = LineCounts(), 0  # length: bytes read so far of the current line
     with opened(path, counts) as stream:
         while block := stream.read(1 << 20):
             length += block.find(b"\n") + 1 or len(block)
@@ -184,7 +184,7 @@ def count_lines(path: Path) -> int:
 
 @contextmanager
 def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
-    """Yield a file to read from, close it, and name the line in ``counts`` after which reading it fails.
+    """Open a file as a context manager; read errors name the line in ``counts``.
 
     Raises ``DataError`` for a damaged compressed file, and the errors of ``open_binary``.
     """
@@ -199,7 +199,7 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
 
 
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError, before: int = 0) -> DataError:
-    """Return the error for bytes that are not UTF-8, ``before`` of their line left out; guesses what the file is."""
+    """Return the error for invalid UTF-8 in ``raw``, ``before`` bytes into the line."""
     known = guess(raw, error.encoding) if line == 1 and not before else None
     help = known or "convert the file to UTF-8 (iconv), or fix the line"
     what = f"byte 0x{raw[error.start]:02X} is not UTF-8 (byte {before + error.start + 1} of the line)"
@@ -213,7 +213,7 @@ def endless(path: Path, line: int) -> DataError:
 
 
 def guess(raw: bytes, encoding: str) -> str | None:
-    """Return what a file that starts with these bytes may be."""
+    """Guess a file's format from its first bytes; return advice to show, or None."""
     for magic, text in _MAGIC.items():
         if raw.startswith(magic):
             return text
@@ -223,7 +223,7 @@ def guess(raw: bytes, encoding: str) -> str | None:
 
 
 def detect_utf16(lines: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
-    """Return whether lines look like UTF-16 without a mark, by the first ones, and all the lines."""
+    """Return whether lines look like UTF-16 without a BOM, and all the lines."""
     ahead, n_bytes = list(islice(lines, 1)), 8 * _MIN_UTF16_LETTERS
     while ahead and b"\0" in ahead[0] and len(ahead) < _MAX_FIRST_LINES and sum(map(len, ahead)) < n_bytes:
         if not (line := next(lines, b"")):
@@ -233,9 +233,9 @@ def detect_utf16(lines: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
 
 
 def is_utf16(raw: bytes) -> bool:
-    """Return whether text is UTF-16 without a mark, where every other byte of plain letters is 0.
+    """Return whether bytes look like UTF-16 without a BOM: every other byte is NUL.
 
-    All of these are UTF-8 too, in which NUL is a character like others: so it takes some letters to be certain.
+    Such bytes are also valid UTF-8, in which NUL is an ordinary character, so a minimum number of letters is required.
     """
     if b"\0" not in raw:
         return False
@@ -245,7 +245,7 @@ def is_utf16(raw: bytes) -> bool:
 
 
 def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
-    """Return the error to raise when a file cannot be opened, or read beyond a line."""
+    """Return the error for a failure to open a file, or to read it after ``line``."""
     if isinstance(error, OSError) and error.errno in _NO_FILE:
         names: list[str] = []
         with suppress(OSError):
@@ -265,7 +265,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
 
 
 def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
-    """Return whole lines or words from the beginning of a file, unpacked, and their approximate share of the file."""
+    """Return the first words of a file, decompressed, and their approximate share."""
     with opened(path, LineCounts()), path.open("rb") as packed:
         unpack = _OPENERS.get(path.suffix.lower())
         stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
@@ -278,21 +278,21 @@ def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
 
 
 def flush_interval(source: Path) -> float | None:
-    """Return after how many seconds without a further line the lines so far are translated; None: never.
+    """Return the idle seconds after which a batch is yielded early; None for a file.
 
-    Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
+    Batches of a file are always full, so they are the same in every run, however slowly the file is read.
     """
     return _FLUSH_SECONDS if is_stream(source) else None
 
 
 def read_line_batches(source: Path, most: int, strict: bool, warn: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield the lines of a file or of standard input in lists of at most ``most``, soon after the last of them came.
+    """Yield lists of at most ``most`` lines, and shorter ones when a stream pauses.
 
     Args:
-        source: ``-`` is standard input.
-        most: maximum number of lines of a list.
-        strict: refuse bytes that are not UTF-8 instead of replacing them by U+FFFD.
-        warn: receives the warnings about replaced and dropped bytes, after the last list.
+        source: File to read; ``-`` is standard input.
+        most: Maximum number of lines per list.
+        strict: Raise ``DataError`` for bytes that are not UTF-8 instead of replacing them with U+FFFD.
+        warn: Called after the last list with each warning about replaced or dropped bytes.
     """
     lines = LineReader(source, on_bad="refuse" if strict else "replace")
     yield from line_batches(lines, most, flush_interval(source))
@@ -303,13 +303,13 @@ def read_line_batches(source: Path, most: int, strict: bool, warn: Callable[[str
 def line_batches(
     items: Iterable[Item], most: int, patience: float | None = _FLUSH_SECONDS, size: Callable[[Item], int] | None = None
 ) -> Iterator[list[Item]]:
-    """Group lines, or other items, into lists of at most ``most``, ended early by ``MAX_CHARACTERS`` characters.
+    """Group items into lists, limited by ``most`` items and ``MAX_CHARACTERS``.
 
-    With ``patience``, a list also ends when nothing comes for that many seconds. An error in reading is raised after
-    the items before it; without ``patience`` only an ``AttnkitError``, any other at once.
+    With ``patience``, a list also ends after that many seconds without a new item. An error in reading is raised after
+    the items before it have been yielded; without ``patience``, this holds only for ``AttnkitError``.
 
     Args:
-        size: the number of characters of an item; by default the length of a line, and 0 for other items.
+        size: Returns the number of characters of an item; by default, the length of a line and 0 for other items.
     """
     measure = size or (lambda item: len(item) if isinstance(item, str) else 0)
     arrivals = items if patience is None else _read_ahead(items, 2 * most, patience, measure)
@@ -333,10 +333,10 @@ def line_batches(
 
 
 def _read_ahead(items: Iterable[Item], most: int, patience: float, measure: Callable[[Item], int]) -> Iterator[Item]:
-    """Yield each item, and ``_PAUSE`` when no further one comes for ``patience`` seconds.
+    """Yield each item, and ``_PAUSE`` after ``patience`` seconds without a new one.
 
-    A thread reads, since a blocked read cannot be given a time limit. It is ahead by at most ``most`` items, and not by
-    many more than ``MAX_CHARACTERS`` characters.
+    A thread reads the items, since a blocking read cannot time out. It is ahead by at most ``most`` items and about
+    ``MAX_CHARACTERS`` characters.
     """
     waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=most)
     taken = threading.Condition()
@@ -376,7 +376,7 @@ def _read_ahead(items: Iterable[Item], most: int, patience: float, measure: Call
 
 
 def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
-    """Return the warnings about bytes that were replaced or dropped."""
+    """Return warnings about invalid UTF-8 and dropped carriage returns."""
     name = "standard input" if str(source) == "-" else str(source)
     warnings = []
     if counts.n_bad:

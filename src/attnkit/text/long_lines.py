@@ -1,4 +1,4 @@
-"""Encode long lines: in parts that encode as the whole would, or only their first ids."""
+"""Encoding of long lines: in chunks, only their first ids, or split to a limit."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,25 +10,25 @@ from attnkit.errors import DataError
 from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, guess, opened, undecodable
 from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
 
-PART = 1 << 18  #: length in bytes from which on a line is cut
+PART = 1 << 18  #: length in bytes above which a line is split
 
 
 @dataclass(frozen=True)
 class LineChunk:
-    """A line, or a part of a long one: all but the first start with the spaces before a word."""
+    """A line, or a part of a long one; every part but the first starts with a space."""
 
     text: str
     begins: bool  #: whether this is the first part of its line
-    ends: bool  #: whether this is the last part
+    ends: bool  #: whether this is the last part of its line
 
 
 def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
-    r"""Yield the lines of a file, without ``\n``, ``\r\n`` and a mark at the very start.
+    r"""Yield the lines of a file in chunks, without ``\n``, ``\r\n`` and initial BOM.
 
-    Lines of more than ``most`` bytes are cut between words, so that memory does not grow with them. Raises
-    ``DataError`` if a byte is not UTF-8 or ``MAX_BYTES`` contain no space.
+    Lines of more than ``most`` bytes are split between words to bound memory. Raises ``DataError`` for invalid UTF-8
+    and for more than ``MAX_BYTES`` bytes without a space.
     """
-    counts, pending, n_done = LineCounts(), b"", 0  # bytes of a line that are still to be yielded, and number yielded
+    counts, pending, n_done = LineCounts(), b"", 0  # bytes of the line not yet yielded, and number of bytes yielded
 
     def chunk(raw: bytes, ends: bool) -> LineChunk:
         try:
@@ -60,24 +60,24 @@ def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
 
 
 def _last_gap(raw: bytes, n_searched: int) -> int:
-    """Return where the last run of spaces between words begins, 0 if there is none from ``n_searched`` on."""
-    end = len(raw.rstrip(b" \r"))  # a line end may follow these
+    """Return the start of the last run of spaces after ``n_searched``, 0 if not found."""
+    end = len(raw.rstrip(b" \r"))  # the line may end after these bytes
     while (end := raw.rfind(b" ", n_searched, end)) > 0:
         word = raw[:end].rstrip(b" ")
         last = word[-4:].decode("utf-8", "ignore")[-1:]
-        if word and not last.isspace():  # other white space may belong to what follows
+        if word and not last.isspace():  # other white space may belong to the next word
             return len(word)
     return 0
 
 
-_PER_ID = 16  #: characters per id that are encoded at first: enough for most texts
-_FURTHER = 8  #: factor by which a beginning is lengthened that gave too few ids
+_PER_ID = 16  #: characters per id that are encoded at first; enough for most texts
+_FURTHER = 8  #: factor by which a prefix with too few ids is lengthened
 _BORDERS = {"word": re.compile(" "), "gpt2": re.compile(r"(?<=\S) ")}
-_BORDER = re.compile(r"(?<=[^ ]) ")  #: start of a chunk in vocabularies of other kinds
+_BORDER = re.compile(r"(?<=[^ ]) ")  #: start of a chunk in all other kinds of vocabularies
 
 
 def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[list[int]]:
-    """Return the ids of each text: all of them, or more than ``most`` from its beginning."""
+    """Return all ids of each text, or a prefix of more than ``most`` ids."""
     encoded: list[list[int]] = [[] for _ in texts]
     length, left = _PER_ID * most, list(range(len(texts)))
     while left:
@@ -91,9 +91,9 @@ def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> li
 
 
 def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
-    """Return the beginning of a text, of at least ``least`` characters, whose ids are the first ones of the whole text.
+    """Return a prefix of a text whose ids are a prefix of the ids of the text.
 
-    It has not many more than ``MAX_CHUNK`` characters more; of a vocabulary of words it has all of its last word.
+    It has at least ``least`` and about ``least + MAX_CHUNK`` characters at most; for kind ``word``, it ends a word.
     """
     if len(text) <= least:
         return text
@@ -102,9 +102,9 @@ def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
     if next_border is not None or whole_words:
         return text[: next_border.start()] if next_border else text
     begin = max((match.start() for match in border.finditer(text, 0, least)), default=0)
-    lead = "" if begin else tokenizer.word_prefix  # further on, the prefix is the chunk's own space
+    lead = "" if begin else tokenizer.word_prefix  # later chunks contain their space
     chunk, least = lead + text[begin : least + 2 * MAX_CHUNK], least - begin + len(lead)
-    # A long chunk is encoded in pieces; symbols are pieces, and the text between two symbols is cut anew.
+    # A long chunk is encoded in pieces: symbols are pieces, and the text between two symbols is split separately.
     piece_begin, piece_end = 0, len(chunk)
     symbols = symbol_pattern(tokenizer.config.symbols)
     for match in symbols.finditer(chunk) if symbols is not None else ():
@@ -118,12 +118,12 @@ def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
     return text[: begin + piece_begin - len(lead)]
 
 
-# Best places first: after a sentence, after a clause, between words. Each keeps its blanks on the left part.
+# In order of preference: after a sentence, after a clause, between words. White space at the break is dropped.
 _BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:])\s+|(?<=[，；：、])", r"\s+")
 
 
 def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    """Split a line into parts of at most ``limit`` tokens each, as few as greedy packing gives.
+    """Split a line into parts of at most ``limit`` tokens, packed greedily.
 
     ``count`` returns the number of tokens of a text. A part exceeds the limit only if a single character does.
     """
@@ -139,10 +139,10 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
             return [line]
         return split_line(line[:middle], limit, count) + split_line(line[middle:], limit, count)
     sizes = [count(piece) for piece in pieces]
-    if sum(sizes) <= limit:  # joined they were too long, apart they are not: halve
+    if sum(sizes) <= limit:  # too long only when joined: halve
         middle = len(pieces) // 2
         packed = [" ".join(pieces[:middle]), " ".join(pieces[middle:])]
-    else:  # join neighbours with a space while they fit
+    else:  # join neighbouring pieces with a space while they fit
         packed, filled = [], limit + 1
         for piece, size in zip(pieces, sizes, strict=True):
             if packed and filled + size <= limit:
@@ -155,10 +155,10 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
 
 
 def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the ids of a line in parts of at most ``limit``; a line that fits is one part."""
+    """Return the ids of a line, split into parts of at most ``limit`` ids."""
     return [ids] if len(ids) <= limit else tokenizer.encode(split_text(line, limit, tokenizer))
 
 
 def split_text(line: str, limit: int, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of at most ``limit`` tokens whose ids ``split_ids`` gives."""
+    """Split a line into parts of at most ``limit`` tokens, as ``split_ids`` does."""
     return split_line(line, limit, lambda text: len(tokenizer.encode([text])[0]))

@@ -1,4 +1,4 @@
-"""Line-aligned files: their pairs, and the place where they part when their numbers of lines differ."""
+"""Line-aligned files: reading pairs, and locating where unequal files diverge."""
 
 import re
 import zlib
@@ -19,10 +19,10 @@ _ENDS = {".": 1, "。": 1, "?": 2, "？": 2, "!": 3, "！": 3}
 
 
 def read_parallel(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of lines of two files.
+    """Yield pairs of lines from two line-aligned files.
 
-    Raises ``DataError`` if a byte is not UTF-8 or, after the last common line, the numbers of lines differ;
-    ``UsageError`` if both files are standard input.
+    Raises ``DataError`` for invalid UTF-8 and, after the last pair, for different numbers of lines; ``UsageError`` if
+    both files are standard input.
     """
     if src_path == STDIN and tgt_path == STDIN:
         raise UsageError("standard input cannot be both files of a pair")
@@ -33,7 +33,7 @@ def read_parallel(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs while there are any, then read the rest of the longer one too."""
+    """Yield pairs until one side ends, then read the rest of the other."""
     for src_line, tgt_line in zip_longest(src, tgt):
         if src_line is None or tgt_line is None:
             break
@@ -43,7 +43,7 @@ def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, st
 
 
 def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataError:
-    """Return the error for two files of different lengths: both counts and, by reading them again, where they part."""
+    """Return the error for unequal line counts; reread the files to guess the place."""
     where = None
     if not (only_once(src_path) or only_once(tgt_path)):
         line = first_suspicious_line(src_path, tgt_path)
@@ -55,11 +55,11 @@ def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataErro
 
 
 def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:
-    """Guess at which line (from 1) the longer of two files has lines that the shorter lacks.
+    """Guess the line (from 1) at which the longer of two files has extra lines.
 
-    Takes for every line the cost of pairing it as it stands and of pairing it shifted by the difference in counts;
-    the best place to begin shifting is where the running sum of (as it stands - shifted) is least. Costs are
-    differences of log length, and of digits and final punctuation. 5 bytes of memory a line.
+    Each line has a cost of being paired without a shift, and a cost of being paired with a shift by the difference in
+    line counts. The shift should start where the running sum of (unshifted - shifted) is lowest. Costs compare log
+    lengths, digits and final punctuation. Takes 5 bytes of memory per line.
     """
     src, tgt = _signatures(src_path), _signatures(tgt_path)
     (long_lengths, long_marks), (lengths, marks) = (src, tgt) if len(src[0]) > len(tgt[0]) else (tgt, src)
@@ -69,7 +69,7 @@ def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:
     usual = float(np.log((long_lengths.mean() + 4.0) / (lengths.mean() + 4.0)))
 
     def costs(begin: int, end: int, shift: int) -> np.ndarray:
-        """Return the cost of pairing each row with the row ``shift`` lines later in the longer file."""
+        """Return the cost of pairing each line with the one ``shift`` lines later."""
         moved = slice(begin + shift, end + shift)
         ratio = np.log((long_lengths[moved] + 4.0) / (lengths[begin:end] + 4.0)) - usual
         other = long_marks[moved] ^ marks[begin:end]
@@ -88,7 +88,7 @@ def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:
 
 
 def _signatures(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the length of each line in characters, and a byte of its digits and last character."""
+    """Return each line's length, and a byte that encodes its digits and final mark."""
     lengths, marks = array("I"), array("B")
     for line in read_lines(path, on_bad="replace"):
         lengths.append(len(line))

@@ -1,4 +1,4 @@
-"""Phrases: the scores of neighbouring words, and the phrases of a text as a file.
+"""Phrases: the scores of neighbouring words, and the file format of phrases.
 
 Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their Compositionality", section 4, and
 Bouma 2009, "Normalized (Pointwise) Mutual Information in Collocation Extraction".
@@ -17,7 +17,7 @@ from attnkit.errors import RunError
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text.config import PhrasesConfig
 
-FILE = "phrases.tsv"  #: name of the file of phrases beside an encoded text
+FILE = "phrases.tsv"  #: file name of the phrases of an encoded text
 MAX_BYTES = 1 << 30
 _HEAD = "# attnkit phrases 1 "
 _MAKE = "create one: attnkit word2vec phrases FILE --save phrases.tsv"
@@ -26,10 +26,10 @@ Ints = NDArray[np.int64]
 
 
 def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words: int) -> Floats:
-    """Return the scores of pairs that occur ``pairs`` times, their words ``first`` and ``second`` times, in a text.
+    """Return the scores of word pairs from the counts of the pairs and their words.
 
-    A pair rarer than ``config.min_count`` scores minus infinity. With n_words = 1000 and min_count = 5, a pair
-    that occurs 15 times and its words 20 and 25 times has the count score (15 - 5) * 1000 / (20 * 25) = 20.
+    Pairs rarer than ``config.min_count`` score minus infinity. For example, with n_words = 1000 and min_count = 5, a
+    pair with count 15 whose words have counts 20 and 25 has the count score (15 - 5) * 1000 / (20 * 25) = 20.
     """
     enough = pairs >= config.min_count
     if config.scoring == "count":
@@ -43,7 +43,7 @@ def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words
 
 @dataclass(frozen=True)
 class ScoredPhrase:
-    """Words joined into one."""
+    """A phrase: neighbouring words to join into one."""
 
     parts: tuple[str, ...]  #: two words, or phrases of an earlier pass, with the connectors between them
     score: float
@@ -52,7 +52,7 @@ class ScoredPhrase:
 
 @dataclass(frozen=True)
 class Phrases:
-    """The phrases of a text, to be joined there or in others."""
+    """Phrases found in a text, which can be joined in any text."""
 
     config: PhrasesConfig
     lower: bool  #: whether the text was lower-cased
@@ -62,7 +62,7 @@ class Phrases:
         return sum(map(len, self.passes))
 
     def to_text(self) -> str:
-        """Return a header line with the configuration, then pass, score, count and parts per line, between tabs."""
+        """Format as text: a JSON header, then tab-separated pass, score, count, parts."""
         lines = [_HEAD + json.dumps({**self.config.model_dump(mode="json"), "lower": self.lower}, ensure_ascii=False)]
         for number, phrases in enumerate(self.passes, 1):
             lines += [f"{number}\t{phrase.score:.6g}\t{phrase.count}\t{' '.join(phrase.parts)}" for phrase in phrases]
@@ -70,7 +70,7 @@ class Phrases:
 
     @classmethod
     def from_text(cls, text: str, *, where: str = FILE) -> Phrases:
-        """Read the text of ``to_text``. Raises ``RunError`` naming the first invalid line."""
+        """Parse the text of ``to_text``; raise ``RunError`` at the first invalid line."""
         head, *lines = text.removesuffix("\n").split("\n")
         try:
             tree = parse_json(head.removeprefix(_HEAD).encode())
@@ -94,7 +94,7 @@ class Phrases:
 
 
 def load(path: Path) -> Phrases:
-    """Read a file of phrases. Raises ``RunError`` if it is missing or damaged."""
+    """Load a phrase file; raise ``RunError`` if it is missing or damaged."""
     try:
         text = read_regular_file(path, min(MAX_BYTES, path.stat().st_size), follow=True).decode("utf-8")
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""Questions on paragraphs, with answers that occur in them: the JSON of SQuAD, versions 1.1 and 2.0.
+"""SQuAD JSON, versions 1.1 and 2.0: paragraphs, questions and extractive answers.
 
-Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822: some questions of 2.0 have no answer.
+Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822. In 2.0, some questions have no answer.
 """
 
 import json
@@ -14,7 +14,7 @@ from attnkit.errors import DataError
 from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
-MAX_BYTES = 1 << 28  #: maximum size of a file, unpacked; the largest of SQuAD has 42 MB
+MAX_BYTES = 1 << 28  #: maximum size of a file after decompression; the largest SQuAD file has 42 MB
 _HELP = "expected SQuAD JSON: data > paragraphs > context, qas > id, question, answers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Checked = TypeVar("Checked")
@@ -22,7 +22,7 @@ Checked = TypeVar("Checked")
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: characters ``begin`` up to ``begin + len(text)`` of the paragraph are ``text``."""
+    """An answer: ``text`` occurs at character ``begin`` of the paragraph."""
 
     text: str
     begin: int
@@ -30,16 +30,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a paragraph."""
+    """A question about a paragraph."""
 
     id: str
     text: str
-    answers: tuple[Answer, ...]  #: the answers of annotators; none for unanswerable and unlabeled questions
-    impossible: bool  #: whether the paragraph has no answer
+    answers: tuple[Answer, ...]  #: answers of the annotators; empty for unanswerable and unlabeled questions
+    impossible: bool  #: whether the question is unanswerable
 
     @property
     def labeled(self) -> bool:
-        """Whether the answer is known."""
+        """Whether the question has gold answers or is marked as unanswerable."""
         return self.impossible or bool(self.answers)
 
 
@@ -53,9 +53,9 @@ class Paragraph:
 
 
 def read_squad(path: Path) -> list[Paragraph]:
-    """Return the paragraphs of a file, which may be compressed, in their order.
+    """Read the paragraphs of a SQuAD file, which may be compressed.
 
-    Raises ``DataError`` for invalid JSON, answers not at their offset, duplicate ids and halves of characters.
+    Raises ``DataError`` for invalid JSON, answers that do not occur at their offset, duplicate ids and lone surrogates.
     """
     with opened(path, LineCounts()) as stream:
         raw = stream.read(MAX_BYTES + 1)
@@ -79,7 +79,7 @@ def read_squad(path: Path) -> list[Paragraph]:
 
 
 def write_squad(paragraphs: Sequence[Paragraph]) -> str:
-    """Format paragraphs as SQuAD JSON: version 2.0 if any question is unanswerable, else 1.1."""
+    """Format paragraphs as SQuAD JSON: 2.0 if a question is unanswerable, else 1.1."""
     second = any(question.impossible for paragraph in paragraphs for question in paragraph.questions)
     articles: list[dict[str, Any]] = []
     for paragraph in paragraphs:
@@ -99,7 +99,7 @@ def write_squad(paragraphs: Sequence[Paragraph]) -> str:
 
 
 def lone_surrogate(text: str) -> str | None:
-    """Return the first lone surrogate, half a character, which JSON can hold; None if there is none.
+    """Return the first lone surrogate of a text as ``U+XXXX``, or None.
 
     >>> lone_surrogate("a\\ud83d")
     'U+D83D'
@@ -109,7 +109,7 @@ def lone_surrogate(text: str) -> str | None:
 
 
 def mend_surrogates(text: str) -> str:
-    """Replace each lone surrogate of a text by U+FFFD."""
+    """Replace each lone surrogate of a text with U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -117,7 +117,7 @@ _KINDS: dict[type, str] = {list: "a list", str: "a string", int: "an integer", b
 
 
 def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
-    """Take a file's tree apart, checking each part."""
+    """Parse and check the JSON tree of a file."""
     ids: set[str] = set()
 
     def fault(what: str, help: str = _HELP) -> DataError:

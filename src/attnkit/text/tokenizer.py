@@ -1,4 +1,4 @@
-"""Text to ids and back, without loss, by a vocabulary of any kind."""
+"""Tokenizer: text to ids and back, for every kind of vocabulary."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from attnkit.text.vocabulary_schema import BERT_CONTINUED, CONTINUED, UNUSED, bu
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1
-MAX_CACHED = 2_000_000  #: characters of chunks in the cache before it is cleared (some 80 MB)
-MAX_CHUNK = 1 << 16  #: characters without a space that are encoded at once, to bound memory
+MAX_CACHED = 2_000_000  #: characters of cached chunks above which the cache is cleared (about 80 MB)
+MAX_CHUNK = 1 << 16  #: maximum length of text without spaces that is encoded at once, to bound memory
 
 _MAKE = "create one: attnkit vocab FILE... -o vocab.json"
 _SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
 _SPACED = re.compile(r" +[^ ]*")
-_BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: starts of words in the vocabulary of GPT-2
+_BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: word starts in the vocabulary of GPT-2
 
 
 class Tokenizer:
-    """Tokenizer of a trained vocabulary; created by ``train_vocabulary`` or ``load``."""
+    """Tokenizer of a vocabulary, created by ``train_vocabulary`` or ``load``."""
 
     def __init__(self, config: VocabularyConfig, engine: dict[str, Any]) -> None:
-        """Store the parts. Raises ``ValueError`` if they do not fit.
+        """Check and store the parts; raise ``ValueError`` if they are inconsistent.
 
         Args:
             config: The settings with which the vocabulary was trained.
@@ -45,7 +45,7 @@ class Tokenizer:
         self._names = schema.validate(config, engine)
         self._engine = build(engine)
         self._bytes = schema.token_bytes(config, self._names)
-        # a word vocabulary knows a symbol only as a word, with the space that begins every word
+        # in a word vocabulary, a symbol is a word, and each word starts with a space
         space = " " if config.kind == "word" else ""
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
         self._symbol_pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
@@ -55,31 +55,31 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of entries: ids run from 0 to this minus 1."""
+        """Number of entries; ids range from 0 to ``vocab_size - 1``."""
         return len(self._names)
 
     @property
     def n_unused(self) -> int:
-        """Number of entries that only fill up the size and never occur."""
+        """Number of unused entries, which only round up the vocabulary size."""
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
     def token_id(self, text: str) -> int | None:
-        """Return the id of a symbol, None for other texts."""
+        """Return the id of a symbol, or None for any other text."""
         return self._symbols.get((" " if self.config.kind == "word" else "") + text)
 
     def is_continuation(self, id: int) -> bool:
-        """Return whether WordPiece uses an entry only inside words."""
+        """Return whether an entry is a WordPiece continuation, used only inside words."""
         mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)
         return mark is not None and self._names[id].startswith(mark)
 
     @property
     def word_prefix(self) -> str:
-        """The prefix of each chunk when it is encoded."""
+        """Prefix of each chunk for encoding: a space, or nothing for GPT-2."""
         return "" if self.config.kind == "gpt2" else " "
 
     def chunks(self, line: str) -> list[str]:
-        """Return the parts of a line, in order, that are encoded independently; they lack the ``word_prefix``."""
-        if self.config.kind == "gpt2":  # encodes a first word differently
+        """Split a line into independently encoded chunks, without ``word_prefix``."""
+        if self.config.kind == "gpt2":  # encodes the first word differently
             return _BEFORE_SPACES.split(line) if line else []
         return cut(line, runs=self.config.kind != "word")
 
@@ -89,9 +89,9 @@ class Tokenizer:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each line, without BOS and EOS; ``</s>`` in text is not special.
+        """Return the token ids of each line, without BOS and EOS.
 
-        Raises ``DataError`` for a lone surrogate, which is not a character.
+        A ``</s>`` in the text is not special. Raises ``DataError`` for a lone surrogate, which is not a character.
         """
         chunks = [self.chunks(line) for line in lines]
         if self._n_cached > MAX_CACHED:
@@ -103,7 +103,7 @@ class Tokenizer:
             self._n_cached += sum(map(len, new))
             try:
                 known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
-            except TypeError as error:  # raised by tokenizers for a str that has no UTF-8
+            except TypeError as error:  # raised by tokenizers for a str that UTF-8 cannot encode
                 raise DataError(_SURROGATE) from error
         encoded = []
         for line in chunks:
@@ -111,12 +111,12 @@ class Tokenizer:
             for chunk in line:
                 ids += known[chunk]
             encoded.append(ids)
-        if self.config.kind == "char":  # its space before the line is a token of its own
+        if self.config.kind == "char":  # the space before the line is a separate token
             return [ids[1:] for ids in encoded]
         return encoded
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Return the text of each sequence; padding, begin and end are skipped, unknown reads ``<unk>``."""
+        """Decode sequences, skipping padding, BOS and EOS; unknown ids become ``<unk>``."""
         table = self._bytes
         texts = [b"".join([table[i] for i in line]).decode("utf-8", errors="replace") for line in ids]
         if self.config.kind in ("char", "gpt2"):
@@ -124,7 +124,7 @@ class Tokenizer:
         return [text[1:] if text.startswith(" ") else text for text in texts]
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return printable tokens: a space as ``▁``, parts of a character and control characters as ``<0x..>``."""
+        """Return printable tokens: spaces as ``▁``, unprintable bytes as ``<0x..>``."""
         shown = self._shown
         return [shown[i] if i in shown else shown.setdefault(i, self._printable(i)) for i in ids]
 
@@ -137,11 +137,11 @@ class Tokenizer:
         return shown or self._names[id]
 
     def bytes_of(self, id: int) -> bytes:
-        """Return the UTF-8 bytes of an id, none for padding and other special entries."""
+        """Return the UTF-8 bytes of an id; empty for padding, BOS, EOS and unused ids."""
         return self._bytes[id]
 
     def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
-        """Return (id, begin, end) of the tokens of each text without symbols, in characters; errors as ``encode``."""
+        """Return (id, begin, end) per token, in characters, for texts without symbols."""
         try:
             encodings = self._engine.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
@@ -149,12 +149,12 @@ class Tokenizer:
         return [[(id, *span) for id, span in zip(one.ids, one.offsets, strict=True)] for one in encodings]
 
     def normalize(self, text: str) -> str:
-        """Return text as it is encoded: normalized and lower-cased if the configuration says so."""
+        """Return the text that is encoded: normalized and lower-cased as configured."""
         normalizer = self._engine.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def to_json(self) -> str:
-        """Return the text of a vocabulary file. Raises ``DataError`` if it would be too long to be read again."""
+        """Return the text of a vocabulary file; raise ``DataError`` if it is too large."""
         config = self.config.model_dump(mode="json")
         tree = {"format": FORMAT, "version": VERSION, "config": config, "tokenizer": self._engine_json}
         text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
@@ -165,7 +165,7 @@ class Tokenizer:
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = "the vocabulary") -> Tokenizer:
-        """Read the text of a vocabulary file. Raises ``RunError`` if it is damaged or of a later version."""
+        """Parse a vocabulary file; raise ``RunError`` if it is damaged or too new."""
         raw = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
         try:
             if len(raw) > schema.MAX_BYTES:
@@ -183,7 +183,7 @@ class Tokenizer:
             raise RunError(f"{where} is not a valid attnkit vocabulary", help=_MAKE) from error
 
     def parts(self, chunk: str) -> list[tuple[str, int | None]]:
-        """Return the parts of a chunk, its prefix included, that are encoded independently; symbols with their id."""
+        """Split a prefixed chunk into text to encode (id None) and symbols with their id."""
         if self.config.kind == "word":
             return [(chunk, self._symbols.get(chunk))]
         parts: list[tuple[str, int | None]] = []
@@ -209,7 +209,7 @@ class Tokenizer:
 
 
 def load(path: Path) -> Tokenizer:
-    """Read a vocabulary file. Raises ``RunError`` if it is missing or damaged."""
+    """Load a vocabulary file; raise ``RunError`` if it is missing or damaged."""
     try:
         raw = read_regular_file(path, schema.MAX_BYTES, follow=True)
     except FileNotFoundError as error:
@@ -223,7 +223,7 @@ def load(path: Path) -> Tokenizer:
 
 
 def cut(line: str, *, runs: bool = True) -> list[str]:
-    """Cut a line before each run of spaces (or each space), and take one space off each chunk; "" has no chunks."""
+    """Split a line before each run of spaces (or each space), and drop one space each."""
     if not line:
         return []
     if runs and ("  " in line or line[0] == " "):
@@ -232,7 +232,7 @@ def cut(line: str, *, runs: bool = True) -> list[str]:
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern with one group that matches the symbols, the longest first, or None without symbols."""
+    """Return a one-group pattern of the symbols, longest first, or None if empty."""
     longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
     return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
 
@@ -241,7 +241,7 @@ _PARALLELISM: list[str | None] = [None]
 
 
 def _disable_parallelism() -> None:
-    """Keep the threads of ``tokenizers`` out of a forked child, where they would hang, and its warning off stderr."""
+    """Disable ``tokenizers`` threads, which hang in a forked child, and their warning."""
     _PARALLELISM[0] = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -256,9 +256,9 @@ os.register_at_fork(before=_disable_parallelism, after_in_parent=_restore_parall
 
 
 class IncrementalDecoder:
-    """Incremental decoder: the concatenated results of ``add`` and ``end`` equal ``Tokenizer.decode``.
+    """Incremental decoder whose concatenated results equal ``Tokenizer.decode``.
 
-    A character split over several ids is returned with its last id.
+    A character split over several ids is returned with the last of them.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -271,7 +271,7 @@ class IncrementalDecoder:
         return self._without_prefix(self._decoder.decode(b"".join(map(self._tokenizer.bytes_of, ids))))
 
     def end(self) -> str:
-        """Return the rest: U+FFFD for a character that was never completed."""
+        """Return the rest: U+FFFD for an incomplete character."""
         return self._without_prefix(self._decoder.decode(b"", final=True))
 
     def _without_prefix(self, text: str) -> str:
@@ -282,10 +282,10 @@ class IncrementalDecoder:
 
 
 def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
-    """Return the ids of a line, without begin or end, with the id of ``mask`` where it occurs in the line.
+    """Return the ids of a line; each ``mask`` in it becomes the id of the mask.
 
-    A mask takes the place of one token. If tokens contain the space before them, so does the mask; among whole words
-    it is a word of its own, also without spaces around it; among single characters spaces around it stay.
+    BOS and EOS are not included. A mask replaces one token: if tokens include the space before them, so does the mask;
+    in a word vocabulary, it is a word even without spaces around it; in kind ``char``, the spaces around it stay.
     """
     kind = tokenizer.config.kind
     if kind == "word" and mask in line:
@@ -296,12 +296,12 @@ def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
     ids = tokenizer.encode([line])[0]
     id = tokenizer.token_id(mask)
     if line.startswith(mask) and id in ids and kind != "char":
-        del ids[: ids.index(id)]  # the space before the line, alone
+        del ids[: ids.index(id)]  # the lone space before the line
     return ids
 
 
 def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
-    """Replace the masks of a line by tokens, with the spaces they contain; None keeps the mask."""
+    """Replace the masks of a line with tokens and their spaces; None keeps a mask."""
     filled, *rest = line.split(mask)
     for id, part in zip(ids, rest, strict=True):
         if id is None:

@@ -1,8 +1,8 @@
-"""Lexicons on disk: the translations of words, or of the tokens of a vocabulary, as tab-separated text.
+"""Lexicon files: translations of words or tokens, as tab-separated text.
 
-The first line is ``#`` and a JSON object, the header. Each other line is ``source<TAB>target<TAB>probability``: words
-as they are, tokens as their ids. The lines of one source are adjacent, most probable first; an empty source is NULL,
-the source of target words that translate nothing.
+The first line is the header: ``#`` and a JSON object. Each other line is ``source<TAB>target<TAB>probability``; tokens
+are written as ids. The lines of one source are adjacent, most probable first. An empty source is NULL, the source of
+target words that translate no source word.
 """
 
 import os
@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 30
 MAX_HEADER_BYTES = 1 << 16
 MAX_FREQUENT = 1000
 _MARK = b"# "
-_SHORTEST = 5  # bytes of a line
+_SHORTEST = 5  # bytes of the shortest possible line
 _MAKE = "create one: attnkit align SRC TGT -o FILE"
 _MAKE_TOKENS = "create one: attnkit align SRC TGT --run RUN -o FILE"
 
@@ -35,25 +35,25 @@ Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Header(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The first line of a lexicon."""
+    """Header in the first line of a lexicon."""
 
     format: Literal["attnkit lexicon"] = FORMAT
     version: Literal[1] = 1
     units: Literal["words", "tokens"]
-    """Words between white space, or tokens of two vocabularies."""
+    """Words separated by white space, or tokens of two vocabularies."""
     lines: int = Field(ge=0, le=MAX_LINES)
-    """Number of further lines."""
+    """Number of lines after the header."""
     vocabularies: tuple[Fingerprint, Fingerprint] | None = None
-    """Fingerprints of the source and the target vocabulary, of a lexicon of tokens."""
+    """Fingerprints of the source and target vocabularies of a token lexicon."""
     frequent: tuple[Id, ...] = Field(default=(), max_length=MAX_FREQUENT)
-    """The most frequent target tokens, the most frequent first, of a lexicon of tokens."""
+    """Most frequent target tokens of a token lexicon, by descending frequency."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Translations with their probabilities, ordered by source, then by falling probability."""
+    """Translations with probabilities, by source, then by descending probability."""
 
-    sources: NDArray[np.int64]  #: number of the source word, -1 for NULL
+    sources: NDArray[np.int64]  #: ids of source words, -1 for NULL
     targets: NDArray[np.int64]
     probs: NDArray[np.float64]
 
@@ -65,7 +65,7 @@ def lexicon_lines(
     vocabularies: tuple[str, str] | None = None,
     frequent: Sequence[int] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a lexicon of words with these names, or of tokens; at most ``MAX_LINES``."""
+    """Yield the lines of a word lexicon (with ``names``) or token lexicon."""
     n_lines = len(entries.sources)
     if n_lines > MAX_LINES:
         what = f"the dictionary would have {n_lines:,} lines, more than {MAX_LINES:,}"
@@ -80,7 +80,7 @@ def lexicon_lines(
 
 
 def load_dictionary(path: Path) -> dict[str, str]:
-    """Load the most probable translation of each word. Raises ``RunError`` if the file is not a word lexicon."""
+    """Load the best translation of each word; raise ``RunError`` for an invalid file."""
     best: dict[str, tuple[float, str]] = {}
     with _opened(path) as (header, rows):
         if header.units != "words":
@@ -96,7 +96,7 @@ def load_dictionary(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TokenLexicon:
-    """The translations of each source token, as target tokens."""
+    """Translations of each source token, as target tokens."""
 
     starts: NDArray[np.int64]  #: (n_src + 2,) offsets of the targets of each source: NULL in row 0, id in row id + 1
     targets: NDArray[np.int64]
@@ -108,9 +108,9 @@ class TokenLexicon:
 
 
 def load_tokens(path: Path, vocabularies: tuple[str, str], sizes: tuple[int, int]) -> TokenLexicon:
-    """Read a lexicon of the tokens of two vocabularies, given by their fingerprints and sizes.
+    """Load a token lexicon of two vocabularies, given by fingerprints and sizes.
 
-    Raises ``RunError`` if the file is missing or damaged, or a lexicon of words or of other vocabularies.
+    Raises ``RunError`` if the file is missing, damaged, a word lexicon or a lexicon of other vocabularies.
     """
     with _opened(path) as (header, rows):
         if header.units != "tokens":
@@ -144,7 +144,7 @@ _Row = tuple[int, str, str, float]  #: line number in the file, source, target, 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
-    """Yield the header of a lexicon and an iterator over its other lines, whose number must be that of the header."""
+    """Open a lexicon; yield its header and an iterator over its rows, both checked."""
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))
@@ -153,7 +153,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
                 raise ValueError("its first line is not a lexicon header")
             text = raw[len(_MARK) :]
-            parse_json(text)  # refuses a key that occurs twice
+            parse_json(text)  # rejects duplicate keys
             header = Header.model_validate_json(text)
             if size > MAX_BYTES or header.lines * _SHORTEST > size:
                 raise ValueError(f"{size:,} bytes: too {'many' if size > MAX_BYTES else 'few for its lines'}")
@@ -179,7 +179,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
                     prob = float(text)
                 except ValueError as error:
                     raise _damaged(path, number, "expected source, target, probability, separated by tabs") from error
-                if not 0 < prob <= 1.000001:  # nor is it NaN
+                if not 0 < prob <= 1.000001:  # also rejects NaN
                     raise _damaged(path, number, f"{text[:40]} is not a probability")
                 yield number, source, target, prob
             if number <= header.lines:
@@ -189,7 +189,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
 
 
 def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArray[np.float64], best: int) -> Entries:
-    """Return the ``best`` likeliest entries of each source, ordered; the lower target comes first among equals."""
+    """Return the ``best`` likeliest entries per source; the lower target wins ties."""
     order = np.lexsort((targets, -probs, sources))
     sources = sources[order]
     rank = np.arange(len(order)) - np.searchsorted(sources, sources)
@@ -198,7 +198,7 @@ def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArra
 
 
 def most_frequent(words: NDArray[np.int32], n_words: int) -> list[int]:
-    """Return the numbers (below ``n_words``) that occur most often, the lower one first among equals."""
+    """Return up to ``MAX_FREQUENT`` most frequent ids; the lower id wins ties."""
     counts = np.bincount(words, minlength=n_words)
     order = np.argsort(-counts, kind="stable")[:MAX_FREQUENT]
     return [int(number) for number in order if counts[number] > 0]

@@ -1,10 +1,9 @@
-"""Train the pieces of a unigram language model (Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2).
+"""Training of unigram language models over subwords (Kudo 2018).
 
-Every frequent substring is a seed. Expectation-maximization fits probabilities, and each round prunes the pieces whose
-loss costs the likelihood least. All words are processed at once, one column of their lattices at a time.
-
-``tokenizers`` has a trainer too, which sums in the order of a randomly seeded hash map: two runs over one file give two
-vocabularies.
+"Subword Regularization", arXiv:1804.10959, section 3.2: every frequent substring is a seed, expectation-maximization
+fits probabilities, and each round prunes the pieces whose loss costs the likelihood least. All words are processed at
+once, one column of their lattices at a time. The trainer of ``tokenizers`` is not used: it sums in the order of a
+randomly seeded hash map, so two runs on the same file give different vocabularies.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_PIECE_LENGTH = 24
-MAX_WORD_LENGTH = 48  #: bytes; longer words are cut. Short enough that probabilities do not underflow
-MAX_WORDS = 150_000  #: the most frequent distinct words are used: bounds memory to some 500 MB
+MAX_WORD_LENGTH = 48  #: bytes; longer words are cut, so that probabilities do not underflow
+MAX_WORDS = 150_000  #: number of most frequent distinct words that are used, which bounds memory to about 500 MB
 SEEDS_PER_PIECE = 16
 MIN_SEEDS = 50_000
-SHRINK = 0.75  #: fraction of the pieces, single bytes aside, kept per round
+SHRINK = 0.75  #: fraction of the pieces, excluding single bytes, kept per round
 FLOOR = 1e-6  #: minimum probability of a single byte
 MIN_COUNT = 0.05  #: minimum expected count of a piece; exp(digamma(0.05)) is 2e-9, never 0
 
@@ -39,7 +38,7 @@ class Piece(NamedTuple):
 
 
 def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int = 2) -> list[Piece]:
-    """Return the 256 bytes and at most ``n_pieces - 256`` longer pieces, the likeliest first."""
+    """Return the 256 bytes and at most ``n_pieces - 256`` others, likeliest first."""
     corpus = _Corpus(counts)
     seeds = _find_seeds(corpus, max(MIN_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
     words = _lattice(seeds, corpus.start[:-1], np.diff(corpus.start), words=True)
@@ -97,13 +96,13 @@ class _Seeds:
 
 
 def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
-    """Return the bytes and the substrings of highest frequency x length."""
+    """Return all single bytes, and the substrings with the highest frequency x length."""
     weight = corpus.count[corpus.word]
     piece = corpus.text.astype(np.int64)
     at = np.arange(len(piece))
     levels = [(at, piece, _sums(piece, weight, 256))]  # occurrences, pieces and frequencies per length
     for n in range(2, MAX_PIECE_LENGTH + 1):
-        # A frequent substring of n bytes consists of two overlapping ones of n - 1.
+        # A frequent substring of n bytes consists of two overlapping frequent ones of n - 1 bytes.
         piece_at = np.full(len(corpus.text) + 1, -1, dtype=np.int64)
         piece_at[at] = piece
         at = at[piece_at[at + 1] >= 0]
@@ -134,8 +133,8 @@ def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
 
 
 def _sorted_edges(source: Ints, goal: Ints, piece: Ints, column: Ints) -> Ints:
-    """Return edges (4, E) sorted by column, the distance of the goal from the first node of its lattice, then goal."""
-    order = np.lexsort((goal, column))
+    """Return edges (4, E) sorted by column, then by goal."""
+    order = np.lexsort((goal, column))  # column: distance of the goal from the first node of its lattice
     edges = np.empty((4, len(order)), np.int64)
     for row, values in zip(edges, (source, goal, piece, column), strict=True):
         np.take(values, order, out=row, mode="clip")  # the default mode would buffer a row
@@ -152,12 +151,12 @@ class _Lattice:
     backward: Ints | None  #: the same edges, sorted for the other direction of the dynamic program
 
     def keep(self, alive: NDArray[np.bool_]) -> _Lattice:
-        """Return the lattice without the edges of dead pieces."""
+        """Return the lattice without the edges of pruned pieces."""
         backward = None if self.backward is None else self.backward[:, alive[self.backward[2]]]
         return _Lattice(self.first, self.last, self.forward[:, alive[self.forward[2]]], backward)
 
     def sweep(self, edges: Ints, begin: Ints, probability: Floats, combine: np.ufunc) -> Floats:
-        """Return the sum (or maximum) over all paths to each node of their probabilities."""
+        """Return the sum (or maximum) of the probabilities of all paths to each node."""
         source, goal, piece, column = edges
         reached = np.zeros(int(self.last[-1]) + 1)
         reached[begin] = 1.0
@@ -173,7 +172,7 @@ class _Lattice:
         return self.sweep(self.forward, self.first, probability, np.maximum)[self.last]
 
     def expect(self, probability: Floats, count: Floats) -> Floats:
-        """Return the expected count of each piece (forward-backward); text w occurs ``count[w]`` times."""
+        """Return expected piece counts (forward-backward) for text frequencies ``count``."""
         assert self.backward is not None
         alpha = self.sweep(self.forward, self.first, probability, np.add)
         beta = self.sweep(self.backward, self.last, probability, np.add)
@@ -184,29 +183,29 @@ class _Lattice:
 
 
 def _lattice(seeds: _Seeds, begin: Ints, length: Ints, *, words: bool) -> _Lattice:
-    """Return the lattice of texts; unless they are ``words``, text i is seed i, and its lattice lacks that seed."""
+    """Build the lattice of all words, or of all seeds, each without itself as a piece."""
     low, high = np.searchsorted(seeds.at, (begin, begin + length))
     size = high - low if words else np.where(length > 1, high - low, 0)
     owner = np.repeat(np.arange(len(size)), size)
     edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + low[owner]
     offset, piece = seeds.at[edge] - begin[owner], seeds.piece[edge]
     del edge
-    if not words:  # no piece leaves its word
+    if not words:  # in words, no piece extends past the end
         inside = (offset + seeds.length[piece] <= length[owner]) & (piece != owner)
         owner, offset, piece = owner[inside], offset[inside], piece[inside]
     first = np.cumsum(length + 1) - (length + 1)  # a text of n bytes has n + 1 nodes
     source, end = first[owner] + offset, offset + seeds.length[piece]
     goal = first[owner] + end
     from_end = length[owner] - offset
-    del owner, offset  # before the edges are sorted: the peak of memory
+    del owner, offset  # before the edges are sorted, where memory use peaks
     backward = _sorted_edges(goal, source, piece, from_end) if words else None
     return _Lattice(first, first + length, _sorted_edges(source, goal, piece, end), backward)
 
 
 def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:
-    """Return probabilities by variational Bayes, which penalizes rare pieces (Liang and Klein 2009)."""
+    """Return probabilities by variational Bayes (Liang and Klein 2009)."""
     counts = np.maximum(expected, MIN_COUNT)
-    probability = np.exp(_digamma(counts) - np.log(max(1.0, expected.sum())))
+    probability = np.exp(_digamma(counts) - np.log(max(1.0, expected.sum())))  # penalizes rare pieces
     return np.where(alive, np.where(is_byte, np.maximum(probability, FLOOR), probability), 0.0)
 
 
@@ -216,7 +215,7 @@ def _sums(index: Ints, weight: Floats, n: int) -> Floats:
 
 
 def _digamma(x: Floats) -> Floats:
-    """Return the digamma function for x > 0 by recurrence and its asymptotic series (Abramowitz and Stegun 6.3.18)."""
+    """Return digamma(x), x > 0: recurrence, then Abramowitz and Stegun 6.3.18."""
     with np.errstate(divide="ignore"):
         shift: Floats = (1.0 / (x[:, None] + np.arange(6))).sum(axis=1)
     y = x + 6.0

@@ -1,7 +1,7 @@
-"""Train a vocabulary from text, the same bytes on any number of cores; statistics of a vocabulary over text.
+"""Vocabulary training, reproducible on any number of cores, and statistics.
 
-The trainers of ``tokenizers`` ignore signals, so on much text they run in a subprocess, which can be killed. Text and
-vocabulary travel through pipes. The subprocess ends when its parent ends, whatever the cause.
+The trainers of ``tokenizers`` ignore signals, so for large texts they run in a subprocess, which can be killed. Text
+and vocabulary are sent through pipes. The subprocess ends with its parent, whatever the cause.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
 
-BATCH = 4096  #: lines that are encoded at once
+BATCH = 4096  #: lines encoded at once
 
 
 @dataclass
 class Statistics:
-    """Counts of files encoded with a vocabulary."""
+    """Statistics of files encoded with a vocabulary."""
 
     n_lines: int = 0
     n_words: int = 0  #: number of words, separated by white space
-    n_characters: int = 0  #: number of characters after normalization, with a space before each line
-    n_covered: int = 0  #: characters that are part of one token; the others are written byte by byte or unknown
+    n_characters: int = 0  #: number of characters after normalization, including a space before each line
+    n_covered: int = 0  #: characters contained in a single token; all others are encoded as bytes or unknown
     n_tokens: int = 0
     n_unknown: int = 0
     longest: int = 0  #: number of tokens of the longest line
@@ -52,7 +52,7 @@ class Statistics:
 
     @property
     def coverage(self) -> float:
-        """Share of the characters that need neither single bytes nor ``<unk>``."""
+        """Share of the characters encoded without single bytes and ``<unk>``."""
         return min(1.0, self.n_covered / self.n_characters) if self.n_characters else 1.0
 
     @property
@@ -94,17 +94,17 @@ def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
     return stats
 
 
-MAX_DISTINCT = 1_000_000  #: distinct chunks that are counted before those seen once are forgotten, to bound memory
-AT_ONCE = 250_000  #: characters on which the trainers of ``tokenizers`` take well under a second
+MAX_DISTINCT = 1_000_000  #: distinct chunks above which those seen once are dropped, to bound memory
+AT_ONCE = 250_000  #: characters that the trainers of ``tokenizers`` process in well under a second
 _MAX_WORD_LENGTH = 1000
 _LONG_WORD = re.compile(rf"[^ ]{{{_MAX_WORD_LENGTH}}}(?=[^ ])")
 
 
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
-    """Train one vocabulary on files or on lines; a signal can end it at any time.
+    """Train a vocabulary on files or lines; a signal can interrupt it at any time.
 
-    Raises ``DataError`` if there is no text, a byte of a file is not UTF-8, or the vocabulary is too large for a file;
-    ``UsageError`` if ``config.size`` is too small for the obligatory entries.
+    Raises ``DataError`` for empty text, invalid UTF-8 and a vocabulary too large for a file; ``UsageError`` if
+    ``config.kind`` cannot be trained or ``config.size`` is too small for the required entries.
     """
     if config.kind not in get_args(TrainedKind):
         what = f"a vocabulary of kind {config.kind} can only be imported (attnkit import)"
@@ -122,7 +122,7 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
 
 
 def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a vocabulary in this process on lines that are not blank; errors as ``train_vocabulary``'s."""
+    """Train on non-blank lines in this process; raise like ``train_vocabulary``."""
     first = next(lines, None)
     if first is None:
         raise DataError("no text to build a vocabulary from", help="name a file that is not empty")
@@ -155,12 +155,12 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
 
 
 def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
-    """Yield the lines that are not blank, without symbols, and with spaces inside very long words."""
+    """Yield the non-blank lines without symbols; spaces split very long words."""
     pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
     for item in text:
         for line in read_lines(item) if isinstance(item, Path) else (item,):
             if line and not line.isspace():
-                # trainers take time quadratic in the length of a word
+                # training time is quadratic in the length of a word
                 short = len(line) <= _MAX_WORD_LENGTH or config.kind == "word"
                 kept = line if short else _LONG_WORD.sub(r"\g<0> ", line)
                 yield kept if pattern is None else pattern.sub(" ", kept)
@@ -173,8 +173,8 @@ def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError
 
 
 def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -> tuple[list[str], list[list[str]]]:
-    """Return the entries and merges of ``bpe`` or ``wordpiece``, which has all 512 byte entries before others."""
-    # The trainer would number the byte entries of WordPiece in the order of a hash map: they are given.
+    """Return the entries and merges of ``bpe`` or ``wordpiece``."""
+    # The 512 byte entries of WordPiece are given and come first; the trainer would number them in hash-map order.
     base = [*CHARACTERS, *(CONTINUED + character for character in CHARACTERS)]
     seen = {" "}
 
@@ -218,7 +218,7 @@ def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) ->
 
 
 def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -> list[str]:
-    """Return the entries of ``word`` or ``char``: the most frequent first, ties in code point order."""
+    """Return the entries of ``word`` or ``char`` by frequency, ties by code point."""
     base: list[str] = []
     if config.kind == "word":
         counts = _count_words(lines, config)
@@ -235,7 +235,7 @@ def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -
 
 
 def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
-    """Return the count of each word, split and normalized as for the model."""
+    """Count the words, which are split and normalized as for the model."""
     chunks: Counter[str] = Counter()
     for line in lines:
         chunks.update(cut(line, runs=config.kind != "word"))
@@ -251,12 +251,12 @@ def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]
 
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
-# UTF-8 has neither byte, so any line may come before them.
+# Neither byte occurs in UTF-8, so they can follow any line.
 _LINE_END, _TEXT_END = b"\xff", b"\xfe"
-_CHUNK = 1000  # lines sent at a time
+_CHUNK = 1000  # lines sent at once
 _BLOCK = 1 << 20
 _ERRORS: dict[str, type[AttnkitError]] = {e.__name__: e for e in (DataError, RunError, SystemFailure, UsageError)}
-# Drop the working folder, which python puts first in sys.path: a json.py there would shadow the standard one.
+# Drop the working folder, which Python puts first in sys.path: a json.py there would shadow the standard one.
 _PROGRAM = """
 import sys
 parent, *sys.path = sys.argv[1:]
@@ -266,9 +266,9 @@ serve(int(parent))
 
 
 def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
-    """Train a vocabulary in a subprocess and return its JSON form; raise the error of the subprocess.
+    """Train a vocabulary in a subprocess; return its JSON form or raise its error.
 
-    An exception kills the subprocess. If a signal ends the subprocess, that is a ``SystemFailure``.
+    An exception in this process kills the subprocess. Raises ``SystemFailure`` if a signal ends the subprocess.
     """
     command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
     process: subprocess.Popen[bytes] | None = None
@@ -302,7 +302,7 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay SIGTERM and SIGINT to the end of the block; processes started in it inherit the blocked mask."""
+    """Delay SIGTERM and SIGINT to the end of the block; children inherit the mask."""
     noted: list[int] = []
     here = threading.current_thread() is threading.main_thread()
     previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOPS} if here else {}
@@ -336,8 +336,8 @@ def _receive(stream: BufferedReader) -> Iterator[str]:
 
 
 def serve(parent: int) -> None:
-    """Run the subprocess: read settings and text from stdin, write the vocabulary to stdout."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # on Linux the kernel kills it with its parent
+    """Run the subprocess: read configuration and text from stdin, answer on stdout."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # on Linux, the kernel kills it with its parent
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)

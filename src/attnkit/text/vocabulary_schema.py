@@ -1,8 +1,8 @@
-"""The tokenizer in a vocabulary file: its JSON for Hugging Face ``tokenizers``, and the checks of that JSON.
+"""Tokenizer JSON of vocabulary files (Hugging Face ``tokenizers``) and its checks.
 
-A vocabulary's configuration determines its tokenizer except for the entries and the merges. When a file is read, these
-are checked one by one, and the rest must equal the pipeline of the configuration: the library itself accepts patterns
-that never end, padding of any length and trees so deep that freeing them aborts the process.
+The configuration of a vocabulary determines its tokenizer, except for the entries and merges. When a file is read,
+these are checked one by one, and the rest must equal the pipeline of the configuration. The library itself accepts
+patterns that never terminate, padding of any length, and trees so deep that freeing them aborts the process.
 """
 
 import json
@@ -17,40 +17,40 @@ from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
 
 CONTINUED = "‿"  #: prefix of WordPiece entries inside a word; outside the byte alphabet, so it is unambiguous
 BERT_CONTINUED = "##"
-"""Continuation prefix in the vocabularies of BERT."""
+"""Prefix of BERT entries inside a word."""
 
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _MOVED = iter(range(0x100, 0x200))
 CHARACTERS = [chr(byte if byte in _PRINTABLE else next(_MOVED)) for byte in range(256)]
-"""The character of each byte: itself if it is printable and no space, else the next from U+0100 on.
+"""Character of each byte: itself if it is printable and not a space, else the next one from U+0100 on.
 
-Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and ``tokenizers``' ByteLevel.
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and ByteLevel in ``tokenizers``.
 """
-BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}  #: the byte of each character
+BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}  #: byte of each character
 
 Tree = dict[str, Any]
 
-# A word keeps its apostrophes (don't, l'homme): the counts decide whether to cut there.
-# A vocabulary file holds its tokenizer, which must be equal to this one: a change here takes a new ``VERSION`` of the
-# file, and keeps what the old one meant.
+# Words keep their apostrophes (don't, l'homme): the counts decide whether to split there.
+# A vocabulary file contains its tokenizer, which must equal this one: a change here requires a new ``VERSION`` of the
+# file, and the old pattern must be kept for files of the old version.
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-MAX_WORD_LENGTH = 48  #: characters: WordPiece takes time quadratic in the length of a word and gives up on long ones
+MAX_WORD_LENGTH = 48  #: characters; WordPiece takes time quadratic in the length of a word and gives up on long ones
 MAX_BERT_WORD_LENGTH = 100  #: characters; longer words are unknown to BERT
 UNKNOWN = SPECIALS[3]
-NO_WORDS: Tree = {"type": "WordLevel", "unk_token": UNKNOWN, "vocab": {}}  #: a model of whole words without any
+NO_WORDS: Tree = {"type": "WordLevel", "unk_token": UNKNOWN, "vocab": {}}  #: model of whole words without entries
 MAX_BYTES = 1 << 25  #: maximum size of a vocabulary file; 250,000 entries with their merges take 10 MB
-MAX_TOKEN_BYTES = 4 * MAX_WORD_LENGTH  #: maximum length of an entry in kinds that look entries up letter by letter
-MAX_NODES = 2_000_000  #: maximum nodes of the library's trie of a unigram vocabulary: 360 bytes each, 720 MB in all
+MAX_TOKEN_BYTES = 4 * MAX_WORD_LENGTH  #: maximum length of an entry in kinds that match entries letter by letter
+MAX_NODES = 2_000_000  #: maximum size of the library's trie of unigram entries, at 360 bytes per node (720 MB)
 UNUSED = re.compile("<unused[0-9]+>")
 
 _SINGLE = re.compile("(?s:.)|<0x[0-9A-F]{2}>|<unused[0-9]+>")
 
 
 def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
-    """Return the JSON form of a tokenizer: the normalization and splitting of ``config``, then ``model``."""
+    """Return the JSON form of a tokenizer: normalizer and splitter, then ``model``."""
     kind = config.kind
     normalizer: Tree | None = None
-    if kind == "bert":  # strips accents if it lower-cases
+    if kind == "bert":  # strip_accents=None: accents are stripped if text is lower-cased
         bert = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
         normalizer = {"type": "BertNormalizer", **bert, "lowercase": config.lowercase}
     else:
@@ -86,32 +86,32 @@ def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
 
 
 def build(tree: Tree) -> Engine:
-    """Return the tokenizer of a JSON form, which ``validate`` has checked; ``ValueError`` if it is refused."""
+    """Build the tokenizer of a validated JSON form; raise ``ValueError`` if rejected."""
     try:
         return Engine.from_str(json.dumps(tree))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # a panic in the library's Rust is no Exception
+    except BaseException as error:  # a panic in the Rust library is not an Exception
         raise ValueError(f"the tokenizers library rejects it: {error}") from error
 
 
 def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[str]]) -> Tree:
-    """Return the model of a kind of vocabulary; that of ``unigram`` has no entries, which come with scores."""
-    if config.kind == "unigram":  # takes the likeliest segmentation; the id of an entry is its place
+    """Return the JSON form of the model; for ``unigram``, entries are added later."""
+    if config.kind == "unigram":  # uses the likeliest segmentation; the id of an entry is its index
         return {"type": "Unigram", "unk_id": SPECIALS.index(UNKNOWN), "vocab": [], "byte_fallback": False}
     if config.kind == "word":
         return {**NO_WORDS, "vocab": ids}
-    if config.kind in ("wordpiece", "bert"):  # take the longest entry that fits, again and again
+    if config.kind in ("wordpiece", "bert"):  # use the longest matching entry, repeatedly
         own = config.kind == "wordpiece"
         return {
             "type": "WordPiece",
             "unk_token": UNKNOWN,
             "continuing_subword_prefix": CONTINUED if own else BERT_CONTINUED,
-            # counted in bytes after the byte alphabet; entries of BERT are text and not bytes
+            # counted in bytes, since each is one character of the byte alphabet; entries of BERT are text
             "max_input_chars_per_word": 4 * MAX_WORD_LENGTH if own else MAX_BERT_WORD_LENGTH,
             "vocab": ids,
         }
-    return {  # merges pairs; single characters are merged pairs without any pair
+    return {  # merges pairs; kind char has no merges
         "type": "BPE",
         "dropout": None,
         "unk_token": UNKNOWN,
@@ -130,7 +130,7 @@ def _split(pattern: Tree, behavior: str) -> Tree:
 
 
 def validate(config: VocabularyConfig, tree: Any) -> list[str]:
-    """Return the entries of a tokenizer's JSON form in order of their ids; ``ValueError`` if it does not fit."""
+    """Return the entries of a JSON form in id order; raise ``ValueError`` if invalid."""
     model = tree.get("model") if isinstance(tree, dict) else None
     if not isinstance(model, dict):
         raise ValueError("it has no model")
@@ -138,7 +138,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
     if config.kind == "unigram":
         rows = isinstance(vocab, list) and all(isinstance(row, list | tuple) and len(row) == 2 for row in vocab)
         _require(rows, "its entries are not a list of names and scores")
-        scored = all(isinstance(n, str) and isinstance(s, float) and abs(s) <= 1e6 for n, s in vocab)  # NaN is not
+        scored = all(isinstance(n, str) and isinstance(s, float) and abs(s) <= 1e6 for n, s in vocab)  # false for NaN
         _require(scored, "an entry has no name or no finite score")
         names = [name for name, _ in vocab]
     else:
@@ -160,7 +160,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         _require(merges == [], "kind char has no merges")
 
     expected = pipeline(config, model_of(config, {}, []))
-    # compared as text, without entries and merges: 1, 1.0 and true are equal, their texts are not
+    # compared as text, without entries and merges: 1, 1.0 and true are equal, but their texts differ
     forms = []
     for one in (tree, expected):
         rest = {key: None if key in ("vocab", "merges") else value for key, value in one["model"].items()}
@@ -185,7 +185,7 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
         _require(all(map(_SINGLE.fullmatch, rest)), "an entry is not a single character")
     bare = [name.removeprefix(CONTINUED) for name in rest] if kind == "wordpiece" else rest
     if kind in ("char", "word", "bert"):
-        "".join(rest).encode()  # a lone surrogate is a ValueError
+        "".join(rest).encode()  # raises ValueError for a lone surrogate
     else:
         written = all(bare) and set("".join(bare)) <= BYTE_OF.keys()
         _require(written, "an entry is not written in the byte alphabet")
@@ -197,7 +197,7 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
 
 
 def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
-    """Return the UTF-8 bytes of each entry, none for padding and other special entries."""
+    """Return the UTF-8 bytes of each entry; empty for padding, BOS, EOS and unused."""
     space = " " if config.kind == "word" else ""
     table = [b"", b"", b"", *((space + text).encode() for text in ("<unk>", *config.symbols))]
     for name in names[len(table) :]:

@@ -1,4 +1,4 @@
-"""The words of word vectors with their counts, and their character n-grams (Bojanowski et al. 2017)."""
+"""Word lists with counts, and character n-grams of words (Bojanowski et al. 2017)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from attnkit.errors import RunError
 
-FILE = "words.tsv"  #: name of the list in checkpoints
-MAX_WORDS = 1 << 28  #: maximum number of words; each takes some 100 bytes in memory
+FILE = "words.tsv"  #: file name of the word list in checkpoints
+MAX_WORDS = 1 << 28  #: maximum number of words; each takes about 100 bytes of memory
 
 
 @dataclass(frozen=True, eq=False)
 class WordVocabulary:
-    """Words in the order of their ids: by falling count, among equals as they first occur."""
+    """Words in id order: by descending count, ties in order of first occurrence."""
 
-    words: list[str]  #: distinct words, not empty, without tabs and line feeds
-    counts: NDArray[np.int64]  #: (V,) how often each word occurs in the text
+    words: list[str]  #: distinct, non-empty words without tabs and line feeds
+    counts: NDArray[np.int64]  #: (V,) number of occurrences of each word in the text
 
     def __len__(self) -> int:
         return len(self.words)
@@ -37,11 +37,11 @@ class WordVocabulary:
 
     @property
     def total(self) -> int:
-        """Occurrences of all words together."""
+        """Total number of occurrences of all words."""
         return int(self.counts.sum())
 
     def index(self, word: str) -> int | None:
-        """Return the id of a word, None for an unknown word."""
+        """Return the id of a word, or None if it is unknown."""
         return self._index.get(word)
 
     def ids(self, words: Sequence[str]) -> NDArray[np.int64]:
@@ -58,7 +58,7 @@ class WordVocabulary:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, where: str = FILE) -> WordVocabulary:
-        """Read the bytes of ``to_bytes``. Raises ``RunError`` naming the first invalid line."""
+        """Parse the bytes of ``to_bytes``; raise ``RunError`` at the first invalid line."""
         try:
             lines = data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -88,7 +88,7 @@ def _damaged(where: str, line: int, what: str) -> RunError:
     return RunError(f"the word list is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
 
 
-FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)  #: constants of the hash FNV-1a with 32 bits
+FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)  #: constants of the 32-bit FNV-1a hash
 BLOCK = 1 << 16  #: words processed at a time, to bound memory
 
 Longs = NDArray[np.int64]
@@ -98,23 +98,23 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Subwords:
-    """The n-grams of words, ``<`` and ``>`` around them, and the hash buckets of these n-grams."""
+    """Character n-grams of words enclosed in ``<`` and ``>``, hashed into buckets."""
 
-    min_n: int = 3  #: length of the shortest n-grams in characters
-    max_n: int = 6  #: length of the longest n-grams in characters; 0: no n-grams
+    min_n: int = 3  #: minimum length of an n-gram in characters
+    max_n: int = 6  #: maximum length of an n-gram in characters; 0: no n-grams
     n_buckets: int = 2_000_000
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for min_n below 1, max_n between 0 and min_n, or no bucket."""
+        """Raise ``ValueError`` if min_n < 1, n_buckets < 1, or max_n < min_n and not 0."""
         if self.min_n < 1 or (self.max_n != 0 and self.max_n < self.min_n) or self.max_n < 0 or self.n_buckets < 1:
             raise ValueError(f"invalid min_n={self.min_n}, max_n={self.max_n} or n_buckets={self.n_buckets}")
 
     def buckets(self, word: str) -> Longs:
-        """Return the bucket of each n-gram by where it begins, then by length; not a lone ``<`` or ``>``."""
+        """Return the buckets of all n-grams but ``<`` and ``>``, by start, then length."""
         return self._hash([word])[1]
 
     def tables(self, words: Sequence[str]) -> tuple[Longs, Rows]:
-        """Return starts (V + 1,) and rows: those of word v are ``rows[starts[v]:starts[v + 1]]``, its own first."""
+        """Return starts (V + 1,) and rows; word v has ``rows[starts[v]:starts[v + 1]]``."""
         n_words = len(words)
         if n_words + self.n_buckets > np.iinfo(np.int32).max:
             raise ValueError(f"{n_words:,} words and {self.n_buckets:,} buckets are too many rows")
@@ -122,19 +122,19 @@ class Subwords:
         for begin in range(0, n_words, BLOCK):
             counts, buckets = self._hash(words[begin : begin + BLOCK])
             sizes[begin + 1 : begin + len(counts) + 1] = counts + 1
-            own = np.arange(begin, begin + len(counts))
+            own = np.arange(begin, begin + len(counts))  # the row of the word itself comes first
             parts.append(np.insert(buckets + n_words, np.cumsum(counts) - counts, own).astype(np.int32))
         return np.cumsum(sizes), np.concatenate(parts)
 
     def vector(self, word: str, buckets: Floats) -> Floats | None:
-        """Return the mean of the rows (n_buckets, D) of an unseen word's n-grams; None for a word without any."""
+        """Return the mean (D,) of the n-gram rows of an unseen word; None without n-grams."""
         rows = self.buckets(word)
         return buckets[rows].mean(axis=0, dtype=np.float32) if len(rows) else None
 
     def _hash(self, words: Sequence[str]) -> tuple[Longs, Longs]:
-        """Return the number of n-grams of each word, and the buckets of all.
+        """Return the number of n-grams of each word, and the buckets of all n-grams.
 
-        All words are joined as bytes; the hashes of all n-grams grow together, a byte of a character at a time.
+        All words are joined as bytes, and the hashes of all n-grams are extended together, byte by byte.
         """
         raw = [b"<" + word.encode("utf-8", "surrogateescape") + b">" for word in words]
         text = np.frombuffer(b"".join(raw), np.uint8)
@@ -145,7 +145,7 @@ class Subwords:
         char_counts = np.diff(ends, prepend=0)
         first = np.repeat(ends - char_counts, char_counts)
         place, left = np.arange(len(begins)), np.repeat(ends, char_counts) - np.arange(len(begins))
-        # fastText takes bytes as signed: those beyond ASCII flip the upper 24 bits of the hash as well.
+        # fastText treats bytes as signed: those beyond ASCII also flip the upper 24 bits of the hash.
         signed = text.view(np.int8).astype(np.int32).view(np.uint32)
         hashes = np.full(len(begins), FNV_BASIS)
         by_length = np.zeros((len(begins), max(0, self.max_n - self.min_n + 1)), np.uint32)
@@ -163,7 +163,7 @@ class Subwords:
 
 
 def composed(inputs: Floats, starts: Longs, rows: Rows) -> Floats:
-    """Return the vectors (V, D) of the words: the mean of their rows of ``inputs`` (V + n_buckets, D)."""
+    """Return word vectors (V, D): means of rows of ``inputs`` (V + n_buckets, D)."""
     n_words, step = len(starts) - 1, 1 << 12
     vectors = np.empty((n_words, inputs.shape[1]), np.float32)
     for begin in range(0, n_words, step):

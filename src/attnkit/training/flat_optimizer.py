@@ -1,12 +1,12 @@
-"""AdamW over flat buffers: all parameters, gradients, moments and averages of a model as views of a few tensors.
+"""AdamW on flat buffers of all parameters, gradients, moments and averages.
 
-One buffer makes the optimizer three kernels, the gradient norm one read, and the exchange between ranks one call::
+With one buffer of each, a step takes three optimizer kernels, one read for the gradient norm and one all-reduce::
 
     master    [ decayed matrices | other trainable | frozen ]      float32 (float64 for a float64 model)
-    working   [ the same in bfloat16, or master itself      ]      what the module computes with
+    working   [ the same in bfloat16, or master itself      ]      used in the forward and backward passes
     gradient  [ decayed matrices | other trainable ]               dtype of master, summed over micro-batches
 
-Each of the two trainable sections is split further by learning rate where ``rates`` has several.
+Each of the two trainable sections is further split by learning rate if ``rates`` has different values.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +20,12 @@ from torch.optim.adamw import adamw
 from attnkit.training.config import OptimizationConfig
 
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
-_NORM_BLOCK = 4096  # elements that are squared and summed in one go
+_NORM_BLOCK = 4096  # elements whose squares are summed at once
 
 Precision = Literal["float32", "bfloat16"]
 Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Model tensors, and training-only tensors: ``exp_avg.*``, ``exp_avg_sq.*`` and, where there
-is a moving average, ``weights.*``, the weights being trained. By the names of the model's parameters and buffers."""
+"""Model tensors by name, and training-only tensors by name: ``exp_avg.*``, ``exp_avg_sq.*`` and, with a moving
+average, ``weights.*``, the weights being trained. Names are those of parameters and buffers in the model."""
 
 
 class _Slot(NamedTuple):
@@ -40,25 +40,25 @@ class _Slot(NamedTuple):
 
 
 class ParamGroup(NamedTuple):
-    """Neighbouring parameters with one weight decay and one learning rate."""
+    """Adjacent parameters with the same weight decay and learning rate."""
 
     span: slice
-    decayed: bool  #: whether the tensors are matrices
+    decayed: bool  #: whether weight decay applies: to matrices only
     rate: float  #: factor of the learning rate
-    step: Tensor  #: () updates taken; on the device, so that an update never waits for the host
+    step: Tensor  #: () number of updates; on the device, so that an update never waits for the host
 
 
 class FlatParameterStore:
-    """Parameters, gradient, moments and moving average of a model in training, all of them on every rank.
+    """Parameters, gradients, moments and average of a model, unsharded on every rank.
 
-    Building it moves the parameters into flat buffers. Autograd accumulates into views of a flat buffer, so gradients
-    are zeroed (``zero_grad``), never set to None. All ranks call every method.
+    The constructor moves the parameters into flat buffers. Autograd accumulates into views of a flat buffer, so
+    gradients are zeroed (``zero_grad``), never set to None. All ranks must call every method.
 
     Args:
-        model: On its device already; from then on nobody else may move or cast its parameters.
-        config: Settings of AdamW (Loshchilov and Hutter 2019), of clipping and of the moving average.
-        precision: Type of the weights that the module computes with; gradients are summed in that of ``master``.
-        rates: Factor of the learning rate per parameter name, 1 where a name is missing.
+        model: Model on its device; afterwards, no other code may move or cast its parameters.
+        config: Settings of AdamW (Loshchilov and Hutter 2019), clipping and the moving average.
+        precision: Data type of the working weights; gradients are summed in the data type of ``master``.
+        rates: Factor of the learning rate by parameter name; 1 for missing names.
     """
 
     def __init__(
@@ -70,19 +70,19 @@ class FlatParameterStore:
     ) -> None:
         self.model, self._config = model, config
         self.n_updates = 0
-        """Optimizer updates taken; the bias correction depends on it."""
-        named = list(model.named_parameters())  # tied weights occur once: names are by identity
+        """Number of optimizer updates, on which the bias correction depends."""
+        named = list(model.named_parameters())  # tied weights occur only once
         if not named:
             raise ValueError("the model has no parameters")
         self.device = device = named[0][1].device
         dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
         trainable = [(n, p) for n, p in named if p.requires_grad]
-        # Decayed groups first, in the order in which rates occur: the layout depends on the model alone.
+        # Decayed groups first, rates in order of first occurrence: the layout depends only on the model.
         rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
         kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
         groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
         self._slots, ends = _assign_offsets([*groups, [(n, p) for n, p in named if not p.requires_grad]])
-        # Frozen parameters are the last group, which has no kind: zip leaves them out.
+        # Frozen parameters are the last group, which has no kind, so zip drops it.
         spans = map(slice, [0, *ends], ends)
         self.parts = [
             ParamGroup(span, *kind, torch.zeros((), device=device))
@@ -92,9 +92,9 @@ class FlatParameterStore:
         n_trainable = self.parts[-1].span.stop if self.parts else 0
         self.master = torch.zeros(ends[-1], dtype=dtype, device=device)
         for slot in self._slots:
-            # Padding between parameters stays zero, which keeps norms over the whole buffer right.
+            # Padding between parameters stays zero, so norms over the whole buffer are correct.
             slot.view(self.master).copy_(slot.parameter.detach())
-        # Frozen parameters lie behind the trainable ones: gradient and moments end before them.
+        # Frozen parameters come after the trainable ones: gradient and moments end before them.
         self.gradient = torch.zeros(n_trainable, dtype=dtype, device=device)
         self.exp_avg, self.exp_avg_sq = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient)
         if precision == "bfloat16":
@@ -104,7 +104,7 @@ class FlatParameterStore:
         self._point_at(self.working)
         self._gradients = [(slot, slot.view(self._local)) for slot in self._slots if slot.parameter.requires_grad]
         for slot, view in self._gradients:
-            # Autograd adds to an existing .grad in place; a None would be replaced by a fresh tensor.
+            # Autograd adds to an existing .grad in place, but would replace None with a new tensor.
             slot.parameter.grad = view
         self._n_accumulated = 0
         # The average follows the master weights, which are never rounded to bfloat16.
@@ -116,8 +116,8 @@ class FlatParameterStore:
             if slot.parameter.grad is not view:
                 raise RuntimeError(f"the gradient of '{slot.name}' was replaced: zero gradients in place")
         if self._local is not self.gradient:
-            # Sums over micro-batches in bfloat16 would lose what is below 1/256 of the sum.
-            # A copy for the first micro-batch saves zeroing and adding.
+            # In bfloat16, sums over micro-batches would lose values below 1/256 of the sum.
+            # Copying the first micro-batch saves zeroing and adding.
             if self._n_accumulated == 0:
                 self.gradient.copy_(self._local)
             else:
@@ -126,21 +126,21 @@ class FlatParameterStore:
         self._n_accumulated += 1
 
     def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
-        """Sum the gradient over ranks in place, by one call; without ``reduce`` there is one rank."""
+        """Sum the gradient over ranks in one call; ``reduce`` is None for a single rank."""
         if reduce is not None:
             reduce(self.gradient)
 
     def grad_norm(self) -> Tensor:
-        """Return the Euclidean norm of the gradient, a scalar, without waiting for the device."""
-        # In blocks: one float32 sum of squares over 60 M elements is off by 0.5 % on CPU, this one by 1e-6.
+        """Return the L2 norm of the gradient as a scalar, without device synchronization."""
+        # In blocks: a single float32 sum of squares over 60 M elements is off by 0.5% on CPU, this one by 1e-6.
         blocks = self.gradient.view(-1, _NORM_BLOCK)  # (n / block, block)
         norm: Tensor = torch.linalg.vector_norm(torch.linalg.vector_norm(blocks, dim=1))
         return norm
 
     @torch.no_grad()
     def update(self, learning_rate: float, norm: float) -> None:
-        """Clip the gradient, whose norm is ``norm``, step, and move the average."""
-        # The norm is a parameter: rank 0's serves all, so that rounding cannot part the ranks.
+        """Clip the gradient of norm ``norm``, take a step and update the average."""
+        # The norm is a parameter: all ranks use that of rank 0, so that rounding cannot make them diverge.
         config, limit = self._config, self._config.clip_norm
         if limit is not None and norm > limit:
             self.gradient.mul_(limit / norm)  # Pascanu et al. 2013; one buffer, so one kernel
@@ -172,17 +172,17 @@ class FlatParameterStore:
         """Zero the gradients for the next step."""
         self.gradient.zero_()
         if self._local is not self.gradient:
-            self._local.zero_()  # a backward pass that failed before accumulate_grads leaves its gradients there
+            self._local.zero_()  # a failed backward pass, before accumulate_grads, leaves gradients there
         self._n_accumulated = 0
 
     def inference(self) -> AbstractContextManager[nn.Module]:
-        """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""
+        """Make the model use the saved weights: full precision, averaged if configured."""
         return self.use_buffer(self._saved())
 
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Let the model compute with other weights, as ``inference`` does."""
-        # The whole model once more: only evaluation with other weights pays for it.
+        """Make the model use the weights ``tensors`` inside the ``with`` block."""
+        # This takes a second copy of the model, only for evaluation with other weights.
         flat = torch.zeros_like(self.master)
         for name, view in self.views(flat).items():
             view.copy_(tensors[name])
@@ -191,9 +191,9 @@ class FlatParameterStore:
 
     @contextmanager
     def use_buffer(self, flat: Tensor) -> Iterator[nn.Module]:
-        """Let the model compute with the weights ``flat`` (laid out like ``master``); nothing is copied.
+        """Make the model use ``flat``, which is laid out like ``master``, without a copy.
 
-        For evaluation only: gradients must not be taken meanwhile.
+        For evaluation only: no gradients may be computed inside the ``with`` block.
         """
         self._point_at(flat)
         try:
@@ -202,28 +202,28 @@ class FlatParameterStore:
             self._point_at(self.working)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return name -> view of a buffer laid out like ``master`` (or its trainable part), without copying."""
+        """Return views by name of a buffer laid out like ``master`` or its trainable part."""
         return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
 
     def tensors(self) -> Tensors:
-        """Return all that is saved, as views that hold until the next step."""
+        """Return all tensors to save, as views that are valid until the next step."""
         model = self.views(self._saved()) | buffers_of(self.model)
         buffers = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         if self.average is not None:
-            # The model file holds the average, so the weights in training are saved apart.
+            # The model file contains the average, so the weights being trained are saved separately.
             buffers["weights"] = self.master
         optimizer = {f"{kind}.{n}": view for kind, flat in buffers.items() for n, view in self.views(flat).items()}
         return model, optimizer
 
-    shapes = tensors  #: return tensors of the names, shapes and types of ``tensors``, on every rank
+    shapes = tensors  #: returns tensors with the names, shapes and types of ``tensors``, on every rank
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
-        """Copy in what ``tensors`` returned when the checkpoint was saved; shapes fit already."""
+        """Restore tensors of a checkpoint, as ``tensors`` returned them; shapes must fit."""
         with torch.no_grad():
             for own, saved in zip(self.tensors(), (model, optimizer), strict=True):
                 for name, tensor in own.items():
                     tensor.copy_(saved[name])
-        # The copies above went to the master weights; the module computes with the working copy.
+        # The master weights have been restored; the module uses the working copy.
         self._sync_working_copy()
         self.zero_grad()
         self.n_updates = n_updates
@@ -244,27 +244,27 @@ class FlatParameterStore:
 
 
 def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
-    """Place the parameters of each group one after another; return the slots and the end of each group."""
+    """Assign consecutive offsets to parameters; return the slots and the group ends."""
     slots, ends, offset = [], [], 0
     for group in groups:
         for name, parameter in group:
             slots.append(_Slot(name, parameter, offset))
             offset += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
-        # Groups end on a block of the norm. The gap is zero and stays zero under AdamW.
+        # Groups end at a block of the norm. The gap is zero and stays zero under AdamW.
         offset = -(-offset // _NORM_BLOCK) * _NORM_BLOCK
         ends.append(offset)
     return slots, ends
 
 
 def decay_at(decay: float, n_updates: int) -> float:
-    """Return the decay of a moving average of weights at update ``n_updates``, counted from 1.
+    """Return the decay of the weight average at update ``n_updates``, from 1.
 
-    Polyak and Juditsky 1992, in its exponential form. Early on it is (1 + n) / (10 + n): initial weights fade in time.
+    Exponential form of Polyak and Juditsky 1992. At first it is (1 + n) / (10 + n), so the initial weights fade fast.
     """
     return min(decay, (1 + n_updates) / (10 + n_updates))
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the persistent buffers of a model."""
-    # keep_vars: otherwise parameters are plain tensors and cannot be told apart.
+    # keep_vars: otherwise parameters are plain tensors that cannot be distinguished from buffers.
     return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}

@@ -1,7 +1,7 @@
-"""Sharded weights: torch's FSDP2 (``fully_shard``) in place of flat buffers.
+"""Sharded training: FSDP2 of PyTorch (``fully_shard``) instead of flat buffers.
 
-Parameters, gradients, moments and moving average are sharded along their first dimension. A block's weights are whole
-on a rank only while it computes. Checkpoints are whole: the same files as those of a run without shards.
+Parameters, gradients, moments and moving average are sharded along their first dimension. A rank has the full weights
+of a block only while it computes the block. Checkpoints are unsharded, with the same files as without FSDP.
 """
 
 import copy
@@ -18,22 +18,22 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat_optimizer import Precision, Tensors, buffers_of, decay_at
 
-# FSDP gathers weights by hooks on forward; our models are entered by other methods.
-ENTRY = "hidden"  #: method, beside ``forward``, by which a step enters a model; any other is called after it
+# FSDP gathers weights in hooks on forward, but our models are called through other methods.
+ENTRY = "hidden"  #: method, besides ``forward``, that a step calls first; any other method is called after it
 
 
 class FsdpParameterStore:
-    """The methods of ``FlatParameterStore`` over a shard per rank.
+    """Sharded parameter store with the methods of ``FlatParameterStore``.
 
-    Building it, inside a process group, shards the model. Every rank must compute equally often, since all ranks take
-    part in gathering a block.
+    The constructor requires a process group and shards the model. All ranks must run the same number of passes, since
+    all of them take part in gathering a block.
 
     Args:
-        model: On its device, the same on every rank.
-        blocks: Parts of the model whose weights are gathered one after another.
-        config: Settings of the optimizer.
-        precision: bfloat16 gathers and computes in it; gradients are summed in float32.
-        rates: Factor of the learning rate per parameter name, 1 where a name is missing.
+        model: Model on its device, the same on every rank.
+        blocks: Modules of the model whose weights are gathered one after another.
+        config: Settings of AdamW, clipping and the moving average.
+        precision: With bfloat16, weights are gathered and used in bfloat16; gradients are summed in float32.
+        rates: Factor of the learning rate by parameter name; 1 for missing names.
 
     Raises:
         ValueError: The model has neither ``forward`` nor ``ENTRY``.
@@ -50,7 +50,7 @@ class FsdpParameterStore:
         if not has_entry(model):
             raise ValueError(f"{type(model).__name__} has no method {ENTRY}")
         self.model, self.n_updates, self._config = model, 0, config
-        # Before sharding: DTensors have a device too, but shards of it.
+        # Read before sharding, while the parameters are plain tensors.
         self.device = next(model.parameters()).device
         # An unsharded skeleton for evaluation: torch's hooks on the sharded model would gather on all ranks.
         self._plain = _emptied(copy.deepcopy(model))
@@ -58,16 +58,16 @@ class FsdpParameterStore:
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
         # One dimension: parameters are sharded over all ranks.
         self._mesh = init_device_mesh(self.device.type, (torch.distributed.get_world_size(),))
-        # Blocks before the model: what remains outside of them becomes a group of its own.
+        # Blocks before the model: the remaining parameters become a separate group.
         for part in [*blocks, model]:
             fully_shard(part, mesh=self._mesh, mp_policy=policy)
         for part in model.modules():
             if isinstance(part, FSDPModule):
-                part.set_gradient_divide_factor(1.0)  # losses are divided by counts over all ranks: gradients add up
+                part.set_gradient_divide_factor(1.0)  # losses are divided by global counts, so gradients add up
                 part.set_force_sum_reduction_for_comms(True)
         if hasattr(model, ENTRY):
             register_fsdp_forward_method(model, ENTRY)
-        # After sharding: the names are the same, the parameters are DTensors now.
+        # After sharding: the names are the same, but the parameters are DTensors.
         self._named = dict(model.named_parameters())
         # Frozen parameters are sharded too, but have neither gradient nor moments.
         self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
@@ -75,13 +75,13 @@ class FsdpParameterStore:
         for name, p in self._trained.items():
             groups.setdefault((p.dim() > 1, (rates or {}).get(name, 1.0)), []).append(p)
         options = [
-            # "rate" is ours: update() multiplies the learning rate of the group by it.
+            # "rate" is not an option of torch: update() multiplies the learning rate of the group by it.
             {"params": parts, "weight_decay": config.weight_decay if decayed else 0.0, "rate": rate}
             for (decayed, rate), parts in groups.items()
         ]
         self._optimizer = torch.optim.AdamW(options, betas=config.betas, eps=config.eps, foreach=True)
         for p in self._trained.values():
-            # Here, not at the first step: a checkpoint can be restored into them from the start.
+            # Created here, not at the first step, so that a checkpoint can be restored into them.
             moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
         # The average is sharded like the weights.
@@ -89,26 +89,26 @@ class FsdpParameterStore:
         self._average = {name: p.detach().clone() for name, p in self._named.items()} if averaged else None
 
     def accumulate_grads(self) -> None:
-        """Do nothing: the backward pass has summed the gradient over ranks and micro-batches."""
+        """Do nothing: the backward pass sums gradients over ranks and micro-batches."""
 
     def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
-        """Do nothing, as in ``accumulate_grads``."""
+        """Do nothing, for the same reason as in ``accumulate_grads``."""
 
     def grad_norm(self) -> Tensor:
-        """Return the norm of the whole gradient, the same on every rank."""
-        # Squares add up over shards; roots do not.
+        """Return the L2 norm of the whole gradient, which is the same on every rank."""
+        # Squares add up over shards; norms do not.
         squares = torch.zeros((), dtype=torch.float64, device=self.device)
         for p in self._trained.values():
             if p.grad is not None:
                 local = p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
                 squares += torch.linalg.vector_norm(local, dtype=torch.float64).square()
-        # Sum over shards; the square root follows on every rank alike.
+        # Sum over shards; every rank then takes the same square root.
         torch.distributed.all_reduce(squares)
         return squares.sqrt()
 
     @torch.no_grad()
     def update(self, learning_rate: float, norm: float) -> None:
-        """Clip, step, and move the average; each rank works on its shard."""
+        """Clip the gradient, take a step and update the average, all on the local shard."""
         limit = self._config.clip_norm
         for p in self._trained.values():
             if p.grad is None:  # not used in this step: its gradient is zero, and its weight decays
@@ -125,17 +125,17 @@ class FsdpParameterStore:
                 mean.lerp_(self._named[name].detach(), 1 - decay)
 
     def zero_grad(self) -> None:
-        """Drop the gradient."""
+        """Discard the gradients."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def inference(self) -> AbstractContextManager[nn.Module]:
-        """Let rank 0 compute with the whole weights that are saved."""
+        """Provide an unsharded model with the saved weights on rank 0."""
         return self.use_weights(self._gather(self._saved()))
 
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Provide unsharded weights on rank 0, in addition to the shards."""
-        # Ranks other than 0 get no tensors and leave the skeleton empty.
+        """Provide an unsharded model with these weights on rank 0, besides the shards."""
+        # Other ranks get no tensors and leave the skeleton empty.
         for name, p in self._plain.named_parameters():
             if name in tensors:
                 p.data = tensors[name].to(self.device)
@@ -145,7 +145,7 @@ class FsdpParameterStore:
             _emptied(self._plain)
 
     def tensors(self) -> Tensors:
-        """Gather on rank 0 what is to be saved; the other ranks get empty mappings."""
+        """Gather all tensors to save on rank 0; other ranks get empty mappings."""
         model = self._gather(self._saved())
         if torch.distributed.get_rank() == 0:
             model |= buffers_of(self.model)
@@ -155,14 +155,14 @@ class FsdpParameterStore:
         return model, optimizer
 
     def shapes(self) -> Tensors:
-        """Return the tensors of ``tensors`` on the meta device."""
+        """Return tensors like those of ``tensors``, with weights on the meta device."""
         model = {name: _shape(p) for name, p in self._named.items()} | buffers_of(self.model)
         kinds = self._moments()
         return model, {f"{kind}.{name}": _shape(p) for kind, shares in kinds.items() for name, p in shares.items()}
 
     @torch.no_grad()
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
-        """Copy each rank's shard of what ``tensors`` returned, saved by any number of ranks."""
+        """Restore the local shards of a checkpoint saved by any number of ranks."""
         for name, buffer in buffers_of(self.model).items():
             buffer.copy_(model[name])
         pairs = [(share, model[name]) for name, share in self._saved().items()]
@@ -189,24 +189,24 @@ class FsdpParameterStore:
         return kinds | {"weights": {name: p.detach() for name, p in self._named.items()}}
 
     def _gather(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gather full tensors one by one on rank 0's CPU; return an empty dict on other ranks."""
+        """Gather full tensors one by one on rank 0's CPU; other ranks get an empty dict."""
         whole = {}
         first = torch.distributed.get_rank() == 0
         for name, share in shares.items():
             tensor = share.full_tensor() if isinstance(share, DTensor) else share
             if first:
-                # Moved before the next one is gathered: the device holds one whole tensor at a time.
+                # Moved before the next one is gathered: the device holds one full tensor at a time.
                 whole[name] = tensor.cpu()
         return whole
 
 
 def has_entry(model: nn.Module) -> bool:
-    """Return whether a model has a method by which ``FsdpParameterStore`` lets a step enter it."""
+    """Return whether a model has ``forward`` or ``ENTRY``, one of which FSDP requires."""
     return type(model).forward is not nn.Module.forward or hasattr(model, ENTRY)
 
 
 def _emptied(model: nn.Module) -> nn.Module:
-    # Names and buffers stay; weights take no memory until use_weights lends them.
+    # Names and buffers stay; weights take no memory until use_weights provides them.
     for p in model.parameters():
         p.data = torch.empty(0, dtype=p.dtype, device=p.device)
     return model

@@ -1,4 +1,4 @@
-"""Training loop, a generator of step and evaluation records over prefetched batches, with its schedules."""
+"""Training loop, a generator of step and evaluation records, with its schedules."""
 
 import math
 import time
@@ -18,48 +18,48 @@ from attnkit.training.state import TrainState
 
 
 class BatchSource(Protocol):
-    """Batches as a pure function of a position."""
+    """Source whose batches are a pure function of a position."""
 
     def batch_at(self, position: Any, /) -> tuple[StepBatches, Any]:
-        """Return the step at a position and the position after it."""
+        """Return the batches of the step at a position, and the next position."""
 
 
-Prefetched = dict[Any, tuple[StepBatches, Any]]  #: the step that was read ahead, by its position
+Prefetched = dict[Any, tuple[StepBatches, Any]]  #: prefetched step and next position, by position
 _MAX_SKIPPED = 10
-_ROUNDING = 1e-9  # of a sum of epochs
+_ROUNDING = 1e-9  # tolerance for rounding errors in sums of epochs
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Model, data and settings of a training run. All ranks hold equal values except the clock and stop requests."""
+    """Model, data and settings of a run; equal on all ranks except clock and stop."""
 
     model: nn.Module
-    feed: BatchSource  #: its positions are hashable
+    feed: BatchSource  #: positions must be hashable
     loss: Callable[[Any], Mapping[str, LossTerm]]
-    """Sums over one micro-batch by name; the names are those of ``StepBatches.counts``."""
+    """Loss terms of a micro-batch by name; the names are those of ``StepBatches.counts``."""
     config: TrainingConfig
     evaluate: Callable[[nn.Module], Mapping[str, float] | None] | None = None
-    """Metrics of the model by name, the same on every rank; None if a stop was requested before they were known."""
+    """Metrics of the model by name, the same on every rank; None if a stop request interrupts the evaluation."""
     seed: int = 1
     rank: int = 0
-    reduce: Callable[[Tensor], None] | None = None  #: sum a tensor over ranks, in place. None: there is one rank.
-    stop: Callable[[], bool] | None = None  #: called once per step; if one rank says yes, all stop
+    reduce: Callable[[Tensor], None] | None = None  #: sums a tensor over ranks in place; None for a single rank
+    stop: Callable[[], bool] | None = None  #: called once per step; all ranks stop if it returns True on any rank
     clock: Callable[[], float] = time.monotonic  #: seconds
     prefetch: bool = False
-    """Read the next step while the device computes this one, for devices that compute asynchronously."""
+    """Whether to read the next step while the device computes the current one, for asynchronous devices."""
 
 
 def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
-    """Train from ``state`` until a limit or a stop request; yield a record per step and evaluation.
+    """Train until a limit or stop request; yield a record per step and evaluation.
 
-    ``state.finished`` says why it ended. Calling it again on a stopped or restored state continues, and on a finished
-    one returns at once; limits are checked again, so raised limits take effect.
+    ``state.finished`` contains the reason for the end. Another call resumes a stopped or restored state, and returns
+    at once for a finished one; limits are checked again, so raised limits take effect.
 
     An interrupted evaluation is discarded and repeated before the next step.
 
     Raises:
-        DivergedError: Ten steps in a row had a non-finite loss or gradient.
-        UsageError: The configuration needs a metric that evaluation does not give.
+        DivergedError: Ten consecutive steps had a non-finite loss or gradient.
+        UsageError: The configuration requires a metric that evaluation does not provide.
     """
     if state.weights.model is not job.model:
         raise ValueError("the state belongs to a different model")
@@ -69,7 +69,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
     ):
         if wanted and job.evaluate is None:
             raise UsageError(f"{key} needs validation data")
-    # A start in the past, so that minutes of earlier restarts count.
+    # The start is moved into the past, so that minutes before a restart count.
     started = job.clock() - 60 * state.minutes
     ahead: Prefetched = {}
     state.finished = _limit_reached(job.config.limits, state)
@@ -79,7 +79,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
                 f"the loss or its gradient was not finite in {_MAX_SKIPPED} steps in a row, the last one {state.step}",
                 help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
             )
-        # Before the next step, also after a restart: an evaluation that a stop cut short is made up for.
+        # Before the next step, also after a restart: repeat an evaluation that a stop request interrupted.
         if state.eval_pending and state.finished != "stopped":
             record = _evaluate(job, state)
             if record is None:
@@ -92,10 +92,10 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
 
 
 def lr_factor(config: OptimizationConfig, step: int, progress: float) -> float:
-    """Return what the learning rate of step ``step``, counted from 1, is multiplied by.
+    """Return the learning-rate factor of step ``step``, counted from 1.
 
-    ``progress`` in [0, 1] is the share of the run used up *before* this step, so that the last step still learns and a
-    run limited by minutes or tokens needs no number of steps.
+    ``progress`` in [0, 1] is the share of the run completed *before* this step, so that the last step still learns and
+    a run limited by minutes or tokens needs no total number of steps.
     """
     match config.schedule:
         case "inverse_sqrt":
@@ -103,10 +103,10 @@ def lr_factor(config: OptimizationConfig, step: int, progress: float) -> float:
             return min(step / config.warmup_steps, math.sqrt(config.warmup_steps / step))
         case "noam":
             # Equation 3 of Vaswani et al. 2017 without its d_model^-0.5: min(step^-0.5, step * warmup^-1.5).
-            # Written with a square root: warmup^1.5 as a power rounds otherwise.
+            # Written with a square root, since warmup^1.5 as a power rounds differently.
             return min(1 / math.sqrt(step), step / math.sqrt(config.warmup_steps) ** 3)
         case "constant" | "plateau":
-            # The loop lowers plateau when the metric stalls.
+            # For plateau, the loop lowers the rate when the metric stops improving.
             return _warmup(config, step, progress)
         case "cosine":
             # Half a cosine: equation 5 of Loshchilov and Hutter 2017 (SGDR) without restarts.
@@ -114,24 +114,24 @@ def lr_factor(config: OptimizationConfig, step: int, progress: float) -> float:
         case "linear":
             share = 1 - progress
         case "wsd":
-            # Warm up, stay, and fall as 1 - sqrt over the last decay_fraction (Hägele et al. 2024, equation 1).
+            # Warmup, constant, then decay as 1 - sqrt over the last decay_fraction (Hägele et al. 2024, equation 1).
             into_decay = max(0.0, (progress - (1 - config.decay_fraction)) / config.decay_fraction)
             share = 1 - math.sqrt(min(1.0, into_decay))
-    # min, not a product: the warmup may still rise while the decay has begun.
+    # min, not a product: the decay may start before the end of warmup.
     return min(_warmup(config, step, progress), config.min_lr_ratio + (1 - config.min_lr_ratio) * share)
 
 
 def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
     if not config.warmup_steps:
         return 1.0
-    # The larger share of the two wins: in a short run the warmup ends after warmup_fraction, not after warmup_steps.
+    # The larger of the two shares applies: in a short run, warmup ends after warmup_fraction, not warmup_steps.
     by_share = progress / config.warmup_fraction if config.warmup_fraction < 1 else 0.0
     return min(1.0, max(step / config.warmup_steps, by_share))
 
 
 def progress(limits: LimitsConfig, state: TrainState) -> float:
-    """Return the share of the run that is done, in [0, 1]: the largest over the limits that are set."""
-    # Limits may be passed by the last step: tokens and minutes do not come in whole steps.
+    """Return the completed share of the run in [0, 1], the maximum over all limits."""
+    # The last step may exceed a limit: tokens and minutes are not multiples of a step.
     return min(1.0, max(share for _, share in _shares(limits, state)))
 
 
@@ -154,8 +154,8 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
 
 
 def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Prefetched) -> StepRecord:
-    # The batch and the position of the next one: a pure function of the position. A restored state may ask for
-    # another step than the one that was prefetched.
+    # The batches and the next position are a pure function of the position. A restored state may require another
+    # step than the prefetched one.
     at = state.position
     step, after = ahead.pop(at) if at in ahead else job.feed.batch_at(at)
     ahead.clear()
@@ -165,28 +165,28 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
     # Schedules count steps from 1: step 0 of a warmup would learn nothing.
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     sums = [torch.zeros((), device=state.weights.device) for _ in range(2)]  # objective, reported loss
-    # An evaluation between two steps has left the model in evaluation mode.
+    # An evaluation between two steps leaves the model in evaluation mode.
     job.model.train()
     n_counted = len(step.micro_batches) - step.n_padding_batches
     for i, batch in enumerate(step.micro_batches):
-        # Dropout is keyed by where it happens, so that no random state needs saving.
+        # Dropout is seeded by step, micro-batch and rank, so that no random state has to be saved.
         torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
         objective: Tensor | None = None
         for name, term in job.loss(batch).items():
-            # Padding batches only equalize the number of passes over ranks: their gradient is multiplied by 0.
+            # Padding batches only equalize the number of passes across ranks: their gradient is multiplied by 0.
             # Divided by the global count: accumulation and the number of ranks do not change the gradient.
             share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
             part = term.total * share
             reported = term.total if term.reported is None else term.reported
             sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
             objective = part if objective is None else objective + part
-        # No terms, no graph: a micro-batch may have nothing to predict.
+        # A micro-batch may have nothing to predict; without terms there is no graph.
         if objective is not None:
             objective.backward()  # type: ignore[no-untyped-call]
         state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
     if job.prefetch:
-        # The device still computes: reading the next batch now hides its cost.
+        # The device is still computing: reading the next batch now hides its cost.
         ahead[after] = job.feed.batch_at(after)
     objective_sum, loss, stop, minutes, norm = _all_reduce_stats(job, state, sums, started)
     # All ranks see the same totals, so all of them skip or none does.
@@ -203,7 +203,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
     state.skipped += not applied
     state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
     reached = _limit_reached(job.config.limits, state)
-    # Compared before and after: a step may cross a border of the period, and a period be shorter than a step.
+    # Compared before and after: one or more evaluations may become due within a step.
     is_due = reached is not None or _evaluations_until(job, state) > n_evaluations
     state.eval_pending = state.eval_pending or (job.evaluate is not None and is_due)
     state.finished = "stopped" if stop else reached
@@ -221,15 +221,15 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, ahead: Pref
 
 
 def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> list[float]:
-    """Return objective, loss, wishes to stop, minutes and gradient norm over all ranks; wait for the device once."""
+    """Return objective, loss, stop requests, minutes and gradient norm over all ranks."""
     device = state.weights.device
-    # Rank 0's norm for all: ranks that round otherwise would clip otherwise, and weights drift apart.
+    # All ranks use the norm of rank 0: with different rounding they would clip differently, and weights would diverge.
     norm = state.weights.grad_norm()  # ()
     norm = norm if job.rank == 0 else torch.zeros_like(norm)
     dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple GPUs have no float64
     # A sum over ranks: more than 0 if any rank wants to stop.
     stop = float(job.stop is not None and job.stop())
-    minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0  # one clock decides
+    minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0  # only the clock of rank 0 counts
     # One tensor, one reduction, one transfer to the host per step.
     mine = torch.tensor([stop, minutes], dtype=dtype).to(device)
     shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])  # (5,)
@@ -240,7 +240,7 @@ def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], 
 
 
 def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
-    """Return the number of evaluations that were due up to now."""
+    """Return the number of evaluations that have become due so far."""
     evaluation = job.config.evaluation
     if evaluation.every_steps is not None:
         return state.step // evaluation.every_steps
@@ -260,12 +260,12 @@ def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
         choices = f"choose {', '.join(sorted(metrics))}"
         raise UsageError(f"unknown metric '{limits.metric}'", where="limits.metric", help=choices)
     value, loss = metrics[limits.metric], metrics.get("loss")
-    # NaN compares false with everything: the first evaluation must not become the best with it.
+    # NaN compares false with everything: a first evaluation with NaN must not become the best.
     improved = math.isfinite(value) and (
         state.best is None or (value > state.best if limits.higher_is_better else value < state.best)
     )
-    # A coarse metric repeats itself, as BLEU 0.0 early on: the loss decides between equal values, or else the first
-    # of many equal checkpoints would stay the best.
+    # Coarse metrics repeat values, such as BLEU 0.0 early in training: the loss breaks ties; otherwise, the first of
+    # many equal checkpoints would stay the best.
     if value == state.best and loss is not None and state.best_loss is not None:
         improved = loss < state.best_loss
     if improved:
@@ -276,7 +276,7 @@ def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
         state.plateau_wait += 1
         if optimization.schedule == "plateau" and state.plateau_wait >= optimization.plateau_patience:
             state.lr_scale = max(optimization.min_lr_ratio, state.lr_scale * optimization.plateau_factor)
-            state.plateau_wait = 0  # patience of early stopping counts on, that of the plateau starts anew
+            state.plateau_wait = 0  # early stopping keeps counting, plateau starts again
     state.eval_pending = False
     state.finished = _limit_reached(limits, state)
     return EvaluationRecord(state.step, state.epoch, dict(metrics), improved)

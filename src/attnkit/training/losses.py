@@ -13,13 +13,13 @@ from torch.autograd.function import once_differentiable
 
 from attnkit.runtime.devices import HAS_PRODUCT, linear_product
 
-_BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
-_BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
+_BUFFER_BYTES_ON_CPU = 16 << 20  # fits in the caches; the time is flat from 8 to 32 MiB
+_BUFFER_BYTES_ELSEWHERE = 256 << 20  # accelerators need fewer and larger products
 
 
 @dataclass(frozen=True)
 class LossTerm:
-    """One part of a loss: a sum over one micro-batch, which the loop divides by its global count."""
+    """One term of a loss: a sum over a micro-batch, to be divided by a global count."""
 
     total: Tensor  #: differentiable sum, a scalar
     weight: float = 1.0  #: factor in the objective
@@ -34,37 +34,37 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     chunk_rows: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum the cross-entropy of ``softmax(hidden @ weight.T + bias)`` without ever holding all logits.
+    """Sum cross-entropy for ``hidden @ weight.T + bias`` without storing all logits.
 
-    Rows are taken in small chunks, and the gradients are computed on the way, in the forward pass: logits are made once
-    and never kept. All chunks share one buffer, except in float32 on x86, where each product makes its own. Products
-    run in the dtype of ``hidden``, the softmax in float32 at least.
+    Rows are processed in small chunks, and gradients are computed in the forward pass, so logits are computed once and
+    not kept. All chunks share one buffer, except in float32 on x86, where each product allocates its own. Products are
+    computed in the dtype of ``hidden``, the softmax in at least float32.
 
     Args:
         hidden: (N, D) features.
-        weight: (V, D) of the output layer.
-        bias: (V,) of the output layer.
+        weight: (V, D) weight of the output layer.
+        bias: (V,) bias of the output layer.
         targets: (N,) int64 in [0, V).
         label_smoothing: As in ``torch.nn.functional.cross_entropy`` (Szegedy et al. 2016).
-        chunk_rows: Rows a chunk; by default as many as fit the buffer.
+        chunk_rows: Rows per chunk; by default, as many as fit in the buffer.
 
     Returns:
-        The smoothed sum, differentiable once, and the plain negative log-likelihood summed, without gradient; both
-        scalars, of float32 at least.
+        The smoothed loss, which is differentiable once, and the negative log-likelihood, without gradient; both are
+        sums over rows and scalars of at least float32.
     """
     if chunk_rows is None:
         size = hidden.element_size()
-        per_logit = size if size >= 4 else size + 4  # narrow logits have a float32 copy beside them
+        per_logit = size if size >= 4 else size + 4  # half-precision logits also have a float32 copy
         budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
         chunk_rows = max(1, budget // (per_logit * len(weight)))
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
-        # One buffer for the logits of all chunks, and a wide one where they are half precision.
+        # One buffer for the logits of all chunks, and a wide one if they are in half precision.
         narrow = hidden.new_empty((min(chunk_rows, len(hidden)), len(weight)))
         wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
         log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,), log Σ exp(logits)
         chosen = torch.empty_like(log_norms)  # (N,), logits of the targets
-        # The fewest chunks, near equal in size: no tiny last product. Integer arithmetic covers every row.
+        # As few chunks as possible, of nearly equal size: no tiny last product. Integer arithmetic covers every row.
         n_chunks = -(-len(hidden) // chunk_rows)
         borders = [len(hidden) * i // n_chunks for i in range(n_chunks + 1)] if n_chunks else []
         for start, stop in pairwise(borders):
@@ -74,7 +74,7 @@ def linear_cross_entropy(
             chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
             highest = logits.amax(1)  # (n,)
             in_place = logits.dtype == gradients.wide
-            # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.
+            # Widened into an existing buffer: a copy made by softmax would allocate new memory, page by page.
             probs = logits if in_place else wide[:n].copy_(logits)
             torch.softmax(probs, 1, out=probs)
             # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
@@ -95,16 +95,16 @@ def linear_cross_entropy(
 
 
 class _ChunkedGradients:
-    """The gradients of hidden (N, D), weight (V, D) and bias (V,) that autograd wants, summed chunk by chunk."""
+    """Required gradients of hidden (N, D), weight (V, D) and bias (V,), over chunks."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         # Detached: the graph ends here, and _AttachGradients continues it.
         self.inputs = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
         self.dtype = hidden.dtype
-        # float32 at least, float64 for float64 features.
+        # At least float32; float64 for float64 features.
         self.wide = torch.promote_types(hidden.dtype, torch.float32)
         grad = torch.is_grad_enabled()
-        # bf16 sums over many chunks would lose their low bits: sums over rows are held wide.
+        # bf16 sums over many chunks would lose their low bits, so sums over rows use the wide type.
         self.hidden = torch.empty_like(self.inputs[0]) if grad and hidden.requires_grad else None
         self.weight = torch.zeros_like(self.inputs[1], dtype=self.wide) if grad and weight.requires_grad else None
         self.bias = None
@@ -113,11 +113,11 @@ class _ChunkedGradients:
         self.any = any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
 
     def add(self, rows: slice, errors: Tensor) -> None:
-        """Add the part of the rows whose logits have the gradient ``errors`` (n, V)."""
+        """Add the contribution of ``rows``, whose logits have gradients ``errors`` (n, V)."""
         hidden, weight, _ = self.inputs
         if self.hidden is not None:
             part = self.hidden[rows]
-            # (n, V) @ (V, D), written into its place where the product allows it.
+            # (n, V) @ (V, D), written in place if the product supports it.
             product = _product(errors, weight.t(), None, part)
             if product is not part:
                 part.copy_(product)
@@ -127,13 +127,13 @@ class _ChunkedGradients:
             self.bias.add_(errors.sum(0, dtype=self.wide))  # (V,)
 
     def smooth(self, label_smoothing: float) -> Tensor:
-        """Subtract smoothing / V from the gradient of every logit; return the sum over rows of their mean logits.
+        """Apply label smoothing to the gradients; return the sum of mean logits over rows.
 
-        Both are linear in hidden, so neither takes a pass over (N, V).
+        This subtracts smoothing / V from the gradient of each logit. Both are linear in hidden: no pass over (N, V).
         """
         hidden, weight, bias = self.inputs
         hidden_sum, weight_sum = hidden.sum(0, dtype=self.wide), weight.sum(0, dtype=self.wide)  # (D,) each
-        # Softmax and target are in the chunked pass already: only -smoothing / V per logit is left.
+        # The chunked pass has covered softmax and targets: only -smoothing / V per logit is left.
         share = label_smoothing / len(weight)
         if self.hidden is not None:
             self.hidden.sub_((share * weight_sum).to(self.dtype))  # (D,), for every row
@@ -146,29 +146,29 @@ class _ChunkedGradients:
 
 
 class _AttachGradients(torch.autograd.Function):
-    """Give a total that was computed without a graph the gradients that were computed along with it."""
+    """Autograd function that attaches precomputed gradients to a precomputed total."""
 
     @staticmethod
     def forward(
         ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _ChunkedGradients
     ) -> Tensor:
-        # A plain attribute: save_for_backward is for inputs and outputs, and these gradients are neither.
+        # A plain attribute, since save_for_backward is for inputs and outputs, and these gradients are neither.
         ctx.gradients = gradients
-        # A clone: returning an input itself would tie the two in autograd.
+        # A clone, since returning the input itself would alias the two in autograd.
         return total.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale by the gradient of the total; out of place, so that a retained graph may be run again."""
+        """Scale by ``upstream``, out of place, so that a retained graph can run again."""
         sums: _ChunkedGradients = ctx.gradients
         parts = (sums.hidden, sums.weight, sums.bias)
         return None, *(None if part is None else (part * upstream).to(sums.dtype) for part in parts), None
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """Return x (n, k) times weight (m, k) transposed, plus bias (m,); in ``out`` or in memory of its own."""
+    """Return x (n, k) @ weight.T (k, m) + bias (m,), in ``out`` or in a new tensor."""
     if HAS_PRODUCT and x.dtype == torch.float32 and x.device.type == "cpu" and x.numel():
-        # In float32 torch.mm means MKL, which is half as fast as oneDNN on processors not made by Intel.
+        # In float32, torch.mm uses MKL, which is half as fast as oneDNN on non-Intel processors.
         return linear_product(x, weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)

@@ -22,22 +22,22 @@ if TYPE_CHECKING:  # FSDP is slow to import
 class TrainState:
     """State of a run between two steps.
 
-    Two states with equal tensors and counters lead to bit-identical weights, given the same job.
+    With the same job, two states with equal tensors and counters lead to bit-identical weights.
     """
 
     weights: ParameterStore
     position: Any  #: position of the feed: a frozen dataclass of plain values
     # Counters: all fields from here on are stored in state.json.
     step: int = 0  #: steps taken, skipped ones included
-    epoch: float = 0.0  #: epochs done
-    tokens: int = 0  #: real tokens seen
-    minutes: float = 0.0  #: wall time spent, over all restarts
-    skipped: int = 0  #: steps whose update was not applied because a number was not finite
+    epoch: float = 0.0  #: epochs completed
+    tokens: int = 0  #: tokens seen, without padding
+    minutes: float = 0.0  #: wall time in minutes over all restarts
+    skipped: int = 0  #: steps without an update because of a non-finite loss or gradient
     skipped_in_row: int = 0
-    best: float | None = None  #: best value of the metric so far, and the step it belongs to
+    best: float | None = None  #: best value of the metric so far; ``best_step`` is its step
     best_step: int | None = None
     best_loss: float | None = None
-    """Loss of that evaluation, where evaluations report one: it decides between equal values."""
+    """Loss of the best evaluation, if evaluations report one; it breaks ties."""
     evals_without_improvement: int = 0  #: evaluations since the best one
     plateau_wait: int = 0
     """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
@@ -47,30 +47,30 @@ class TrainState:
     """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 
     def counters(self) -> dict[str, Any]:
-        """Return all that is not a tensor, ready for JSON."""
+        """Return everything but the tensors, as values for JSON."""
         counters = {name: getattr(self, name) for name in _COUNTERS}
-        # Skipped steps are no updates: the optimizer's bias correction counts for itself.
+        # Skipped steps are not updates, so the bias correction of the optimizer has a separate count.
         return counters | {"updates": self.weights.n_updates, "position": dataclasses.asdict(self.position)}
 
     def restore(
         self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], counters: Mapping[str, Any]
     ) -> None:
-        """Set everything to what ``weights.tensors()`` and ``counters()`` returned when the checkpoint was made.
+        """Restore a checkpoint from its tensors and the values of ``counters``.
 
         Raises:
-            RunError: The checkpoint belongs to another model or to other settings, lacks a counter, or has a NaN in it.
+            RunError: The checkpoint has another model or other settings, lacks a counter or has a non-finite value.
         """
         missing = [name for name in (*_COUNTERS, "updates", "position") if name not in counters]
         if missing:
             raise RunError(f"the checkpoint's state lacks '{missing[0]}'")
-        # All is checked before anything is copied: a state is restored whole or not at all.
+        # Everything is checked before anything is copied: a state is restored completely or not at all.
         own_model, own_optimizer = self.weights.shapes()
         _check(own_model, model, "model")
         _check(own_optimizer, optimizer, "optimizer")
         self.weights.restore(model, optimizer, counters["updates"])
         for name in _COUNTERS:
             setattr(self, name, counters[name])
-        # The fresh state brings the type of its position; counters hold plain values.
+        # The type of the position comes from the fresh state; counters contain plain values.
         self.position = type(self.position)(**counters["position"])
 
 

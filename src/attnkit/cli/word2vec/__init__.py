@@ -1,4 +1,4 @@
-"""``attnkit word2vec``: its commands are listed in ``main.WORD2VEC``."""
+"""``attnkit word2vec``; its subcommands are listed in ``main.WORD2VEC``."""
 
 import typer
 

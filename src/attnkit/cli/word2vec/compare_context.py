@@ -1,4 +1,4 @@
-"""``attnkit word2vec compare-context``: one word in several sentences, by one vector or by one in each."""
+"""``attnkit word2vec compare-context``: static and contextual vectors of a word."""
 
 from dataclasses import asdict
 from json import dumps
@@ -19,10 +19,10 @@ def command(
     layer: EncoderLayer = None,
     json: Json = False,
 ) -> None:
-    """Compare the vectors of a word in different sentences: static in word2vec, contextual in BERT.
+    """Compare the vectors of a word in several sentences, static and contextual.
 
-    BERT's vector is the mean over the word's tokens. Without word2vec vectors, the static vector is the one in BERT's
-    embedding table.
+    Static vectors come from word2vec, contextual vectors from BERT, as the mean over the word's tokens. Without
+    word2vec vectors, the static vector is the one in BERT's embedding table.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def command(
 
 
 def short(vector: list[float], n: int = 3) -> str:
-    """Return the first numbers of a vector, how many there are, and its length."""
+    """Format the first numbers of a vector, with its dimensions and norm."""
     numbers = " ".join(f"{number:.4f}" for number in vector[:n])
     length = sum(number * number for number in vector) ** 0.5
     return f"[{numbers}{' …' if len(vector) > n else ''}] ({len(vector):,} dimensions, norm {length:.3f})"

@@ -1,4 +1,4 @@
-"""``attnkit word2vec convert``: vectors in another format."""
+"""``attnkit word2vec convert``: conversion of word vectors between formats."""
 
 from json import dumps
 from pathlib import Path
@@ -20,10 +20,10 @@ def command(
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Convert vectors to word2vec, GloVe, fastText, safetensors, .npy or the TensorBoard projector.
+    """Convert word vectors to another format.
 
     The suffix selects the format: .txt word2vec text, .bin word2vec binary, .vec fastText, .glove GloVe, .safetensors,
-    .npy (and .words.txt beside it); no suffix: a folder for the projector. Values are converted without loss.
+    .npy (with .words.txt); no suffix: a folder for the TensorBoard projector. Values are converted without loss.
 
     \b
     Examples:

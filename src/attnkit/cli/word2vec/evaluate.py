@@ -15,7 +15,7 @@ from attnkit.cli.word2vec.queries import load
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.evaluate import PairScores, SectionScores
 
-_NAME, _SHORT_NAME = 28, 19  #: characters of a name on a line of 80, without the column of n-grams and with it
+_NAME, _SHORT_NAME = 28, 19  #: maximum characters of a name in 80 columns, without and with the n-grams column
 
 
 def command(
@@ -29,10 +29,11 @@ def command(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per file.")] = False,
 ) -> None:
-    """Evaluate word vectors on word similarity (rank correlation with human judgements) and word analogies.
+    """Evaluate word vectors on word similarity and word analogies.
 
-    Questions with an out-of-vocabulary word are skipped and counted as unknown. Vectors with n-grams
-    (train --subwords) compose a vector for such a word; these questions are scored and counted under n-grams.
+    Word similarity is scored by rank correlation with human judgements. Questions with an out-of-vocabulary word are
+    skipped and counted as unknown. Vectors with n-grams (train --subwords) compose a vector for such a word; these
+    questions are scored and counted under n-grams.
 
     \b
     Examples:
@@ -43,7 +44,7 @@ def command(
     from attnkit.tasks.word2vec.evaluate import Known, kind_of, read_analogies, read_pairs, score_analogies, score_pairs
 
     read: list[tuple[Path, Any]] = []
-    for file in files:  # all of them before the vectors: a wrong name is reported at once
+    for file in files:  # all files before the vectors: a wrong name is reported at once
         read.append((file, read_pairs(file) if kind_of(file) == "pairs" else read_analogies(file)))
     vectors = load(path, checkpoint)
     known = Known(top, not case, subwords)

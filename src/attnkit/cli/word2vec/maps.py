@@ -1,4 +1,4 @@
-"""Commands of ``attnkit word2vec`` that show all words: cluster (k-means) and project (PCA, t-SNE)."""
+"""``attnkit word2vec cluster`` (k-means) and ``project`` (PCA, t-SNE)."""
 
 from json import dumps
 from pathlib import Path
@@ -28,7 +28,7 @@ def cluster(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Cluster words by the direction of their vectors; print "word class" lines, like word2vec -classes.
+    """Cluster words by cosine; print "word class" lines like word2vec -classes.
 
     The method is k-means on unit vectors (needs attnkit[plot]); the same seed gives the same clusters.
 
@@ -50,7 +50,7 @@ def cluster(
     words = vectors.index_to_key
     with atomic.open_output(output) as stream:
         if summary:
-            # Number, size, and the words nearest to the centre of each class.
+            # Print number, size and most central words of each cluster.
             for label in range(k):
                 rows = np.flatnonzero(found.labels == label)
                 nearest = [words[row] for row in rows[np.argsort(-found.nearness[rows], kind="stable")][:12].tolist()]
@@ -85,7 +85,7 @@ def project(
     perplexity: Annotated[float, Option(min=1.0, help="Perplexity of t-SNE, roughly the neighbours per word.")] = 30.0,
     steps: Annotated[int, Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
 ) -> None:
-    """Project word vectors to two dimensions, as a self-contained HTML page with search.
+    """Project word vectors to two dimensions, as a searchable HTML page.
 
     \b
     Examples:

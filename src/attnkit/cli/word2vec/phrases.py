@@ -1,4 +1,4 @@
-"""``attnkit word2vec phrases``: text in, the same text with joined words out."""
+"""Command ``attnkit word2vec phrases``: find and join phrases in text."""
 
 import json as codec
 import textwrap
@@ -44,7 +44,7 @@ def command(
       attnkit word2vec phrases text.txt -o joined.txt --connector of --save p.tsv
       attnkit word2vec phrases b.txt --with p.tsv | attnkit word2vec train - -o b
 
-    `attnkit word2vec train --phrases 2` does the same without writing the text.
+    To train on joined text without writing it, use `attnkit word2vec train --phrases 2`.
     """
     from attnkit.data.words import join_words
     from attnkit.text.lines import check_not_overwriting

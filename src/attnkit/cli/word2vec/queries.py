@@ -1,4 +1,4 @@
-"""Commands of ``attnkit word2vec`` that ask vectors: similar, analogy, odd-one, distance, one-hot."""
+"""Commands of ``attnkit word2vec`` that query vectors, e.g. similar and analogy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from attnkit.errors import DataError, UsageError
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.vectors import Neighbours, Vectors
 
-_MAX_SHOWN = 48  # characters of a word
+_MAX_SHOWN = 48  # characters per word
 
 
 def load(path: Path, checkpoint: str | None = None) -> Vectors:
-    """Load vectors; warn about newer checkpoints that are damaged."""
+    """Load vectors; warn about damaged newer checkpoints."""
     from attnkit.tasks.word2vec.vectors import Vectors
 
     vectors = Vectors.load(path, checkpoint=checkpoint)
@@ -40,7 +40,7 @@ def similar(
 ) -> None:
     """Print the nearest neighbours of words by cosine similarity.
 
-    The vectors of several words in one argument or line are summed, unless the phrase has its own vector.
+    Vectors of several words in one argument or line are summed, unless the vocabulary contains them as one phrase.
 
     \b
     Examples:
@@ -65,9 +65,9 @@ def analogy(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per question.")] = False,
 ) -> None:
-    """Solve the analogy A : B = C : ?, or print the nearest neighbours of a sum of words.
+    """Solve the analogy A : B = C : ? or print the neighbours of a sum of words.
 
-    man king woman asks for king - man + woman. The words of the question are excluded from the answers.
+    The query man king woman means king - man + woman. The query words are excluded from the answers.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def odd_one(
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Print the word farthest from the mean vector; cosines with the mean go to stderr.
+    """Print the word farthest from the mean vector; show all cosines on stderr.
 
     \b
     Example:
@@ -171,12 +171,12 @@ def one_hot(
 
 
 def _words(question: str, vectors: Vectors) -> list[str]:
-    """Return the words of a question; it may be a single word with spaces."""
+    """Return the words of a question, or the whole question if it is a known phrase."""
     return [question] if question in vectors or not question.split() else question.split()
 
 
 def _terms(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words that are added and those to subtract. Raises ``UsageError`` unless they are an analogy."""
+    """Return the words to add and to subtract; raise ``UsageError`` if malformed."""
     words = [word for word in words if word not in (":", "::", "?", "=")]
     if not {"+", "-"} & set(words):
         if len(words) != 3:
@@ -197,15 +197,15 @@ def _terms(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _shown(word: str) -> str:
-    """Shorten a word to the column width, with control characters as ``<U+001B>``."""
+    """Shorten a word to the column width; escape control characters (``<U+001B>``)."""
     text = console.printable(word)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
 def _answer_all(asked: Sequence[str] | None, greeting: str, answer: Callable[[str], Neighbours], json: bool) -> None:
-    """Answer the questions of the command line, or of standard input, one per line; several get titles.
+    """Answer questions from the command line or, one per line, from standard input.
 
-    A question without an answer is reported; on the command line it ends the command.
+    Answers have titles unless there is a single question. Errors end the command only if questions are arguments.
     """
     titled = not asked or len(asked) > 1
     for question in asked or _read_questions(greeting):
@@ -223,7 +223,7 @@ def _answer_all(asked: Sequence[str] | None, greeting: str, answer: Callable[[st
             console.result(dumps({"query": question, "neighbours": neighbours}, ensure_ascii=False))
         else:
             title = f"{console.printable(question)}\n" if titled else ""
-            # Rounded twice, as JSON shows them.
+            # Round to six places first, as in JSON, so that both outputs agree.
             console.result(title + console.table([(_shown(word), f"{round(score, 6):.4f}") for word, score in found]))
 
 

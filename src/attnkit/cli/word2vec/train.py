@@ -1,4 +1,4 @@
-"""``attnkit word2vec train``: text in, vectors of its words out."""
+"""Command ``attnkit word2vec train``: train word vectors on text."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from attnkit.tasks.word2vec.config import Context, Loss, Method
 _KEYS = (
     *("method", "context", "loss", "dim", "window", "dynamic_window", "negative", "exact", "sample", "ns_exponent"),
     *("epochs", "alpha", "min_alpha", "init_from", "threads", "deterministic", "seed", "device", "save_every"),
-)  #: configuration keys whose flags have their names
+)  #: configuration keys with a flag of the same name
 
 
 def command(
@@ -64,7 +64,7 @@ def command(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Train word vectors from text; run it again to resume.
+    """Train word vectors on text; run it again to resume.
 
     \b
     Examples:

@@ -1,1 +1,1 @@
-"""The Hugging Face layouts: names of files, keys and tensors."""
+"""Hugging Face formats: names of files, configuration keys and tensors."""

@@ -1,4 +1,7 @@
-"""``config.json`` of BERT, RoFormer and GPT-2 both ways; RoBERTa is only read, Marian's only written. Torch-free."""
+"""``config.json`` of transformers. Torch-free.
+
+BERT, RoFormer and GPT-2 are read and written; RoBERTa is only read, Marian only written.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Tree = dict[str, Any]
 ACTIVATIONS: dict[str, str] = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
-"""Our name -> theirs."""
+"""Name in attnkit -> name in transformers."""
 UNITS: dict[str, UnitName] = {
     "relu": "relu",
     "gelu": "gelu",
@@ -23,15 +26,15 @@ UNITS: dict[str, UnitName] = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Their name -> ours."""
+"""Name in transformers -> name in attnkit."""
 Kind = Literal["bert", "roberta", "roformer", "gpt2"]  #: model types that can be imported
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
 
 
-# Fields have our names, their aliases, defaults and limits are those of the file; their order is that of the file.
+# Field names are attnkit's. Aliases, defaults, limits and order follow config.json.
 class _Bert(BaseModel, extra="ignore", strict=True):
-    """The keys of BERT's, RoBERTa's and RoFormer's configuration."""
+    """Configuration keys of BERT, RoBERTa and RoFormer."""
 
     vocab_size: int = Field(gt=0, le=1 << 20)
     d_model: int = Field(default=768, gt=0, le=MOST_WIDTH, alias="hidden_size")
@@ -53,7 +56,7 @@ class _Bert(BaseModel, extra="ignore", strict=True):
 
 
 class _Gpt(BaseModel, extra="ignore", strict=True):
-    """The keys of GPT-2's configuration."""
+    """Configuration keys of GPT-2."""
 
     vocab_size: int = Field(gt=0, le=1 << 20)
     d_model: int = Field(default=768, gt=0, le=MOST_WIDTH, alias="n_embd")
@@ -62,7 +65,7 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
     d_ff: int | None = Field(default=None, gt=0, le=MOST_WIDTH, alias="n_inner")
     max_length: int = Field(default=1024, gt=1, le=MOST_POSITIONS, alias="n_positions")
     activation: str = Field(default="gelu_new", alias="activation_function")
-    embd_pdrop: Any = None  # written, not read: ours has one rate for embeddings and sublayers
+    embd_pdrop: Any = None  # written, not read: attnkit has one rate for embeddings and sublayers
     dropout: float = Field(default=0.1, ge=0, lt=1, alias="resid_pdrop")
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, alias="attn_pdrop")
     norm_eps: float = Field(default=1e-5, gt=0, lt=1, alias="layer_norm_epsilon")
@@ -73,13 +76,13 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
 
 
 def _written(keys: type[_Bert | _Gpt], config: BertConfig | GptConfig, others: Tree) -> Tree:
-    """Return a configuration by their keys, with values of other fields than ours has."""
+    """Return ``config`` under the keys of transformers, with the values in ``others``."""
     values = {**config.model_dump(), "activation": ACTIVATIONS[config.activation], **others}
     return {field.alias or name: values[name] for name, field in keys.model_fields.items() if name in values}
 
 
 def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:
-    """Return the configuration of a model of the kind bert or roformer; labels in the order of the outputs."""
+    """Return the configuration of a BERT or RoFormer; ``labels`` in output order."""
     others: Tree = {"vocab_size": vocab_size, "pad_token_id": PAD_ID}
     if kind == "roformer":
         others |= {"embedding_size": config.d_model, "rotary_value": False}
@@ -97,7 +100,7 @@ def gpt_json(config: GptConfig, vocab_size: int) -> Tree:
 
 
 def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest: int) -> Tree:
-    """Return the configuration of a Marian that reads and writes at most ``longest`` tokens."""
+    """Return the configuration of a Marian with at most ``longest`` tokens per text."""
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -124,23 +127,23 @@ def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest
 
 
 def generation_json(longest: int | None = None) -> Tree:
-    """Return ``generation_config.json``: special and suppressed ids, and for a translator the maximum length."""
+    """Return ``generation_config.json``; ``longest`` is a translator's maximum length."""
     own = _SPECIALS if longest is None else {**_GENERATION, "max_length": longest}
     return {**own, "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID]}
 
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A model as its ``config.json`` describes it."""
+    """Model described by a ``config.json``."""
 
     kind: Kind
     config: BertConfig | GptConfig
     vocab_size: int
-    skipped: int = 0  #: rows of the position table before the first position
+    skipped: int = 0  #: unused rows at the start of the position table
 
 
 def read(tree: Any, where: str) -> ForeignModel:
-    """Return what a ``config.json`` describes. Raises ``RunError`` for what has no counterpart or makes no sense."""
+    """Convert a ``config.json`` tree; raise ``RunError`` if invalid or unsupported."""
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in ("bert", "roberta", "roformer", "gpt2"):
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
@@ -167,13 +170,13 @@ def read(tree: Any, where: str) -> ForeignModel:
 
 
 def _check_bert(keys: _Bert, kind: Kind) -> int:
-    """Check what our encoders cannot do; return how many rows of the position table precede the first position."""
+    """Check for unsupported settings; return the number of unused position rows."""
     for key, value, wanted in (
         ("is_decoder", keys.is_decoder, False),
         ("position_embedding_type", keys.position_embedding_type, "absolute"),
         ("rotary_value", keys.rotary_value, False),
         ("embedding_size", keys.embedding_size or keys.d_model, keys.d_model),
-        # RoBERTa's head has gelu whatever the layers have.
+        # RoBERTa's head uses gelu whatever the activation of the layers.
         ("hidden_act", keys.activation, "gelu" if kind == "roberta" else keys.activation),
     ):
         if value != wanted:

@@ -1,4 +1,4 @@
-"""BERT, GPT and Transformers as Hugging Face's transformers names their tensors: BERT and GPT-2 both ways."""
+"""Tensor names and layouts of BERT, GPT-2 and Marian in transformers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,29 +14,29 @@ from attnkit.models.language_config import BertConfig, GptConfig
 Tensors = Mapping[str, Tensor]
 Shape = tuple[int, ...]
 PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
-"""Prefix of the tensor names of a model with a head."""
+"""Prefix of the body's tensor names in a model with a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
 HARMLESS = re.compile(r"(.*\.)?(position_ids|h\.\d+\.attn\.(masked_)?bias)|(roformer\.)?encoder\.embed_positions\..*")
-"""Buffers that files hold: the numbers of positions, masks, the sines that turn queries and keys."""
+"""Buffers that an import ignores: position ids, attention masks, sinusoids of rotary positions."""
 OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta|roformer)\.pooler|cls|lm_head)\..*")
-"""Optional tensors of a model without head."""
+"""Tensors of heads, which an import may leave out."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One of our tensors, and what holds its numbers there."""
+    """Correspondence of one attnkit tensor to one or more tensors of transformers."""
 
     ours: str
-    theirs: tuple[str, ...]  #: ours concatenates several along the first axis
-    transposed: bool = False  #: theirs is transposed (GPT-2's Conv1D)
-    heads: int = 0  #: heads of RoFormer, where rotated pairs lie side by side; in ours they are half a head apart
-    width_axis: int | None = None  #: axis of the width in Marian's order, all sines first; Marian is only written
+    theirs: tuple[str, ...]  #: attnkit concatenates several along the first axis
+    transposed: bool = False  #: transformers stores the transpose (GPT-2's Conv1D)
+    heads: int = 0  #: heads of RoFormer, which rotates adjacent dimensions; attnkit pairs dimensions half a head apart
+    width_axis: int | None = None  #: axis to put into Marian's order, all sines first; export only
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Return the Hugging Face tensors from attnkit's."""
-        if self.width_axis is not None:  # ours alternates: (0, 2, 4, ..., 1, 3, 5, ...)
+        """Return the transformers tensors made from an attnkit tensor."""
+        if self.width_axis is not None:  # attnkit alternates sines and cosines: (0, 2, 4, ..., 1, 3, 5, ...)
             order = torch.arange(tensor.shape[self.width_axis])
             tensor = tensor.index_select(self.width_axis, torch.cat((order[::2], order[1::2])))
         parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
@@ -46,7 +46,7 @@ class Link:
         return dict(zip(self.theirs, (part.contiguous() for part in laid), strict=True))
 
     def join(self, theirs: Tensors) -> Tensor:
-        """Return attnkit's tensor from the Hugging Face tensors."""
+        """Return the attnkit tensor made from transformers tensors."""
         parts = [theirs[name].t() if self.transposed else theirs[name] for name in self.theirs]
         if self.heads:
             parts[:2] = [_rearranged(part, (self.heads, -1, 2)) for part in parts[:2]]
@@ -54,7 +54,7 @@ class Link:
 
 
 def _rearranged(part: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return outputs (H · d, ...) whose heads are seen as tables, each turned over."""
+    """Return outputs (H · d, ...) with each head viewed as a matrix and transposed."""
     return part.reshape(*shape, *part.shape[1:]).transpose(1, 2).reshape(part.shape)
 
 
@@ -65,7 +65,7 @@ def linked(
     heads: int = 0,
     width_axes: tuple[int | None, int | None] = (None, None),
 ) -> list[Link]:
-    """Return the links of weight and bias: of a linear map, a fused one, a norm."""
+    """Return the links of weight and bias of a linear layer, maybe fused, or a norm."""
     parts = zip(("weight", "bias"), (transposed, False), width_axes, strict=True)
     return [
         Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), turned, heads, axis)
@@ -74,12 +74,12 @@ def linked(
 
 
 def body_kind(config: BertConfig) -> str:
-    """Return which of their architectures an encoder is: BERT, or with rotary positions RoFormer (Su et al. 2021)."""
+    """Return the model type; rotary positions make RoFormer (Su et al. 2021)."""
     return "roformer" if config.positions == "rotary" else "bert"
 
 
 def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
-    """Return the links of embeddings and layers; ``prefix`` precedes their names, None: that of a body with a head."""
+    """Return the links of embeddings and layers; ``PREFIXES`` has the default prefix."""
     prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     links = [Link("embedding.weight", (f"{near}.word_embeddings.weight",))]
@@ -101,11 +101,11 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
 
 
 def bert_head(config: BertConfig, kind: str) -> list[Link]:
-    """Return the links of the masked language model's head; an untied output has its own bias, the other is idle."""
+    """Return the links of the masked-LM head; an untied output has its own bias."""
     near, linear, norm = "cls.predictions", "transform.dense", "transform.LayerNorm"
     if kind == "roberta":
         near, linear, norm = "lm_head", "dense", "layer_norm"
-    tied = config.tie_embeddings
+    tied = config.tie_embeddings  # untied: decoder.bias is the output's, the other bias is unused
     return [
         *linked("predictor.linear", f"{near}.{linear}"),
         *linked("predictor.norm", f"{near}.{norm}"),
@@ -114,7 +114,7 @@ def bert_head(config: BertConfig, kind: str) -> list[Link]:
 
 
 def other_bias(name: str) -> str:
-    """Return what else the output's bias may be called.
+    """Return the other name of the output bias.
 
     >>> other_bias("lm_head.bias"), other_bias("lm_head.decoder.bias")
     ('lm_head.decoder.bias', 'lm_head.bias')
@@ -124,7 +124,7 @@ def other_bias(name: str) -> str:
 
 
 def next_sentence() -> list[Link]:
-    """Return the links of what says if a sentence follows another, in BERT; 0 is that it does, on both sides."""
+    """Return the links of BERT's next-sentence head; class 0 is "follows" in both."""
     return [
         *linked("next_sentence.pooler.linear", "bert.pooler.dense"),
         *linked("next_sentence.output", "cls.seq_relationship"),
@@ -135,27 +135,27 @@ HEADS = {
     "text-classification": "SequenceClassification",
     "token-classification": "TokenClassification",
     "question-answering": "QuestionAnswering",
-}  #: fine-tuning task -> end of the architecture's name
+}  #: fine-tuning task -> suffix of the architecture name
 
 
 def head_of(task: str, kind: str) -> list[Link]:
-    """Return the links of a fine-tuned model's head alone; RoBERTa's and RoFormer's classifiers hold their pooler."""
+    """Return the links of a fine-tuned head, with its pooler if it has one."""
     if task == "question-answering":
         return linked("output", "qa_outputs")
     if task == "token-classification":
         return linked("output", "classifier")
-    if kind in ("roberta", "roformer"):
+    if kind in ("roberta", "roformer"):  # their classifier contains the pooler
         return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
     return linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
 
 
 def with_prefix(name: str, links: Sequence[Link]) -> list[Link]:
-    """Return the links of what is a part of a model of ours."""
+    """Return the links with ``name.`` before attnkit's tensor names."""
     return [replace(link, ours=f"{name}.{link.ours}") for link in links]
 
 
 def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:
-    """Return the links of embeddings, layers and the last norm; positions only where they are a table of ours."""
+    """Return the links of embeddings, layers, final norm and any learned positions."""
     links = [Link("embedding.weight", (f"{prefix}wte.weight",)), *linked("norm", f"{prefix}ln_f")]
     if config.positions == "learned":
         links.append(Link("places.table.table", (prefix + POSITIONS["gpt2"],)))
@@ -171,17 +171,17 @@ def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:
 
 
 def gpt_head(config: GptConfig) -> list[Link]:
-    """Return the links of the output layer; there are none where it is the embedding."""
+    """Return the links of the output layer; empty if it is tied to the embedding."""
     return [] if config.tie_embeddings else [Link("output.weight", ("lm_head.weight",))]
 
 
 def to_theirs(links: Sequence[Link], ours: Tensors) -> dict[str, Tensor]:
-    """Return the Hugging Face tensors from attnkit's."""
+    """Return the transformers tensors made from attnkit's."""
     return {name: tensor for link in links for name, tensor in link.split(ours[link.ours]).items()}
 
 
 def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
-    """Return the shapes of their tensors from ours, which need hold no numbers."""
+    """Return the shapes of the transformers tensors; ``ours`` may be meta tensors."""
     shapes: dict[str, Shape] = {}
     for link in links:
         n_rows, *rest = ours[link.ours].shape
@@ -191,8 +191,8 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
 
 
 def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
-    """Return Marian's tensors from the state dict of a Transformer that ``check_marian`` accepts."""
-    # A map that reads what layers pass on has its columns in Marian's order; one that adds to it, or a norm, its rows.
+    """Return Marian's tensors; the Transformer must pass ``check_marian``."""
+    # In Marian's order: columns of layers that read the residual stream, rows of norms and of layers that add to it.
     reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
     links = [Link("output.bias", ("final_logits_bias",))]
     words = {"model.encoder.embed_tokens": "encoder", "model.decoder.embed_tokens": "decoder"}
@@ -215,7 +215,7 @@ def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
             links += adding(f"{near}.feed_forward.down", f"{there}.fc2")
             links += adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
     attentions = [f"model.decoder.layers.{i}.encoder_attn" for i in range(config.decoder_layers)]
-    # Ours has the memory's keys and values of all layers in one map.
+    # attnkit projects keys and values of the memory with one matrix for all layers.
     links += reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))
     tensors = to_theirs(links, ours)
     return {**tensors, "final_logits_bias": tensors["final_logits_bias"][None]}

@@ -1,12 +1,12 @@
-"""Write a vocabulary as AutoTokenizer files that produce the same ids.
+"""Export of a vocabulary as AutoTokenizer files that produce the same ids.
 
-``tokenizers`` has all the steps of ours; what differs is what happens before them. Ours encodes a line chunk by chunk,
-each with a space before it and cut where a run of spaces begins. There one step puts a space before the line, and one
-cuts it. Symbols such as [MASK] are looked for after the first of these, so that what follows one gets no space: the
-step takes the space away again from a text that is a symbol and nothing else, as ``tokenizers`` sees symbols too.
+``tokenizers`` has every step of attnkit; only the preparation of a line differs. attnkit splits a line into chunks
+before each run of spaces, and every chunk starts with a space. In ``tokenizers``, one step prepends a space to the line
+and another splits it. Symbols such as [MASK] are matched after the first step, so the text after a symbol gets no
+space. ``tokenizers`` also prepends a space to the symbols themselves, so a further step removes it.
 
-What no such file can say: there a special entry's name in a text is that entry; here it is text like any other. And a
-text that is nothing but a symbol has the symbol's entry alone; here the one of a space precedes it.
+These files cannot represent two cases. In transformers, the name of a special token in a text is that token; in attnkit
+it is ordinary text. In transformers, a text that is only a symbol is one token; attnkit puts a space token before it.
 """
 
 import re
@@ -18,23 +18,23 @@ from attnkit.errors import RunError
 from attnkit.text.config import VocabularyConfig
 
 Tree = dict[str, Any]
-_BORDER = "\ufdd0"  #: no character of any language: the start of a chunk while NFKC makes spaces of other characters
-_SPACELESS = ("char", "bert", "gpt2")  #: Kinds before whose chunks no space is put, or to whom it means nothing
+_BORDER = "\ufdd0"  #: a noncharacter that marks the start of chunks, since NFKC turns other characters into spaces
+_SPACELESS = ("char", "bert", "gpt2")  #: kinds that add no space before a chunk, or ignore it
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Names of special tokens in transformers, and the templates around texts."""
+    """Special tokens of a model in transformers, and templates that add them to texts."""
 
     names: tuple[str, str, str, str]  #: names of the padding, begin, end and unknown tokens
     tokens: Mapping[str, int]  #: special-token attribute of transformers, e.g. pad_token -> id
-    single: tuple[str, ...]  #: ``$A``: the text
-    pair: tuple[str, ...]  #: ``$B``: the second text, first of the second segment
+    single: tuple[str, ...]  #: template of a single text, ``$A``
+    pair: tuple[str, ...]  #: template of two texts; ``$B`` starts the second segment
     inputs: tuple[str, ...]  #: names of the model inputs
 
 
 def bert_roles(separators: int = 1, segments: bool = True) -> Roles:
-    """Return the roles of BERT, with so many ends between two texts, for a model with or without segments."""
+    """Return the roles of BERT, with ``separators`` [SEP] tokens between two texts."""
     return Roles(
         names=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
         tokens={"pad_token": 0, "cls_token": 1, "sep_token": 2, "unk_token": 3},
@@ -56,16 +56,16 @@ MARIAN = Roles(GPT.names, GPT.tokens, ("$A", "</s>"), ("$A", "$B", "</s>"), GPT.
 
 
 def files(words: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, longest: int | None) -> dict[str, Tree]:
-    """Return the content of a tokenizer's files by their names.
+    """Return the content of each tokenizer file by file name.
 
     ``tree`` is the tokenizer in the JSON form of ``tokenizers``, ``mask`` the mask symbol, ``longest`` the maximum
-    length of the model. Raises ``RunError`` if a symbol is also an entry by another name, which no such file can say.
+    length of the model. Raises ``RunError`` if two entries would have the same name, which these files do not allow.
     """
     names = [*roles.names, *words.symbols]
     kind, added = words.kind, list[Tree]()
-    for id, name in enumerate(names):  # entries that are looked for in a text before all else
+    for id, name in enumerate(names):  # added tokens are matched in a text before everything else
         symbol = id >= len(roles.names)
-        # The space before a mask belongs to it, as before every symbol among whole words.
+        # A mask includes the space before it; in word vocabularies, every symbol does.
         spaced = symbol and (kind == "word" or (name == mask and kind not in ("char", "bert")))
         added.append(
             {
@@ -81,7 +81,7 @@ def files(words: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, l
     roots = {**roles.tokens, **({} if mask is None else {"mask_token": names.index(mask)})}
     special = {role: names[id] for role, id in roots.items()}
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # that of the model's type would build another pipeline
+        "tokenizer_class": "PreTrainedTokenizerFast",  # the class of the model type would build a different pipeline
         "added_tokens_decoder": {str(token["id"]): {k: v for k, v in token.items() if k != "id"} for token in added},
         "clean_up_tokenization_spaces": False,
         "model_max_length": 1 << 30 if longest is None else longest,
@@ -113,7 +113,7 @@ def files(words: VocabularyConfig, tree: Tree, roles: Roles, mask: str | None, l
 
 
 def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
-    """Return the steps before the model: normalizer and pre-tokenizer. Arguments as of ``files``."""
+    """Return the normalizer and the pre-tokenizer; arguments as in ``files``."""
     before, after = tree["normalizer"], tree["pre_tokenizer"]
     if vocabulary.kind in _SPACELESS:
         return {"normalizer": before, "pre_tokenizer": after}
@@ -125,7 +125,7 @@ def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
     if nfkc and not whole_words:
         steps.append({"type": "Replace", "pattern": {"Regex": "(?<! ) "}, "content": f"{_BORDER} "})
     steps += before["normalizers"] if before is not None else []
-    # A line is cut before each run of spaces.
+    # Split a line before each run of spaces.
     pattern, behavior = ({"String": _BORDER}, "Removed") if nfkc else ({"Regex": " +[^ ]*"}, "Isolated")
     cut = {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
     cuts = [after] if whole_words else [cut, *after["pretokenizers"]]
@@ -134,7 +134,7 @@ def pipeline(vocabulary: VocabularyConfig, tree: Tree) -> Tree:
 
 
 def _model(model: Tree, names: Sequence[str]) -> Tree:
-    """Return the model with the first entries' names as they are there."""
+    """Return the model section with the first entries renamed to ``names``."""
     listed = model["type"] == "Unigram"
     old = [name for name, _ in model["vocab"]] if listed else sorted(model["vocab"], key=model["vocab"].__getitem__)
     new = [*names, *old[len(names) :]]

@@ -1,4 +1,4 @@
-"""Tensors of a safetensors file that anybody may have made: its header is checked before anything is read or made."""
+"""Reader of untrusted safetensors files: the header is checked before any tensor."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,19 +12,19 @@ from torch import Tensor
 from attnkit.errors import RunError, system_failure
 from attnkit.io.safe_read import TensorEntry, is_file_fault, open_regular_file, parse_json, tensor_entries
 
-MAX_HEADER_BYTES = 1 << 25  #: bytes; ten thousand tensors take one megabyte
+MAX_HEADER_BYTES = 1 << 25  #: limit on the header; ten thousand tensors take about 1 MB
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_PREFIX = 8  # bytes, in which a file says how long its header is
+_PREFIX = 8  # bytes at the start of a file that encode the size of its header
 
 
 class TensorFile:
-    """An open file of tensors."""
+    """Open safetensors file."""
 
     def __init__(self, stream: BinaryIO, entries: Mapping[str, TensorEntry], where: str) -> None:
         self._stream, self.entries, self._where = stream, entries, where
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor in float32. Raises ``RunError`` where it is cut off, holds no numbers or any not finite."""
+        """Return a tensor as float32; raise ``RunError`` if truncated or not finite."""
         entry = self.entries[name]
         self._stream.seek(entry.begin)
         raw = bytearray(entry.end - entry.begin)
@@ -38,9 +38,9 @@ class TensorFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TensorFile]:
-    """Open a file of tensors.
+    """Open a safetensors file and check its header.
 
-    Raises ``RunError`` if it is none or damaged, ``SystemFailure`` if it cannot be read for another reason.
+    Raises ``RunError`` if the file is invalid or damaged, ``SystemFailure`` for other read errors.
     """
     with ExitStack() as stack:
         try:

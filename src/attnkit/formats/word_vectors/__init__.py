@@ -1,1 +1,1 @@
-"""Word vectors in the files of other systems: words and rows of numbers, mapped where the format allows it."""
+"""Word vector formats of other systems, memory-mapped if the format allows it."""

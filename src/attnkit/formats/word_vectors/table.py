@@ -1,6 +1,6 @@
-"""Words with a row of numbers each, as every format gives and takes them, and the formats' names and first bytes.
+"""Word vector tables, common to all formats, and detection of the format.
 
-Letters: V words, D numbers of a row.
+Letters: V words, D vector width.
 """
 
 import re
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError, UsageError
 
 Floats = NDArray[np.float32]
-MAX_WIDTH = 1 << 16  #: numbers of a row
-MAX_WORD_BYTES = 1 << 12  #: bytes of a word
-_BLOCK = 1 << 20  # numbers at a time
+MAX_WIDTH = 1 << 16  #: maximum numbers per row
+MAX_WORD_BYTES = 1 << 12  #: maximum bytes per word
+_BLOCK = 1 << 20  # numbers per block
 
 
 class ScatteredRows:
-    """Rows of float32 at odd places of a buffer, as word2vec's binary files have them; indexed as an array's rows.
+    """Float32 rows at arbitrary offsets of a buffer, as in word2vec's binary format.
 
-    Every access copies: the numbers lie at any address, where nothing can compute with them.
+    Indexed like the rows of an array. Every access copies, since the rows in the buffer are not aligned.
     """
 
     def __init__(self, buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int) -> None:
@@ -35,37 +35,37 @@ class ScatteredRows:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Floats:
-        """Return a row (D,) for a number, rows (n, D) for a slice or an array of numbers."""
+        """Return a row (D,) for an integer, rows (n, D) for a slice or an integer array."""
         rows: Floats = self._windows[np.atleast_1d(self._starts[key])].view("<f4").astype(np.float32, copy=False)
         return rows[0] if isinstance(key, int | np.integer) else rows
 
 
-# (V, D): in memory or mapped; of float32, or of other numbers that become so when they are read.
+# (V, D), in memory or memory-mapped; other number types become float32 when rows are read.
 Rows: TypeAlias = "NDArray[Any] | ScatteredRows"
-Unseen: TypeAlias = Callable[[str], "Floats | None"]  #: gives the vector of a word without a row, if it has one
+Unseen: TypeAlias = Callable[[str], "Floats | None"]  #: returns the vector of an out-of-vocabulary word, or None
 
 
 @dataclass(frozen=True, eq=False)
 class VectorTable:
-    """Words and their rows."""
+    """Words and their vectors."""
 
     words: list[str]
     rows: Rows
-    counts: NDArray[np.int64] | None = None  #: (V,) occurrences of each word in the text, where the file has them
+    counts: NDArray[np.int64] | None = None  #: (V,) count of each word in the training text; None if unknown
     name: str = "vectors"  #: source of the vectors, for messages
-    unseen: Unseen | None = None  #: for runs that compose words of n-grams
-    warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
+    unseen: Unseen | None = None  #: set for runs with character n-grams
+    warnings: tuple[str, ...] = ()  #: why newer checkpoints were skipped
 
 
 def rows_at(rows: Rows, key: Any) -> Floats:
-    """Return rows as float32, whatever the file holds: NaN too, since a mapped file is not read before it is asked."""
+    """Return rows as float32, without a check for NaN or infinity."""
     with np.errstate(over="ignore"):
         found: Floats = np.asarray(rows[key], np.float32)
     return found
 
 
 def finite_rows_at(rows: Rows, key: Any, name: str) -> Floats:
-    """Return rows as float32. Raises ``DataError`` with the number of the first that is not finite."""
+    """Return rows as float32; raise ``DataError`` for the first non-finite row."""
     found = rows_at(rows, key)
     if not np.isfinite(found).all():
         numbers = np.atleast_1d(np.arange(len(rows))[key])
@@ -74,19 +74,19 @@ def finite_rows_at(rows: Rows, key: Any, name: str) -> Floats:
 
 
 def not_finite(name: str, number: int) -> DataError:
-    """Return the error for a row, counted from 0, that nothing can be computed with."""
+    """Return the error for the non-finite row ``number``, counted from 0."""
     what = "this vector contains a number that is not finite or overflows float32"
     help = "the file is damaged, or its training diverged: fetch it again, or train with a lower rate"
     return DataError(what, where=f"{name}, vector {number + 1:,}", help=help)
 
 
 def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
-    """Yield all rows in groups of a few megabytes, each with the number of its first row."""
+    """Yield (first row number, rows) in blocks of a few megabytes."""
     return ((part.start, rows_at(rows, part)) for part in _parts(rows))
 
 
 def finite_blocks(table: VectorTable) -> Iterator[tuple[int, Floats]]:
-    """Yield what ``blocks`` does. Raises ``DataError`` for a row that is not finite."""
+    """Yield the same as ``blocks``; raise ``DataError`` for a non-finite row."""
     return ((part.start, finite_rows_at(table.rows, part, table.name)) for part in _parts(table.rows))
 
 
@@ -96,7 +96,7 @@ def _parts(rows: Rows) -> Iterator[slice]:
 
 
 def check_no_blanks(words: Sequence[str], signs: str, fit: str) -> None:
-    """Raise ``DataError`` for a word that holds one of these signs, or none at all; ``fit`` names what would do."""
+    """Raise ``DataError`` with help ``fit`` for an empty word or one with ``signs``."""
     text = "\0".join(words)
     if not any(sign in text for sign in signs) and all(words):
         return
@@ -106,7 +106,7 @@ def check_no_blanks(words: Sequence[str], signs: str, fit: str) -> None:
 
 
 def check_distinct(words: Sequence[str], name: str, first: int) -> None:
-    """Raise ``DataError`` for a duplicate word; ``first`` is the line number of the first word."""
+    """Raise ``DataError`` for a duplicate word; ``first`` is the first line number."""
     if len(set(words)) == len(words):
         return
     seen: dict[str, int] = {}
@@ -117,7 +117,7 @@ def check_distinct(words: Sequence[str], name: str, first: int) -> None:
 
 
 def text_of(words: list[bytes], name: str, number: int) -> list[str]:
-    """Return words decoded; raise ``DataError`` for the first that is not UTF-8, the first row being ``number``."""
+    """Decode words from row ``number`` on; raise ``DataError`` for invalid UTF-8."""
     try:
         found = b"\n".join(words).decode("utf-8").split("\n")
     except UnicodeDecodeError:
@@ -144,16 +144,16 @@ ENDINGS: dict[str, Format] = {
     ".safetensors": "safetensors",
     ".npy": "npy",
     ".tsv": "projector",
-}  #: ending of a name -> the format that is written under it; a name without one is a folder for the projector
-_ARRAYS = (".safetensors", ".npy")  #: endings of what cannot be mistaken for anything else
+}  #: suffix of an output path -> format; a path without a suffix is a folder for the projector
+_ARRAYS = (".safetensors", ".npy")  #: suffixes of formats with an unambiguous header
 _AGAIN = "download or create the file again"
-LOOKED_AT = 1 << 12  #: bytes at the beginning of a file that tell what it is
+LOOKED_AT = 1 << 12  #: bytes at the start of a file that identify its format
 _SIZES = re.compile(rb"[-+]?[0-9]+[ \t]+[-+]?[0-9]+[ \t\r]*")
 _NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
 
 
 def header(line: bytes) -> tuple[int, int] | None:
-    """Parse the header into sizes (V, D); None if the first line is a row."""
+    """Parse a header line into (V, D); return None if the line is a row."""
     fields = line.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 16 for field in fields):
         return int(fields[0]), int(fields[1])
@@ -161,7 +161,7 @@ def header(line: bytes) -> tuple[int, int] | None:
 
 
 def format_of(path: Path) -> Format:
-    """Return the format that a file is written in by its name. Raises ``UsageError`` where it asks for none."""
+    """Return the format of an output path; raise ``UsageError`` if unknown."""
     found = ENDINGS.get(path.suffix.lower()) if path.suffix else "projector"
     if found is None:
         known = ", ".join(ENDINGS)
@@ -170,7 +170,7 @@ def format_of(path: Path) -> Format:
 
 
 def recognised(begin: bytes, name: str) -> Format:
-    """Return the format of a file by its first bytes (fastText's is word2vec's). Raises ``DataError`` for others."""
+    """Detect a format by the first bytes of a file; raise ``DataError`` if unknown."""
     if not begin:
         raise DataError("this file is empty", where=name, help=_AGAIN)
     if begin.startswith(b"\x93NUMPY"):
@@ -181,14 +181,14 @@ def recognised(begin: bytes, name: str) -> Format:
     if begin.startswith(b"\x80") and begin[1:2] in b"\x02\x03\x04\x05":
         help = "in gensim: model.wv.save_word2vec_format('vectors.bin', binary=True)"
         raise DataError("this is a pickle; pickles can execute code and are not read", where=name, help=help)
-    if begin[8:9] == b"{" and b"\0" in begin[:8]:  # the size of a header, which is never text
+    if begin[8:9] == b"{" and b"\0" in begin[:8]:  # a binary header size, which never occurs in text
         return "safetensors"
     if (ending := Path(name).suffix.lower()) in _ARRAYS:
         what = f"not a valid {ending} file: invalid header"
         raise DataError(what, where=name, help=f"{_AGAIN}; if the format differs, change the suffix")
     first, _, rest = begin.partition(b"\n")
     if (sizes := header(first)) is None:
-        # Rows of a single number may look like this too, but then the next one does as well.
+        # A row of a single number may look like this too, but then the next row does as well.
         if _SIZES.fullmatch(first) and len(rest.partition(b"\n")[0].split()) != 2:
             n_words, width = (text.decode() for text in first.split())
             what = f"invalid header: {n_words[:20]} words of width {width[:20]}"
@@ -196,6 +196,6 @@ def recognised(begin: bytes, name: str) -> Format:
         if b"\0" in begin:
             raise DataError("this is not a file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
         return "glove"
-    # As text, a row has at least a digit and a space for each number; as bytes it is twice as long.
+    # As text, a number takes at least two bytes (digit and space), as binary four. fastText's .vec is word2vec's text.
     row = rest.lstrip(b"\n").partition(b" ")[2][: min(64, max(1, 2 * sizes[1] - 1))]
     return "word2vec" if _NUMBERS.fullmatch(row) else "word2vec-binary"

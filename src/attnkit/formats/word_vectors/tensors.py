@@ -1,4 +1,4 @@
-"""Word vectors as arrays: safetensors with their words, and ``.npy`` with a list of words beside it."""
+"""Word vectors in safetensors, or in ``.npy`` files with a separate word list."""
 
 import json
 import math
@@ -13,11 +13,11 @@ from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import MAX_WIDTH, VectorTable, check_no_blanks, finite_blocks
 from attnkit.io.safe_read import parse_json
 
-_HEAD = 192  #: bytes before the numbers, enough for any number of rows; a multiple of 64, as mapped arrays like it
+_HEAD = 192  #: bytes of the header, enough for any number of rows; a multiple of 64, to align mapped arrays
 
 
 def write_matrix(stream: BinaryIO, blocks: Iterable[NDArray[Any]]) -> None:
-    """Write blocks of rows (n, columns), of one width, as the tensor ``vectors``, into a stream that can be rewound."""
+    """Write blocks (n, width) as the tensor ``vectors`` to a seekable stream."""
     n_rows, width = 0, 0
     for block in blocks:
         if not width:
@@ -43,7 +43,7 @@ Buffer = bytes | mmap.mmap
 
 
 def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
-    """Return a safetensors file's tensors as views, without those of types that numpy lacks. Raises ``DataError``."""
+    """Return tensors as views, if numpy has the dtype; raise ``DataError`` if invalid."""
     size = int.from_bytes(data[:8], "little")
     try:
         if len(data) < 8 or size > min(_MAX_HEADER, len(data) - 8):
@@ -69,9 +69,9 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
 
 
 def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | None]:
-    """Return the rows of a safetensors file, and the whole table where it holds the words too.
+    """Return the rows of a safetensors file, and a table if it contains the words.
 
-    Raises ``DataError`` if it is none, its parts do not fit, or none of several matrices is called ``vectors``.
+    Raises ``DataError`` if the file is invalid, its tensors do not match, or several matrices could be the vectors.
     """
     tensors = map_tensors(data, name)
     matrices = {key: found for key, found in tensors.items() if found.ndim == 2 and found.dtype.kind == "f"}
@@ -94,14 +94,14 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | N
 
 
 def check_shape(rows: NDArray[Any], name: str) -> None:
-    """Raise ``DataError`` unless an array has rows, and numbers in them."""
+    """Raise ``DataError`` unless an array is a non-empty matrix of floats."""
     if not len(rows) or not 0 < rows.shape[1] <= MAX_WIDTH or rows.dtype.kind != "f":
         what = f"these are {len(rows):,} rows of {rows.shape[1]:,} numbers of type {rows.dtype}, not word vectors"
         raise DataError(what, where=name)
 
 
 def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
-    """Return the words of a list, one per line, each up to a tab. Raises ``DataError`` unless they fit the rows."""
+    """Parse a word list, one per line up to a tab; raise ``DataError`` if invalid."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -118,13 +118,13 @@ def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
 
 
 def words_text(table: VectorTable) -> bytes:
-    """Return words as a file has them, one per line. Raises ``DataError`` for one with a tab or a line feed."""
+    """Return the word list, one per line; raise ``DataError`` for a tab or line break."""
     check_no_blanks(table.words, "\t\r\n", "leave the word out")
     return "".join(f"{word}\n" for word in table.words).encode()
 
 
 def write_tensors(stream: BinaryIO, table: VectorTable) -> None:
-    """Write words, vectors and known counts as safetensors. Raises ``DataError`` for a tab or line feed in a word."""
+    """Write a table as safetensors; raise ``DataError`` for a tab or line break."""
     words = words_text(table)[:-1]
     n_words, width = table.rows.shape
     counts = b"" if table.counts is None else table.counts.astype("<i8").tobytes()

@@ -1,4 +1,4 @@
-"""word2vec's formats, text and binary, and their kin: fastText's ``.vec``, GloVe's text, TensorBoard's projector."""
+"""Word vector formats of word2vec (text, binary), fastText, GloVe, TensorBoard."""
 
 import itertools
 import math
@@ -27,19 +27,19 @@ from attnkit.formats.word_vectors.table import (
     text_of,
 )
 
-VECTORS, METADATA = "vectors.tsv", "metadata.tsv"  #: the projector's rows and words; several columns have a header
-_MAX_LINE = 64 * MAX_WIDTH  # bytes, without a word
-_GROUP = 1 << 18  # numbers that are read at a time
+VECTORS, METADATA = "vectors.tsv", "metadata.tsv"  #: projector files; metadata of several columns has a header
+_MAX_LINE = 64 * MAX_WIDTH  # bytes per line, without the word
+_GROUP = 1 << 18  # numbers per parsed group of lines
 FIT = "choose safetensors, npy or projector, or replace spaces (--space _)"
 
-Line = tuple[int, bytes]  #: number, counted from 1, and content without what ends it
+Line = tuple[int, bytes]  #: line number, counted from 1, and content
 
 
 def read_text(stream: BinaryIO, name: str) -> VectorTable:
     """Read word vectors from a text stream, with or without header.
 
-    Raises ``DataError`` with the line for rows of different widths, a value that is not a finite number, a row without
-    a word, or another number of words than the header declares.
+    Raises ``DataError`` with the line number for rows of different widths, a value that is not a finite number, a row
+    without a word, or a number of words that differs from the header.
     """
     raw_lines = _lines(stream, name, MAX_WORD_BYTES + _MAX_LINE)
     lines: Iterator[Line] = ((number, line) for number, raw in raw_lines if (line := _stripped(raw)))
@@ -66,7 +66,7 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
 
 
 def width_of(begin: bytes, where: str) -> int:
-    """Return the numbers of a row by the first line of a file. Raises ``DataError`` where they cannot be so many."""
+    """Return the vector width given by a first line; raise ``DataError`` if invalid."""
     line = _stripped(begin.lstrip(b"\r\n").partition(b"\n")[0])
     claimed = header(line)
     width = claimed[1] if claimed else line.count(b" ")
@@ -77,7 +77,7 @@ def width_of(begin: bytes, where: str) -> int:
 
 
 def write_lines(stream: BinaryIO, table: VectorTable, *, head: bool = True) -> None:
-    """Write word2vec's text format, or GloVe's without a header; nine digits keep every float32 exactly."""
+    """Write word2vec's text format, or GloVe's without a header; float32 stays exact."""
     check_no_blanks(table.words, " \t\r\n", FIT)
     if head:
         stream.write(b"%d %d\n" % table.rows.shape)
@@ -97,7 +97,7 @@ class RowBuffer:
     _rows: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def add(self, rows: Floats) -> None:
-        """Take rows (n, width) in."""
+        """Append rows (n, width)."""
         if self._n + len(rows) > len(self._rows):
             self._rows.resize((max(self._n + len(rows), len(self._rows) * 3 // 2), self.width), refcheck=False)
         self._rows[self._n : self._n + len(rows)] = rows
@@ -110,7 +110,7 @@ class RowBuffer:
 
 
 def parse_rows(group: Sequence[Line], separator: bytes, width: int, name: str) -> Floats:
-    """Return the numbers (n, width) of some lines. Raises ``DataError`` for a wrong value, with its line."""
+    """Parse lines into rows (n, width); raise ``DataError`` with the line of an error."""
     if all(text.count(separator) == width - 1 for _, text in group):
         with suppress(ValueError):
             found: Floats = np.fromstring(b" ".join(text for _, text in group), np.float32, sep=" ")
@@ -137,7 +137,7 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
 
 
 def _lines(stream: BinaryIO, name: str, most: int) -> Iterator[Line]:
-    """Yield the lines as they are. Raises ``DataError`` for one of more than ``most`` bytes."""
+    """Yield numbered raw lines; raise ``DataError`` for more than ``most`` bytes."""
     for number, raw in enumerate(iter(partial(stream.readline, most + 1), b""), 1):
         if len(raw) > most:
             raise DataError(f"this line has more than {most:,} bytes", where=f"{name}:{number}")
@@ -149,7 +149,7 @@ def _stripped(raw: bytes) -> bytes:
 
 
 def _cut(line: Line, width: int, name: str) -> tuple[bytes, bytes]:
-    """Return the word and the text of its numbers. The word may hold spaces, as some of GloVe's do."""
+    """Split a line into word and numbers; some of GloVe's words contain spaces."""
     word, _, rest = line[1].partition(b" ")
     if rest.count(b" ") >= width:
         parts = line[1].rsplit(b" ", width)
@@ -176,7 +176,7 @@ _AGAIN = "download or create the file again"
 
 
 def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
-    """Return what a buffer holds; its rows stay in it. Raises ``DataError`` with the row where it is damaged."""
+    """Read word2vec's binary format without a copy; raise ``DataError`` if damaged."""
     end = data.find(b"\n", 0, 64)
     sizes = header(data[: max(0, end)])
     if sizes is None:
@@ -189,8 +189,8 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
 
 
 def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple[Longs, list[str]] | None:
-    """Return what ``_walk`` does, in half its time, for an intact file; None for any other."""
-    # The engine of regular expressions jumps over a row without a look at it.
+    """Return the result of ``_walk`` in half the time; None if the file is not intact."""
+    # The regular expression engine skips a row without reading it.
     row = re.compile(rb"\n?([^ \n]{1,%d}) .{%d}" % (MAX_WORD_BYTES, size), re.DOTALL)
     text = b"\n".join(row.findall(data, place))
     try:
@@ -200,7 +200,7 @@ def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple
     n_feeds = len(data) - place - len(text) - 1 - n_words * size
     if not text or len(words) != n_words or n_feeds not in (0, n_words - 1, n_words) or data[place] == _FEED:
         return None
-    feed = int(n_words > 1 and n_feeds > 0)  # whether one stands between a row and the next word
+    feed = int(n_words > 1 and n_feeds > 0)  # line feeds between a row and the next word
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _FEED)
     lengths = np.diff(ends, prepend=-1, append=len(text)) - 1
     starts = place + np.cumsum(lengths + 1 + size + feed) - size - feed
@@ -210,7 +210,7 @@ def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple
 
 
 def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: str) -> tuple[Longs, list[str]]:
-    """Return where the numbers of each row begin, and the words before them. ``size`` is a row's, in bytes."""
+    """Return the byte offset of each row, and the words; ``size`` is bytes per row."""
     find, last = data.find, len(data) - size
     starts, words = [], []
     for row in range(n_words):
@@ -234,7 +234,7 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
 
 
 def write_binary(stream: BinaryIO, table: VectorTable) -> None:
-    """Write the format as word2vec.c does, a line feed after each row. Raises ``DataError`` for spaces in a word."""
+    """Write word2vec.c's binary format; raise ``DataError`` for spaces in a word."""
     check_no_blanks(table.words, " \t\r\n", FIT)
     width = table.rows.shape[1]
     stream.write(b"%d %d\n" % table.rows.shape)
@@ -246,7 +246,7 @@ def write_binary(stream: BinaryIO, table: VectorTable) -> None:
 
 
 def read_projector(stream: BinaryIO, name: str) -> Floats:
-    """Return the numbers (V, D) of ``vectors.tsv``. Raises ``DataError`` with the line of a wrong value."""
+    """Read rows (V, D) of ``vectors.tsv``; raise ``DataError`` naming a wrong line."""
     lines: Iterator[Line] = ((number, raw.rstrip(b"\r\n")) for number, raw in _lines(stream, name, _MAX_LINE))
     first = next(lines, None)
     if first is None:
@@ -261,21 +261,21 @@ def read_projector(stream: BinaryIO, name: str) -> Floats:
 
 
 def without_header(raw: bytes, n_rows: int) -> bytes:
-    """Return the lines of ``metadata.tsv`` without the header that those of several columns have."""
+    """Return ``metadata.tsv`` without its header; only several columns have one."""
     head, _, rest = raw.partition(b"\n")
     n_lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
     return rest if b"\t" in head and n_lines == n_rows + 1 else raw
 
 
 def write_projector(stream: BinaryIO, table: VectorTable) -> None:
-    """Write ``vectors.tsv``."""
+    """Write the rows as ``vectors.tsv``."""
     layout = "\t".join(["%.9g"] * table.rows.shape[1]) + "\n"
     for _, rows in finite_blocks(table):
         stream.write("".join(layout % tuple(row) for row in rows.tolist()).encode())
 
 
 def metadata_text(table: VectorTable) -> bytes:
-    """Return ``metadata.tsv``: words, and known counts. Raises ``DataError`` for a word with a tab or line feed."""
+    """Return ``metadata.tsv``; raise ``DataError`` for a tab or line break in a word."""
     check_no_blanks(table.words, "\t\r\n", "leave the word out")
     if table.counts is None:
         return "".join(f"{word}\n" for word in table.words).encode()

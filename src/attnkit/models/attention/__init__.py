@@ -1,4 +1,4 @@
-"""Attention as one operator: alignment functions, distribution functions, and their uses. Useful by itself::
+"""Attention as an alignment and a distribution function. Example::
 
     from attnkit.models.attention.alignment import make_alignment
     from attnkit.models.attention.attend import attend
@@ -7,5 +7,5 @@
     align, distribute = make_alignment("deep", d_query, d_key, n_heads=8), make_distribution("sparsemax", d_query)
     context, weights = attend(query, keys, values, align, distribute, mask)  # (B, H, T, d_v), (B, H, T, S)
 
-``multihead.MultiHeadAttention`` takes the same names, either one name for all heads or one per head.
+``multihead.MultiHeadAttention`` accepts the same names, either one for all heads or one per head.
 """

@@ -1,9 +1,9 @@
-"""Alignment functions a(q, k), which score a query against each key. The table of all twelve is at the end.
+"""Alignment functions a(q, k), which score queries against keys.
 
-Each class splits its work: ``prepare`` is what depends on the keys alone and is done once per sentence, ``score`` is
-the rest. Every head has weights of its own. Formulas: Table 2 of the lecture notes on attention.
+``prepare`` computes the part that depends on the keys only, once per sentence; ``score`` computes the rest. Each head
+has its own weights. ``ALIGNMENTS`` maps names to classes. Formulas: Table 2 of the lecture notes on attention.
 
-Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_hidden width inside a function.
+Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_hidden width of the hidden layer.
 """
 
 import math
@@ -27,7 +27,7 @@ from attnkit.models.linear import (
 )
 from attnkit.models.positions import sinusoids
 
-# In place where autograd allows: the tensors are (B, H, T, S, d_hidden), the largest of all.
+# In place where autograd allows it: the inputs (B, H, T, S, d_hidden) are the largest tensors.
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh_,
     "relu": F.relu_,
@@ -36,11 +36,11 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "silu": F.silu,
 }
-"""Some overwrite their input, which must be read by nobody else."""
+"""Some of these overwrite their input, which the caller must not use afterwards."""
 
 
 class AlignmentModule(nn.Module):
-    """Scores of queries (B, H, T, d_query) against keys (B, H, S, d_key); unless overridden, dot products."""
+    """Base class of alignment functions; the default score is the dot product."""
 
     def __init__(
         self, d_query: int = 1, d_key: int = 1, options: AttentionOptions = AttentionOptions(), n_heads: int = 1
@@ -48,13 +48,13 @@ class AlignmentModule(nn.Module):
         super().__init__()
         self.n_heads, self.d_hidden = n_heads, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
-        # The map of the keys, in functions that have one.
+        # Projection of the keys, in functions that have one.
         self.keys: Linear | PerHeadLinear | None = None
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return what depends on the keys alone, (B, H, S, width of the function's own): their map, if there is one.
+        """Precompute the part of the scores that depends on the keys only, (B, H, S, ...).
 
-        at is the position at which all the keys stand, as in a step of a decoder; None: they stand at 0, 1, 2, ...
+        ``at`` is the common position of all keys, as in a decoding step; None means positions 0, 1, 2, ...
         """
         return keys if self.keys is None else self.keys(keys)
 
@@ -63,20 +63,20 @@ class AlignmentModule(nn.Module):
         return query @ prepared.transpose(-1, -2)
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores times any positive number of each row's own, which weights s / Σ s do not notice.
+        """Return the scores times a positive factor per row, which cancels in s / Σ s.
 
-        Functions whose scores may all underflow choose it by what the mask shows.
+        Functions whose scores may underflow choose the factor from the visible keys.
         """
         return self.score(query, prepared)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Return scores (B, H, T, S)."""
+        """Score queries (B, H, T, d_query) against keys (B, H, S, d_key): (B, H, T, S)."""
         return self.score(query, self.prepare(keys))
 
 
-# By a product or a distance.
+# Functions based on a product or a distance.
 class Similarity(AlignmentModule):
-    """sim(k, q), a measure without weights, times the strength (Graves et al. 2014, eq. 5 and 6)."""
+    """A parameter-free similarity times a strength (Graves et al. 2014, eq. 5 and 6)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -85,7 +85,7 @@ class Similarity(AlignmentModule):
         self.root = math.sqrt(d_key)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return the keys at length 1, for cosine and pearson; otherwise as they are."""
+        """Return the keys, normalized to unit length for cosine and pearson."""
         if self.kind == "pearson":
             # Pearson's correlation is the cosine of centred vectors.
             keys = keys - keys.mean(-1, keepdim=True)
@@ -93,7 +93,7 @@ class Similarity(AlignmentModule):
         return F.normalize(keys, dim=-1) if self.kind in ("cosine", "pearson") else keys
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return the similarities, times the strength."""
+        """Return the similarities (B, H, T, S) times the strength."""
         if self.kind == "euclidean":
             scores = -_distances(query, prepared).to(query.dtype)
         elif self.kind == "gaussian":
@@ -103,22 +103,22 @@ class Similarity(AlignmentModule):
         return scores if self.strength == 1.0 else scores * self.strength
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the gaussian over that of the nearest key in sight, so that keys far away are not all 0."""
+        """Return gaussian scores relative to the nearest visible key, against underflow."""
         if self.kind != "gaussian" or not prepared.shape[-2]:
             return self.score(query, prepared)
         squares = _distances(query, prepared).square()  # (B, H, T, S)
-        # Detached: normalisation cancels the shift, and its gradient with it.
+        # Detached: normalisation cancels the shift and its gradient.
         visible = squares.detach() if mask is None else squares.detach().masked_fill(~mask, math.inf)
         nearest = visible.amin(-1, keepdim=True)
         nearest = nearest.masked_fill(nearest == math.inf, 0.0)
-        # A masked key may be nearer, and its exponential infinite.
+        # A masked key may be nearer; without the clamp its exponential could overflow.
         return torch.exp(((nearest - squares) / (2 * self.root)).clamp(max=0.0))
 
 
 def _distances(query: Tensor, keys: Tensor) -> Tensor:
-    """Return |q - k| (B, H, T, S), in float32 at least; a key that equals its query gets no gradient."""
+    """Return |q - k| (B, H, T, S), in float32 or wider; no gradient where it is 0."""
     q, k = (x.float() if x.dtype in HALF else x for x in (query, keys))
-    # Number by number: of |q|² + |k|² - 2 q·k rounding leaves nothing where long vectors are near each other.
+    # Elementwise: |q|² + |k|² - 2 q·k cancels to rounding errors if long vectors are close to each other.
     return torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -135,22 +135,22 @@ class ScaledDot(AlignmentModule):
         self.scale = 1.0 / math.sqrt(d_key)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return q·k / √d_key; the scale goes to the query, which is smaller than the scores."""
+        """Return q·k / √d_key; scaling the query is cheaper than scaling the scores."""
         return (query * self.scale) @ prepared.transpose(-1, -2)
 
 
 class General(AlignmentModule):
-    """The bilinear form qᵀWk (Luong et al. 2015, eq. 8); widths may differ."""
+    """The bilinear form qᵀWk (Luong et al. 2015, eq. 8); d_query and d_key may differ."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
-        # The gain 1/√d takes the place of the division in scaled dot products: with wider scores the softmax would
-        # pick one key from the start, and little gradient would come through it.
+        # The gain 1/√d replaces the division of scaled dot products: with a larger variance of the scores, the
+        # softmax would be saturated from the start and pass little gradient.
         self.keys = build_per_head_linear(n_heads, d_key, d_query, bias=False, gain=d_key**-0.5)  # k to Wk
 
 
 class BiasedGeneral(AlignmentModule):
-    """k·(Wq + b) (Sordoni et al. 2016)."""
+    """The biased bilinear form k·(Wq + b) (Sordoni et al. 2016)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -162,7 +162,7 @@ class BiasedGeneral(AlignmentModule):
 
 
 class ActivatedGeneral(AlignmentModule):
-    """act(qᵀWk + b) with one number b a head (Ma et al. 2017)."""
+    """The activated bilinear form act(qᵀWk + b), one b per head (Ma et al. 2017)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -175,27 +175,27 @@ class ActivatedGeneral(AlignmentModule):
 
 
 class Kernel(AlignmentModule):
-    """φ(q)ᵀφ(k), never negative; the heads share the random directions of φ (Choromanski et al. 2021)."""
+    """The kernel φ(q)ᵀφ(k) ≥ 0; heads share the features φ (Choromanski et al. 2021)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
         self.feature_map = FEATURE_MAPS[options.feature_map](d_key, options.n_features, 0)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return φ(k) as features and the logarithm of their scale, (B, H, S, m + 1), in float32 at least."""
+        """Return the keys' features and log-scale, (B, H, S, m + 1), in float32 or wider."""
         return torch.cat(self.feature_map.scaled(keys), dim=-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return φ(q)·φ(k); it may underflow to zeros for long vectors, where ``relative`` does not."""
+        """Return φ(q)·φ(k), which may underflow for long vectors, unlike ``relative``."""
         features, scale = self.feature_map.scaled(query)  # (B, H, T, m), (B, H, T, 1)
         key_features, key_scale = prepared[..., :-1], prepared[..., -1:]  # (B, H, S, m), (B, H, S, 1)
         scores = (features @ key_features.transpose(-1, -2)) * (scale + key_scale.transpose(-1, -2)).exp()
         return scores.to(query.dtype)
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        """Return φ(q)·φ(k) over the scale of q and over the largest scale of the keys in sight.
+        """Return φ(q)·φ(k) over the scale of q and the largest scale of visible keys.
 
-        Weights are then those of linear_attention, which training has where a decoder's steps build scores.
+        After normalization these are the weights of ``linear_attention``, so that training and decoding agree.
         """
         if not prepared.shape[-2]:
             return self.score(query, prepared)
@@ -209,9 +209,9 @@ class Kernel(AlignmentModule):
         return (features @ key_features.transpose(-1, -2)) * (scale - finite).exp()
 
 
-# By a small network.
+# Functions with a hidden layer.
 class Additive(AlignmentModule):
-    """A small network w·act(W₁q + W₂k + b) (Bahdanau et al. 2015, appendix A.1.2)."""
+    """Additive attention w·act(W₁q + W₂k + b) (Bahdanau et al. 2015, A.1.2)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -220,7 +220,7 @@ class Additive(AlignmentModule):
         self.weight = build_head_vector(n_heads, self.d_hidden)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return w·act(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
+        """Return w·act(W₁q + W₂k + b); allocates (B, H, T, S, d_hidden)."""
         inner = _sum_of_pairs(self.query(query), prepared)
         return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
@@ -230,35 +230,35 @@ def _sum_of_pairs(query: Tensor, prepared: Tensor) -> Tensor:
 
 
 class Concat(AlignmentModule):
-    """w·act(W[q; k] + b) (Luong et al. 2015, eq. 8): additive, with one matrix for both."""
+    """Concat attention w·act(W[q; k] + b) (Luong et al. 2015, eq. 8)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
         self.d_query = d_query
-        # One matrix, as in the paper; its column blocks are applied apart, since W[q; k] is the sum of two products.
+        # One matrix, as in the paper; its column blocks are applied separately: W[q; k] is a sum of two products.
         self.both = build_per_head_linear(n_heads, d_query + d_key, self.d_hidden)
         self.weight = build_head_vector(n_heads, self.d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return W's part for k, and b, (B, H, S, d_hidden)."""
+        """Return the key part of W[q; k] + b, (B, H, S, d_hidden)."""
         return map_heads(keys, self.both.weight[..., self.d_query :], self.both.bias)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return w·act(W[q; k] + b); builds (B, H, T, S, d_hidden)."""
+        """Return w·act(W[q; k] + b); allocates (B, H, T, S, d_hidden)."""
         inner = _sum_of_pairs(map_heads(query, self.both.weight[..., : self.d_query]), prepared)
         return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
 
 class Deep(AlignmentModule):
-    """w·E⁽ᴸ⁻¹⁾ + bᴸ, where E¹ = act(W₁k + W₀q) + b¹ and Eˡ = act(WˡEˡ⁻¹ + bˡ) (Pavlopoulos et al. 2017)."""
+    """Deep attention w·E⁽ᴸ⁻¹⁾ + bᴸ with L - 1 hidden layers (Pavlopoulos et al. 2017)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
         d_hidden = self.d_hidden
-        # The first layer is split like that of additive alignment.
+        # E¹ = act(W₁k + W₀q) + b¹ is split as in additive alignment; Eˡ = act(WˡEˡ⁻¹ + bˡ).
         self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
         self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
-        # b¹ comes after the activation, unlike all later biases, as in the paper's formula.
+        # b¹ is added after the activation, unlike all later biases, as in the paper.
         self.first_bias = nn.Parameter(torch.zeros(n_heads * d_hidden))
         n_inner = options.deep_layers - 2
         self.layers = nn.ModuleList(build_per_head_linear(n_heads, d_hidden, d_hidden) for _ in range(n_inner))
@@ -266,7 +266,7 @@ class Deep(AlignmentModule):
         self.bias = nn.Parameter(torch.zeros(n_heads))
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return w·E⁽ᴸ⁻¹⁾ + bᴸ; builds (B, H, T, S, d_hidden) for every layer."""
+        """Return w·E⁽ᴸ⁻¹⁾ + bᴸ; each layer allocates (B, H, T, S, d_hidden)."""
         inner = self.activation(_sum_of_pairs(self.query(query), prepared))
         inner = inner + spread_heads(self.first_bias, self.n_heads, 5)
         for layer in self.layers:
@@ -274,17 +274,17 @@ class Deep(AlignmentModule):
         return weighted_sum(inner, self.weight, self.n_heads) + self.bias.view(-1, 1, 1)
 
 
-# From one side alone.
+# Functions of the query only or of the keys only.
 class Location(AlignmentModule):
-    """w_i·q: position i is scored from the query alone (Luong et al. 2015, section 3.1), up to max_source positions."""
+    """Location attention w_i·q from the query only (Luong et al. 2015, section 3.1)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
         self.table = nn.Parameter(torch.empty(n_heads, options.max_source, d_query).normal_(std=d_query**-0.5))
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return each key's w_i, (B, H, S, d_query); of the keys only their number matters."""
-        # While decoding all new keys stand at one position.
+        """Return w_i of each position, (B, H, S, d_query); ValueError beyond max_source."""
+        # In a decoding step, all new keys have the same position.
         start, stop = (0, keys.shape[-2]) if at is None else (at, at + 1)
         if stop > self.table.shape[1]:
             raise ValueError(f"source length {stop} exceeds the {self.table.shape[1]} positions of location attention")
@@ -292,7 +292,7 @@ class Location(AlignmentModule):
 
 
 class Feature(AlignmentModule):
-    """w·act(W₁φ₁(K) + W₂φ₂(K) + b): keys are scored by their features, independently of the query (Li et al. 2019)."""
+    """w·act(W₁φ₁(K) + W₂φ₂(K) + b), which ignores the query (Li et al. 2019)."""
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__(d_query, d_key, options, n_heads)
@@ -308,12 +308,12 @@ class Feature(AlignmentModule):
         return weighted_sum(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return the keys' scores, the same for every query."""
+        """Return the key scores (B, H, T, S), the same for every query."""
         return prepared.transpose(-1, -2).expand(*query.shape[:-1], -1)  # a view (B, H, T, S)
 
 
 def _key_features(name: KeyFeatureName, keys: Tensor, at: int | None) -> Tensor:
-    """Return φ of keys (B, H, S, d) at positions 0, 1, ..., or all at one position."""
+    """Return φ of keys (B, H, S, d) at positions 0, 1, ..., or all at position ``at``."""
     if name == "identity":
         return keys
     if name == "square":
@@ -322,7 +322,7 @@ def _key_features(name: KeyFeatureName, keys: Tensor, at: int | None) -> Tensor:
     return sinusoids(start, stop, like=keys)[:, : keys.shape[-1]].expand(keys.shape)
 
 
-# The one table: a name in a configuration finds its class here.
+# Registry of the names used in configurations.
 ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], AlignmentModule]] = {
     "similarity": Similarity,
     "dot": Dot,
@@ -337,14 +337,14 @@ ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], Alig
     "location": Location,
     "feature": Feature,
 }
-"""Name -> class, made from the widths of queries and keys, the options and the number of heads."""
+"""Name -> class, called with d_query, d_key, the options and the number of heads."""
 
 
 def make_alignment(
     name: AlignmentName, d_query: int, d_key: int, options: AttentionOptions | None = None, n_heads: int = 1
 ) -> AlignmentModule:
-    """Return an alignment function; ValueError where it needs queries and keys of one width and they are not."""
-    # These compare number by number; all others project at least one side.
+    """Build the alignment; ValueError if it needs equal widths and they differ."""
+    # These compare queries and keys elementwise; all others project at least one side.
     if name in SAME_WIDTH and d_query != d_key:
         raise ValueError(f"{name} needs queries and keys of one width, not {d_query} and {d_key}")
     return ALIGNMENTS[name](d_query, d_key, options or AttentionOptions(), n_heads)

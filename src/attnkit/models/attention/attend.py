@@ -1,5 +1,6 @@
-"""Attention as one operator: A(q, K, V) = Σᵢ p(a(kᵢ, q)) vᵢ, by its fastest equal form; kernel regression as its
-simplest case.
+"""Attention as one operator, A(q, K, V) = Σᵢ p(a(kᵢ, q)) vᵢ.
+
+The fastest equivalent form of each pair of functions is used. Kernel regression (``pool``) is a special case.
 
 Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_v width of values, P passages.
 """
@@ -20,25 +21,24 @@ from attnkit.models.attention.distribution import Distribution, normalize, softm
 from attnkit.models.attention.linear_attention import linear_attention
 from attnkit.models.linear import HALF
 
-# PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward of a batch of captions
-# (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms for plain batched products and 7.5 ms in float32. Up to this many
-# scores per head the plain form is taken, beyond it the fused kernel in float32: its memory does not grow with T x S.
+# PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward pass of a batch of captions
+# (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms with batched matrix products and 7.5 ms in float32. Up to this many
+# scores per head, matrix products are used; above, the fused kernel in float32, whose memory does not grow with T x S.
 PLAIN_SCORES = 256 * 256
 
 
 @dataclass(frozen=True)
 class AttentionScope:
-    """Mask, causality and bias of one attention call. All fields are unset for full attention."""
+    """Mask, causality and bias of an attention call; the default is full attention."""
 
     mask: Tensor | None = None  #: bool, True = may attend, broadcastable to (B, H, T, S)
     causal: bool = False  #: query i attends to keys 0..i only
     bias: Tensor | None = None  #: added to the scores, broadcastable to (B, H, T, S)
     bounds: Tensor | None = None
-    """(P + 1,) int32, the passages of flattened rows, in place of a mask: for ``scaled_dot`` where the kernel serves
-    (``supports_varlen``)."""
+    """(P + 1,) int32, passage boundaries in the flattened rows, instead of a mask; requires ``supports_varlen``."""
 
     def allowed(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
-        """Return the mask, including causality, as a bool tensor; None: no masking."""
+        """Return the bool mask including causality, or None if nothing is masked."""
         if not self.causal:
             return self.mask
         # True on and below the diagonal
@@ -54,79 +54,79 @@ def attend(
     distribute: Distribution,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the context (B, H, T, d_v) and the weights (B, H, T, S), computed from the definition."""
+    """Compute context (B, H, T, d_v) and weights (B, H, T, S) from the definition."""
     weights = AttentionFunction(align, distribute).weights(query, align.prepare(keys), AttentionScope(mask))
     return weights @ values, weights  # (B, H, T, S) @ (B, H, S, d_v)
 
 
 class AttentionFunction(NamedTuple):
-    """An alignment with a distribution function."""
+    """An alignment function paired with a distribution function."""
 
     align: AlignmentModule
     distribute: Distribution
 
     def weights(self, query: Tensor, prepared: Tensor, scope: AttentionScope) -> Tensor:
-        """Return the weights (B, H, T, S) of prepared keys within a scope; its bias is added to the scores.
+        """Return the weights (B, H, T, S) of queries over prepared keys.
 
-        A decoder prepares its keys once per sentence.
+        The scope's bias is added to the scores. Decoders prepare their keys once per sentence.
         """
         allowed = scope.allowed(query.shape[-2], prepared.shape[-2], query.device)
         if self.distribute is normalize and scope.bias is None:
-            # Sums of tiny scores underflow: numerators relative to the largest give the same weights.
+            # Sums of tiny scores underflow; scores relative to the largest give the same weights.
             return normalize(self.align.relative(query, prepared, allowed), query, allowed).to(query.dtype)
         scores = self.align.score(query, prepared)  # (B, H, T, S)
         if scope.bias is not None:
-            scores = scores + scope.bias  # positions: ALiBi or relative biases
-        return self.distribute(scores, query, allowed).to(query.dtype)  # a float32 bias has widened the scores
+            scores = scores + scope.bias  # ALiBi or relative position bias
+        return self.distribute(scores, query, allowed).to(query.dtype)  # a float32 bias promotes the scores
 
     def context(
         self, query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0
     ) -> Tensor:
         """Return the context (B, H, T, d_v) by the fastest equivalent computation.
 
-        Scaled dot x softmax takes the fused kernel; kernel x normalize takes linear time where the mask is the same
-        for all queries; every other pair is computed as it is written.
+        Scaled dot x softmax uses the fused kernel. Kernel x normalize runs in linear time if all queries share the mask
+        and there is neither bias nor dropout. All other pairs are computed from the definition.
         """
         if self.distribute is softmax and isinstance(self.align, ScaledDot):
-            return scaled_dot(query, keys, values, scope, dropout)  # no weights in memory
+            return scaled_dot(query, keys, values, scope, dropout)  # weights are not materialized
         one_mask = scope.mask is None or scope.mask.dim() < 2 or scope.mask.shape[-2] == 1
         plain = one_mask and scope.bias is None and not dropout
         # Associativity: φ(q)ᵀ(Σ φ(k) vᵀ) needs no T × S weights (Katharopoulos et al. 2020, eq. 5).
         if self.distribute is normalize and isinstance(self.align, Kernel) and plain:
             return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
         weights = self.weights(query, self.align.prepare(keys), scope)
-        # Dropout acts on weights, as in Vaswani et al. 2017 and its successors.
+        # Dropout is applied to the weights, as in Vaswani et al. 2017 and later models.
         return F.dropout(weights, dropout) @ values if dropout else weights @ values
 
 
 def supports_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
-    """Return whether the kernel for packed sequences serves tensors like x with heads so wide."""
+    """Return whether the variable-length kernel supports x and this head width."""
     fits = d_head <= 256 and d_head % 8 == 0 and x.dtype in HALF  # the kernel's own limits
     return fits and not dropout and x.device.type == "cuda" and _is_served(x.device)
 
 
 @lru_cache
 def _is_served(device: torch.device) -> bool:
-    """Return whether PyTorch has the kernel for a GPU, Nvidia's from Ampere on, and takes causality as a window."""
+    """Return whether the kernel supports this GPU (Ampere or later) and windows."""
     fits = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
     return fits and "window_size" in inspect.signature(_kernel()).parameters
 
 
 def _kernel() -> Callable[..., Any]:
-    """Return PyTorch's kernel."""
-    from torch.nn.attention.varlen import varlen_attn  # here, since it brings the compiler with it
+    """Return PyTorch's variable-length attention kernel."""
+    from torch.nn.attention.varlen import varlen_attn  # imported here, since it loads the compiler
 
     return varlen_attn
 
 
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:
-    """Return the context (B, H, T, d) of softmax(q·k / √d) over the values of each token's own passage.
+    """Return softmax(q·k / √d) · v within each passage, (B, H, T, d).
 
-    Queries, keys and values are (B, H, T, d); bounds (P + 1,) int32 says where each passage begins in the flattened
-    rows, and where the last one ends. No passage is longer than a row. Causal: a token sees none after it.
+    Queries, keys and values are (B, H, T, d). ``bounds`` (P + 1,) int32 holds the start of each passage in the
+    flattened rows and the end of the last one. No passage is longer than a row. If causal, later tokens are masked.
     """
     batch, n_heads, length, width = query.shape
-    # The kernel takes (tokens, H, d), rows end to end.
+    # The kernel expects (tokens, H, d), with rows concatenated.
     q, k, v = (part.transpose(1, 2).reshape(batch * length, n_heads, width) for part in (query, keys, values))
     window = (-1, 0) if causal else (-1, -1)  # tokens to the left and right; -1 is unlimited
     context: Tensor = _kernel()(q, k, v, bounds, bounds, length, length, window_size=window)
@@ -134,15 +134,16 @@ def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor
 
 
 def prefers_matmul(x: Tensor, n_scores: int) -> bool:
-    """Return whether ``scaled_dot`` takes the plain form for tensors like x with so many scores per head.
+    """Return whether ``scaled_dot`` computes plain matrix products for inputs like x.
 
-    There a bias costs one pass over the scores, and a mask four: two on the way forward, two on the way back.
+    It does so on CPUs in half precision, for at most ``PLAIN_SCORES`` scores per head. There, a bias costs one pass
+    over the scores, and a mask four: two forward and two backward.
     """
     return x.device.type == "cpu" and x.dtype in HALF and n_scores <= PLAIN_SCORES
 
 
 def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0) -> Tensor:
-    """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
+    """Return softmax(q·k / √d + bias) · v, (B, H, T, d); fully masked rows give zeros."""
     if scope.bounds is not None:
         return varlen_attention(query, keys, values, scope.bounds, scope.causal)
     n_queries, n_keys = query.shape[-2], keys.shape[-2]
@@ -150,9 +151,9 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
         scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)  # (B, H, T, S)
         if scope.bias is not None:
             same = scope.bias.dtype == scores.dtype
-            scores = scores.add_(scope.bias) if same else scores + scope.bias  # nobody else reads the product
+            scores = scores.add_(scope.bias) if same else scores + scope.bias  # the product has no other use
         weights = softmax(scores, query, scope.allowed(n_queries, n_keys, query.device))
-        weights = weights.to(values.dtype)  # a float32 bias has widened the scores
+        weights = weights.to(values.dtype)  # a float32 bias promotes the scores
         return F.dropout(weights, dropout) @ values if dropout else weights @ values
     dtype = query.dtype
     if query.device.type == "cpu" and dtype in HALF:
@@ -169,9 +170,9 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
 
 
 class Gaussian(AlignmentModule):
-    """The exponent of the Gaussian kernel, -((q - k) w)² / 2; in several dimensions the squares are summed.
+    """Exponent of the Gaussian kernel, -|(q - k) w|² / 2, with bandwidth 1 / w.
 
-    Without parameters w is 1. Learned, w is one number: the larger, the narrower the kernel (its width is 1 / w).
+    ``w`` is 1, or a single learned parameter.
     """
 
     w: Tensor
@@ -181,31 +182,31 @@ class Gaussian(AlignmentModule):
         if learned:
             self.w = nn.Parameter(torch.ones(()))
         else:
-            # A buffer: saved with the model, never trained.
+            # A buffer: saved with the model, but not trained.
             self.register_buffer("w", torch.ones(()))
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return scores (..., T, S); builds (..., T, S, d), so d is best small."""
+        """Return scores (..., T, S); allocates (..., T, S, d)."""
         apart = (query.unsqueeze(-2) - prepared.unsqueeze(-3)) * self.w  # (..., T, S, d)
         return apart.square().sum(-1) / -2  # (..., T, S)
 
 
 def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the kernel regression (T,) of points (x, y), (S,) each, at ``at`` (T,), and its weights (T, S).
+    """Return the kernel regression of points (x, y) at ``at``, and its weights (T, S).
 
-    The mask (T, S) is True where a point may be used.
+    ``at`` and the result are (T,), ``x`` and ``y`` are (S,). ``mask`` (T, S) is True where a point may be used.
     """
     mask = None if mask is None else mask[None, None]  # (1, 1, T, S)
     query, keys, values = (numbers[None, None, :, None] for numbers in (at, x, y))  # (1, 1, T or S, 1)
     context, weights = attend(query, keys, values, kernel, softmax, mask)
-    # Without the batch, head and width dimensions of 1.
+    # Drop the batch, head and width dimensions of size 1.
     return context[0, 0, :, 0], weights[0, 0]
 
 
 def leave_one_out(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
-    """Return the curve (S,) at each point from all the others: what a learned width must be judged by.
+    """Return the kernel regression (S,) at each point from all other points.
 
-    A point that may use itself is fitted best by the narrowest kernel, which has learned nothing.
+    The bandwidth must be fitted to this curve: if points could use themselves, the narrowest kernel would always win.
     """
-    # The diagonal is masked: no point sees itself.
+    # The diagonal is masked: no point uses itself.
     return pool(x, x, y, kernel, ~torch.eye(len(x), dtype=torch.bool, device=x.device))[0]

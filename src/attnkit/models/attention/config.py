@@ -1,4 +1,4 @@
-"""Names and options of alignment and distribution functions, and the invalid pairs. Torch-free."""
+"""Names, options and compatibility of attention functions; does not import torch."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -36,7 +36,7 @@ def _form(value: Any) -> str:
 Alignments = Annotated[
     Annotated[AlignmentName, Tag("all")] | Annotated[tuple[AlignmentName, ...], Tag("each")], Discriminator(_form)
 ]
-"""One name for all heads, or one for each."""
+"""One name for all heads, or one per head."""
 Distributions = Annotated[
     Annotated[DistributionName, Tag("all")] | Annotated[tuple[DistributionName, ...], Tag("each")], Discriminator(_form)
 ]
@@ -46,48 +46,48 @@ ALIGNMENT_NAMES: tuple[AlignmentName, ...] = get_args(AlignmentName)
 DISTRIBUTION_NAMES: tuple[DistributionName, ...] = get_args(DistributionName)
 
 SAME_WIDTH: frozenset[AlignmentName] = frozenset({"similarity", "dot", "scaled_dot", "kernel"})
-"""Alignments that compare queries and keys number by number, and so need them equally wide."""
+"""Alignments that compare queries and keys elementwise and therefore need equal widths."""
 NOT_NEGATIVE: frozenset[ActivationName] = frozenset({"relu", "sigmoid", "softplus"})
-"""Activations whose values are never below zero."""
+"""Activations with non-negative values."""
 
 
 class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Options of alignment and distribution functions; each function uses the fields named after it."""
+    """Options of alignment and distribution functions."""
 
     # Functions with a hidden layer.
     d_hidden: int | None = Field(default=None, gt=0, le=1 << 16)
-    """Hidden width of concat, additive, deep, feature and of local's centre; none takes the query's width."""
+    """Hidden width of concat, additive, deep, feature and local. Null: the width of the query."""
     activation: ActivationName = "tanh"
-    """act of activated_general, concat, additive, deep and feature."""
+    """Activation function of activated_general, concat, additive, deep and feature."""
     # similarity.
     similarity: SimilarityName = "cosine"
-    """sim(k, q): cosine, Pearson correlation, -|q - k| (euclidean), or exp(-|q - k|^2 / 2 sqrt(d)) (gaussian)."""
+    """Similarity: cosine, Pearson correlation, -|q - k| (euclidean) or exp(-|q - k|^2 / (2 sqrt(d))) (gaussian)."""
     strength: float = Field(default=1.0, gt=0, le=1e6)
-    """Factor of a similarity (key strength, Graves et al. 2014)."""
+    """Factor of the similarity (key strength, Graves et al. 2014)."""
     # kernel.
     feature_map: FeatureMapName = "favor"
-    """phi of kernel: positive random features (FAVOR+), or elu(x) + 1."""
+    """Feature map of kernel: positive random features (favor, FAVOR+), or elu(x) + 1 (elu)."""
     n_features: int = Field(default=128, gt=0, le=1 << 13)
-    """Random features of FAVOR+; twice as many halve the square of its error."""
+    """Number of random features of FAVOR+; doubling it halves the mean squared error."""
     # deep.
     deep_layers: int = Field(default=3, ge=2, le=64)
-    """Layers L of deep, the one that gives the score included."""
+    """Number of layers of deep, including the layer that computes the score."""
     # location.
     max_source: int = Field(default=1024, gt=0, le=1 << 20)
-    """Most positions that location can score, in tokens; longer sentences are refused."""
+    """Maximum number of positions that location can score, in tokens; longer sentences are rejected."""
     # feature.
     first_feature: KeyFeatureName = "identity"
-    """phi_1 of feature: the key, its position (sinusoids), or its squares."""
+    """First input of feature: the key itself, its sinusoidal position, or its elementwise square."""
     second_feature: KeyFeatureName = "position"
-    """phi_2 of feature."""
+    """Second input of feature; same choices as first_feature."""
     # local, a distribution.
     window: int = Field(default=10, gt=0, le=1 << 20)
-    """D of local: it looks at most so many positions to each side of its centre."""
+    """Window of local: maximum distance of a key from the predicted centre, in positions."""
 
 
 def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
-    """Return why two functions cannot be combined, None where they can."""
-    # normalize divides by the sum of scores, which may vanish or change sign; all others take scores of any sign.
+    """Return the reason why two functions cannot be combined, or None if they can."""
+    # normalize divides by the sum of scores, which may vanish or change sign; all others accept scores of any sign.
     if distribution != "normalize" or alignment == "kernel":
         return None
     signed = "its scores may be negative, and normalize divides scores by their sum"
@@ -102,10 +102,10 @@ def incompatibility(alignment: AlignmentName, distribution: DistributionName, op
 
 
 def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
-    """Return one name for each head, from one for all or a list.
+    """Expand one name, or a list with one name per head, to one name per head.
 
     Raises:
-        ValueError: the list has another length.
+        ValueError: The list does not have ``n_heads`` names.
     """
     if isinstance(names, str):
         return (names,) * n_heads
@@ -115,7 +115,7 @@ def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
 
 
 def n_parameters(alignment: AlignmentName, d_query: int, d_key: int, options: AttentionOptions) -> int:
-    """Return how many numbers the matrices of one head's alignment hold, buffers left out."""
+    """Return the number of matrix parameters of one head's alignment function."""
     d_hidden = options.d_hidden or d_query
     match alignment:
         case "general" | "biased_general" | "activated_general":
@@ -135,7 +135,7 @@ def n_parameters(alignment: AlignmentName, d_query: int, d_key: int, options: At
 def saved_activations(
     alignment: AlignmentName, distribution: DistributionName, d_query: int, options: AttentionOptions
 ) -> int:
-    """Estimate the activations saved for the backward pass per score of one head: 0 if fused."""
+    """Estimate the activations saved for backward per score of one head; 0 if fused."""
     if (alignment, distribution) in (("scaled_dot", "softmax"), ("kernel", "normalize")):
         return 0
     # concat and additive keep the sum and its activation, deep two tensors per layer.

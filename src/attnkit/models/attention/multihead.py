@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): project to heads, attend, project back.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2).
 
 Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
 """
@@ -14,12 +14,12 @@ from attnkit.models.attention.config import AlignmentName, AttentionOptions, Dis
 from attnkit.models.attention.distribution import Distribution, make_distribution
 from attnkit.models.linear import Linear
 
-Mix = Callable[..., Tensor]  #: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
-PreparedKeys = list[Tensor]  #: prepared keys per group of heads, (B, H of the group, S, width of the group)
+Mix = Callable[..., Tensor]  #: attention function: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
+PreparedKeys = list[Tensor]  #: prepared keys per head group, (B, H of the group, S, width of the group)
 
 
 class HeadGroup(nn.Module):
-    """Heads that share an alignment function and a distribution function, with weights of their own."""
+    """Heads that share an alignment and a distribution function, but no weights."""
 
     def __init__(self, indices: list[int], n_heads: int, align: AlignmentModule, distribute: Distribution) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class HeadGroup(nn.Module):
 
     @property
     def function(self) -> AttentionFunction:
-        """Return both functions."""
+        """Return the alignment and distribution functions as one object."""
         return AttentionFunction(self.align, self.distribute)
 
     def pick(self, x: Tensor) -> Tensor:
-        """Return the group's heads of (..., H, T, d): neighbours as a view, others copied."""
+        """Select the group's heads from (..., H, T, d); a view if they are consecutive."""
         if self.all:
             return x
         if self.consecutive:
@@ -42,10 +42,10 @@ class HeadGroup(nn.Module):
         return x.index_select(-3, torch.tensor(self.indices, device=x.device))
 
     def pick_scope(self, scope: AttentionScope) -> AttentionScope:
-        """Return the scope of the group's heads."""
+        """Select the group's heads from the mask and the bias of a scope."""
         if self.all:
             return scope
-        # A mask or bias without a head dimension serves every group as it is.
+        # A mask or bias without a head dimension applies to every group.
         mask, bias = (
             part if part is None or part.dim() < 3 or part.shape[-3] == 1 else self.pick(part)
             for part in (scope.mask, scope.bias)
@@ -54,7 +54,7 @@ class HeadGroup(nn.Module):
 
 
 class HeadGroups(nn.Module):
-    """Heads of width d, each with its alignment and its distribution function."""
+    """Heads of width d, grouped by their alignment and distribution functions."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class HeadGroups(nn.Module):
                 make_distribution(distribute, width, options, len(indices)),
             )
             self.groups.append(HeadGroup(indices, n_heads, *functions))
-        # Groups are computed one after another; order restores the heads.
+        # Groups are computed one after another; self.order restores the order of the heads.
         order = [index for group in self.head_groups for index in group.indices]
         self.order = None if order == sorted(order) else [order.index(head) for head in range(n_heads)]
 
     @property
     def head_groups(self) -> list[HeadGroup]:
-        """Return the groups."""
+        """Return the groups as a typed list."""
         return [group for group in self.groups if isinstance(group, HeadGroup)]
 
     def context(
         self, query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0
     ) -> Tensor:
-        """Return the context (B, H, T, d), each group's by its fastest form."""
+        """Return the context (B, H, T, d), using the fastest form for each group."""
         parts = []
         for group in self.head_groups:
             q, k, v = (group.pick(part) for part in (query, keys, values))  # (B, H of the group, T or S, d)
@@ -96,9 +96,9 @@ class HeadGroups(nn.Module):
         return self._join(parts)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> PreparedKeys:
-        """Precompute the part of the scores that depends only on the keys (B, H, S, d).
+        """Precompute the part of the scores that depends on the keys (B, H, S, d) only.
 
-        They stand at position at, or at 0, 1, 2, ... if at is None.
+        ``at`` is the common position of all keys; None means positions 0, 1, 2, ...
         """
         return [group.align.prepare(group.pick(keys), at) for group in self.head_groups]
 
@@ -108,7 +108,7 @@ class HeadGroups(nn.Module):
         return self._join([g.function.weights(g.pick(query), keys, g.pick_scope(scope)) for g, keys in groups])
 
     def _join(self, parts: list[Tensor]) -> Tensor:
-        """Return the groups' heads (B, H of the group, ...) in their order, (B, H, ...)."""
+        """Concatenate the outputs of the groups in the order of the heads, (B, H, ...)."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)  # (B, H, T, ...), group by group
         return joined if self.order is None else joined.index_select(1, torch.tensor(self.order, device=joined.device))
 
@@ -116,7 +116,7 @@ class HeadGroups(nn.Module):
 def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None) -> Mix:
     """Return the attention function for a scope.
 
-    With ``seen``, weights are computed in full and appended, and nothing is dropped.
+    With ``seen``, weights are computed explicitly and appended to it, and dropout is disabled.
     """
 
     def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -133,10 +133,10 @@ FULL_ATTENTION = attend_within(AttentionScope())  #: every query attends to ever
 
 
 class MultiHeadAttention(nn.Module):
-    """One product for all projected parts and one back.
+    """Multi-head attention with one fused input projection.
 
-    Self-attention projects three parts (query, keys, values); attention to a memory one (the query), since keys and
-    values of the memory are computed once for all layers, elsewhere.
+    Self-attention projects three parts (query, keys, values). Cross-attention projects only the query: the decoder
+    computes keys and values of the memory for all layers at once.
 
     >>> attention = MultiHeadAttention(32, 4, alignment=["scaled_dot", "scaled_dot", "additive", "general"])
     >>> attention(torch.randn(2, 7, 32), attend_within(AttentionScope(causal=True))).shape
@@ -165,21 +165,21 @@ class MultiHeadAttention(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, positions: Tensor | None = None) -> Tensor:
-        """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x.
+        """Return (B, T, D) for x (B, T, D), or (N, D) for the given positions only.
 
-        With positions (N,) of the flattened rows, only these are projected back: (N, D).
+        ``mix`` is called with the heads and the n_parts projections of x. ``positions`` (N,) index the flattened rows.
         """
         # Query, keys and values in one product: a wide matrix keeps the cores busy.
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
         context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
-        # One copy mends order and precision.
+        # One copy restores both memory order and precision.
         merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
         merged = merged.reshape(x.shape)  # (B, T, D)
         return self.output(merged if positions is None else take(merged, positions))
 
 
 def take(x: Tensor, positions: Tensor) -> Tensor:
-    """Return the positions (N,) of the flattened rows of x (B, T, D): (N, D)."""
+    """Select positions (N,) of the flattened rows of x (B, T, D); return (N, D)."""
     return x.flatten(0, 1).index_select(0, positions)
 
 
@@ -190,9 +190,9 @@ def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
 
 
 def initialise_parts(projection: nn.Linear) -> None:
-    """Initialise a fused projection block by block, Xavier with gain 1/√2, however many square blocks there are.
+    """Initialise each square block of a fused projection, Xavier with gain 1/√2.
 
-    For three parts that equals Xavier on the fused matrix, as nn.MultiheadAttention does it.
+    For three parts, this equals Xavier on the fused matrix, as in nn.MultiheadAttention.
     """
     for block in torch.split(projection.weight.data, projection.in_features):  # (D, D) each
         nn.init.xavier_uniform_(block, gain=2**-0.5)

@@ -1,7 +1,7 @@
 """Sparse attention patterns, as tiles of the attention matrix.
 
-Free of torch: positions may be numbers or tensors. ``sparse`` computes attention over the tiles. Letters: T queries,
-S keys; i is a query's position and j a key's.
+This module does not import torch; positions may be numbers or tensors. ``sparse`` computes attention over the tiles.
+Letters: T queries, S keys; i is the position of a query, j that of a key.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,20 +16,20 @@ ROWS, COLUMNS = 128, 2048  #: queries and keys per tile: at most 1 MB of scores 
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the matrix: some queries and some keys, each at even steps."""
+    """A part of the attention matrix with evenly spaced queries and keys."""
 
     queries: range
     keys: range
-    sees: Sees | None = None  #: pairs of the tile that attend; None: all
+    sees: Sees | None = None  #: which pairs of the tile may attend; None: all
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Who sees whom. Every pair that ``sees`` allows counts in exactly one of the ``tiles``."""
+    """A sparse attention pattern; each visible pair lies in exactly one of its tiles."""
 
-    size: int  #: reach in positions; its meaning depends on the kind
+    size: int  #: size in positions; the meaning depends on the pattern
     causal: bool = False  #: no query attends to a later key
-    n_global: int = 1  #: first positions that see all and that all see; for ``GlobalWindow`` alone
+    n_global: int = 1  #: leading positions that see all and are seen by all; ``GlobalWindow`` only
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -41,7 +41,7 @@ class Pattern:
         raise NotImplementedError
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """List the tiles of the matrix (T, S)."""
+        """Yield the tiles of the attention matrix (T, S)."""
         raise NotImplementedError
 
     def dense_mask(self, n_queries: int, n_keys: int) -> list[list[bool]]:
@@ -51,29 +51,29 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Window(Pattern):
-    """A query sees its own key and ``size`` to each side, or causally to the left (Longformer: Beltagy 2020, 3.1)."""
+    """Window of ``size`` keys per side, or to the left if causal (Beltagy 2020, 3.1)."""
 
     def sees(self, i: Any, j: Any) -> Any:
         return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """List the tiles of the matrix (T, S): a band along its diagonal."""
+        """Yield the tiles of a band along the diagonal."""
         return _cover(range(n_queries), range(n_keys), self.sees, self.size, 0 if self.causal else self.size)
 
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """A query sees the keys less than ``size`` away and, beyond them, every size-th (Child 2019, 4.3, strided)."""
+    """All keys less than ``size`` away, then every size-th (Child 2019, 4.3, strided)."""
 
     def sees(self, i: Any, j: Any) -> Any:
         return self._near(i, j) | self._far(i, j)
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """List the tiles of the matrix (T, S): a band, then the positions that leave the same remainder together."""
-        # The band holds distances below size; the grid of remainders all others.
+        """Yield the tiles of the band, then those of each remainder modulo ``size``."""
+        # The band covers distances below size, the remainders cover all others.
         reach = self.size - 1
         yield from _cover(range(n_queries), range(n_keys), self._near, reach, 0 if self.causal else reach)
-        # Positions of one remainder see each other: a dense matrix of T / size positions.
+        # Positions with the same remainder see each other: a dense matrix of T / size positions.
         for first in range(self.size):
             queries, keys = range(first, n_queries, self.size), range(first, n_keys, self.size)
             yield from _cover(queries, keys, self._far, after=0 if self.causal else None)
@@ -87,14 +87,14 @@ class Strided(Pattern):
 
 @dataclass(frozen=True)
 class BlockDiagonal(Pattern):
-    """A query sees the keys of its own block of ``size`` positions, or causally those up to its own (Qiu 2020)."""
+    """Keys of the query's own block of ``size`` positions (Qiu 2020)."""
 
     def sees(self, i: Any, j: Any) -> Any:
         return (i // self.size == j // self.size) & ((j <= i) | (not self.causal))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """Yield the tiles of the matrix (T, S): its blocks; small ones share a tile."""
-        # Small blocks share a tile, and sees keeps them apart.
+        """Yield the tiles of the blocks on the diagonal; small blocks share a tile."""
+        # Blocks that share a tile are kept apart by sees.
         n_together = max(1, ROWS // self.size)
         sees = None if n_together == 1 and not self.causal else self.sees
         queries, keys = (_cut(range(n), n_together * self.size) for n in (n_queries, n_keys))
@@ -104,9 +104,9 @@ class BlockDiagonal(Pattern):
 
 @dataclass(frozen=True)
 class GlobalWindow(Pattern):
-    """A window of ``size``, and ``n_global`` first positions that see all and that all see.
+    """A window of ``size`` keys, plus ``n_global`` leading queries that see all keys.
 
-    Longformer's global attention (Beltagy 2020, 3.1); BigBird (Zaheer 2020) has random keys besides.
+    All queries see the leading keys (Longformer: Beltagy 2020, 3.1). BigBird (Zaheer 2020) adds random keys.
     """
 
     def sees(self, i: Any, j: Any) -> Any:
@@ -114,10 +114,10 @@ class GlobalWindow(Pattern):
         return (near | (i < self.n_global) | (j < self.n_global)) & ((j <= i) | (not self.causal))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
-        """List the tiles of the matrix (T, S): rows and columns of the first positions, then a band of the others."""
-        # Three parts, none of which overlap: global rows, global columns, the band of the rest.
+        """Yield the tiles of global rows, global columns and the band of the other rows."""
+        # Three disjoint parts: global rows, global columns and the band of the rest.
         queries, keys = range(n_queries), range(n_keys)
-        # Without causality the rows of global positions are full.
+        # Without causality, the rows of global positions are full.
         edge, after = (self.sees, 0) if self.causal else (None, None)
         yield from _cover(queries[: self.n_global], keys, edge, after=after)
         yield from _cover(queries[self.n_global :], keys[: self.n_global], None)
@@ -134,12 +134,12 @@ PATTERNS: dict[PatternName, type[Pattern]] = {
 
 
 def make_pattern(name: PatternName, size: int, causal: bool = False, n_global: int = 1) -> Pattern:
-    """Return a pattern by name; n_global is used by ``global`` alone."""
+    """Build a pattern by name; n_global applies to ``global`` only."""
     return PATTERNS[name](size, causal, n_global)
 
 
 def _cut(positions: range, size: int) -> Iterator[range]:
-    """Cut positions into runs of at most ``size``."""
+    """Yield consecutive ranges of at most ``size`` positions."""
     for first in range(0, len(positions), size):
         yield positions[first : first + size]
 
@@ -147,7 +147,7 @@ def _cut(positions: range, size: int) -> Iterator[range]:
 def _cover(
     queries: range, keys: range, sees: Sees | None, before: int | None = None, after: int | None = None
 ) -> Iterator[Tile]:
-    """Cover the keys from ``before`` positions before each query to ``after`` after it with tiles; None: no limit."""
+    """Yield tiles with keys ``before`` to ``after`` around each query; None: no limit."""
     for rows in _cut(queries, ROWS):
         start = keys.start if before is None else max(keys.start, rows[0] - before)
         stop = keys.stop if after is None else min(keys.stop, rows[-1] + 1 + after)

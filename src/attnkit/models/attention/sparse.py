@@ -1,7 +1,7 @@
-"""Scaled dot product x softmax over a sparse pattern, tile by tile; the full T x S matrix is never materialized.
+"""Scaled dot x softmax over a sparse pattern, without a full T x S matrix.
 
-A row's tiles are summed under a running maximum, and the backward pass builds their weights anew (FlashAttention: Dao
-2022, algorithms 1 and 4), so that memory grows with T + S alone. Letters: B batch, H heads, T queries, S keys, d width.
+Tiles of a row are accumulated under a running maximum, and the backward pass recomputes the weights (FlashAttention:
+Dao 2022, algorithms 1 and 4), so memory is linear in T + S. Letters: B batch, H heads, T queries, S keys, d width.
 """
 
 import math
@@ -17,19 +17,19 @@ from attnkit.models.attention.patterns import Pattern, Tile
 from attnkit.models.linear import HALF
 
 Bias = Callable[[Tensor], Tensor]
-"""From distances j - i (rows, columns) to what is added to the scores, (H, rows, columns)."""
+"""Maps distances j - i (rows, columns) to a bias that is added to the scores, (H, rows, columns)."""
 
 
 def sparse_attention(
     query: Tensor, keys: Tensor, values: Tensor, pattern: Pattern, mask: Tensor | None = None, bias: Bias | None = None
 ) -> Tensor:
-    """Return the context (B, H, T, d_v) of softmax(q·k / √d + bias) over the keys that pattern and mask allow.
+    """Return the context (B, H, T, d_v) of scaled dot x softmax over a sparse pattern.
 
-    The mask is bool, True = may attend, broadcastable to (B, H, 1, S): one for all queries. A bias that is a module is
-    trained too. A row with nothing to attend to gives zeros.
+    Scores are q·k / √d + bias. The mask is bool, True = may attend, broadcastable to (B, H, 1, S): one for all queries.
+    A bias that is a module is trained too. Fully masked rows give zeros.
 
     Raises:
-        ValueError: The mask differs between queries: that is what the pattern is for.
+        ValueError: The mask differs between queries; use the pattern for that.
     """
     if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
         raise ValueError("sparse attention needs one mask for all queries; only the pattern may vary by query")
@@ -38,14 +38,14 @@ def sparse_attention(
     plan = _Plan(pattern, mask, bias, query.shape[-1] ** -0.5)
     dtype = query.dtype
     if dtype in HALF:
-        # Running sums over tiles would lose their low bits in half precision.
+        # In half precision, running sums over tiles would lose their low bits.
         query, keys, values = query.float(), keys.float(), values.float()
     return _Sparse.apply(plan, query, keys, values, *tables).to(dtype)  # type: ignore[no-any-return,no-untyped-call]
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Inputs of the tile-wise score computation."""
+    """Inputs of the tile-wise computation of scores."""
 
     pattern: Pattern
     mask: Tensor | None
@@ -53,7 +53,7 @@ class _Plan:
     scale: float
 
     def scores(self, tile: Tile, query: Tensor, keys: Tensor) -> Tensor:
-        """Return the scores (B, H, rows, columns), -inf where a query does not see a key."""
+        """Return the scores (B, H, rows, columns) of a tile, -inf at masked pairs."""
         rows, columns = _slice(tile.queries), _slice(tile.keys)
         scores = (query[..., rows, :] * self.scale) @ keys[..., columns, :].transpose(-1, -2)
         if self.bias is not None or tile.sees is not None:
@@ -68,7 +68,7 @@ class _Plan:
 
 
 class _Sparse(torch.autograd.Function):
-    """Attention over tiles, and its gradients over the same tiles."""
+    """Attention over tiles, with gradients computed over the same tiles."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, query: Tensor, keys: Tensor, values: Tensor, *tables: Tensor) -> Tensor:
@@ -80,9 +80,9 @@ class _Sparse(torch.autograd.Function):
             rows = _slice(tile.queries)
             scores = plan.scores(tile, query, keys)
             top = torch.maximum(tops[..., rows, :], scores.amax(-1, keepdim=True))
-            finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less -inf would not be a number
+            finite = top.masked_fill(top == -math.inf, 0.0)  # -inf - -inf would be NaN
             weights = scores.sub_(finite).exp_()
-            shrunk = (tops[..., rows, :] - finite).exp_()  # earlier sums, brought to the new maximum
+            shrunk = (tops[..., rows, :] - finite).exp_()  # rescales earlier sums to the new maximum
             sums[..., rows, :] = sums[..., rows, :] * shrunk + weights.sum(-1, keepdim=True)
             context[..., rows, :] = context[..., rows, :] * shrunk + weights @ values[..., _slice(tile.keys), :]
             tops[..., rows, :] = top
@@ -98,14 +98,14 @@ class _Sparse(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, values, context, tops, *tables = ctx.saved_tensors
         plan: _Plan = ctx.plan
-        # Tiles add to these; several tiles share rows and columns.
+        # Accumulators, since several tiles share rows and columns.
         to_query, to_keys, to_values = (torch.zeros_like(part) for part in (query, keys, values))
         to_tables = [torch.zeros_like(table) for table in tables]
-        # Softmax's gradient is w (g - Σ w g), and Σ w g is gradient · context (Dao 2022, algorithm 4).
+        # The gradient of softmax is w (g - Σ w g), and Σ w g is gradient · context (Dao 2022, algorithm 4).
         shared = (gradient * context).sum(-1, keepdim=True)
         for tile in plan.pattern.tiles(query.shape[-2], keys.shape[-2]):
             rows, columns = _slice(tile.queries), _slice(tile.keys)
-            weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()  # computed again, not stored
+            weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()  # recomputed, not stored
             from_context = gradient[..., rows, :]
             to_values[..., columns, :] += weights.transpose(-1, -2) @ from_context
             to_scores = from_context @ values[..., columns, :].transpose(-1, -2)  # (B, H, rows, columns)
@@ -126,7 +126,7 @@ class _Sparse(torch.autograd.Function):
 
 
 def _positions(tile: Tile, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return a tile's queries (rows, 1) and keys (1, columns) as positions."""
+    """Return the positions of a tile's queries (rows, 1) and keys (1, columns)."""
     i, j = (torch.arange(part.start, part.stop, part.step, device=device) for part in (tile.queries, tile.keys))
     return i[:, None], j[None, :]
 

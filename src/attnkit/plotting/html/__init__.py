@@ -1,7 +1,6 @@
-"""The frame of every page of attnkit: HTML whose style and script are known by their hashes, and data as JSON.
+"""Self-contained HTML pages with hashed style and script, and data as JSON.
 
-Nothing in such a page leads elsewhere, and a policy in it forbids that anything could: no request, no further script,
-no markup from text.
+The content security policy of a page forbids requests, other scripts and markup created from text.
 """
 
 import base64
@@ -17,10 +16,10 @@ _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
-    """Return the document of a package: its ``page.html``, ``page.css`` and scripts, with the parts in their places.
+    """Return the HTML page of a package: ``page.html`` with style, script and parts.
 
-    The style starts with ``base.css``, the script with ``tools.js``. Each place (``@@NAME@@``) occurs once in a frame,
-    and what is put in is never looked at again.
+    ``base.css`` precedes the style of the package, ``tools.js`` its scripts. Each placeholder ``@@NAME@@`` is replaced
+    by the part of that name; placeholders in the parts themselves are not replaced.
     """
     style = _file(HERE, "base.css") + _file(package, "page.css")
     body = "\n".join([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
@@ -36,7 +35,7 @@ def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping
 
 
 def escape(text: str) -> str:
-    """Return text without markup; a character that XML cannot hold is named."""
+    """Escape HTML markup, and replace characters invalid in XML by their code points."""
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
         text = text.replace(sign, name)
     return _NOT_XML.sub(lambda found: f"U+{ord(found[0]):04X}", text)

@@ -1,1 +1,1 @@
-"""Auto-encoders of lines and of vectors."""
+"""Auto-encoders for lines of text and for vectors."""

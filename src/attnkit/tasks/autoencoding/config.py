@@ -11,7 +11,7 @@ from attnkit.data.config import NoiseConfig, RowsConfig
 from attnkit.engine.run_config import SCALES, RunConfig
 from attnkit.models.recurrent_config import AUTOENCODER_SIZES, AutoencoderConfig
 
-VECTORS = (".npy", ".csv")  #: suffixes of files of vectors; all others are text
+VECTORS = (".npy", ".csv")  #: suffixes of vector files; all other files are text
 OPTIMIZATION: dict[str, dict[str, Any]] = {
     "rnn": {"label_smoothing": 0.0, "weight_decay": 0.0},
     "mlp": {
@@ -20,7 +20,7 @@ OPTIMIZATION: dict[str, dict[str, Any]] = {
         "weight_decay": 0.0,
         "batch_tokens": 256,
         "warmup_steps": 50,
-        "ema_decay": None,  # an average lags in runs of a few hundred steps
+        "ema_decay": None,  # an average lags behind in runs of a few hundred steps
     },
 }
 METRICS = {"rnn": ("loss", "perplexity", "unigram_loss", "exact"), "mlp": ("error", "mean_error", "explained")}
@@ -28,7 +28,7 @@ BEST = {"rnn": "loss", "mlp": "error"}
 
 
 class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Configuration of an auto-encoder's run."""
+    """Configuration of an auto-encoder run."""
 
     task: Literal["autoencode"] = "autoencode"
     """The task."""
@@ -37,14 +37,14 @@ class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_
     model: AutoencoderConfig
     """The architecture."""
     noise: NoiseConfig = NoiseConfig()
-    """Noise on the input; none makes a plain auto-encoder."""
+    """Noise on the input; without noise, a plain auto-encoder is trained."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Return the evaluation metrics.
 
         Text: ``loss`` and ``unigram_loss`` in nats per token, ``exact`` in percent of the lines. Vectors: ``error`` and
-        ``mean_error`` as mean squares per number, ``explained`` = 1 - error / mean_error.
+        the baseline ``mean_error`` as mean squared errors per number, ``explained`` = 1 - error / mean_error.
         """
         return METRICS[self.model.kind]
 
@@ -64,14 +64,14 @@ class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_
 
 
 def autoencode_kind(given: Mapping[str, Any]) -> str:
-    """Return the default kind of model, by the name of the first file."""
+    """Return the default kind of model for the suffix of the first file."""
     data = given.get("data")
     files = data.get("files") if isinstance(data, Mapping) else None
     return "mlp" if isinstance(files, list) and files and str(files[0]).endswith(VECTORS) else "rnn"
 
 
 def autoencode_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset; an unknown kind gets the text settings."""
+    """Return the configuration tree of a preset; unknown kinds get text settings."""
     scale = SCALES[name]
     return {
         **scale,

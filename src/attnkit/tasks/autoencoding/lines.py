@@ -44,7 +44,7 @@ PreparedLines = PreparedExamples[LineDataset, list[str]]
 
 
 class LineEncoder(ExampleEncoder[str]):
-    """Encodes lines of at most ``max_length`` tokens; longer ones are counted as ``too_long``."""
+    """Encoder of lines that counts those above ``max_length`` tokens as ``too_long``."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         super().__init__(tokenizer)
@@ -61,7 +61,7 @@ class LineEncoder(ExampleEncoder[str]):
 
 
 class LineCorpus(ExampleCorpus[str]):
-    """The lines of a run's files."""
+    """Corpus of the lines in a run's files."""
 
     unit = "line"
     chunk = _CHUNK
@@ -74,7 +74,7 @@ class LineCorpus(ExampleCorpus[str]):
         if n_sampled:
             samples = ([*islice(read_lines(path), n_sampled)] for path in self.paths)
             self.samples = [(lines, n, len(lines)) for lines, n in zip(samples, counts, strict=True)]
-            # A dry run refuses what training does; it reads no further than to the first held-out line with text.
+            # A dry run raises the same error as training; it reads only up to the first non-blank held-out line.
             held_out = (line for i, line in enumerate(self.read(self.paths)) if i in self.held_out)
             if self.held_out and all(map(self.is_blank, held_out)):
                 raise self.none_left()
@@ -113,11 +113,11 @@ class LinesEvaluation:
     device: torch.device
     n_samples: int
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)  #: (line, line, reconstruction)
+    samples: list[Sample] = field(default_factory=list)  #: (line, normalized line, reconstruction)
     _unigram: float | None = None
 
     def __call__(self, model: SequenceAutoencoder) -> dict[str, float]:
-        """Return ``loss`` and ``unigram_loss`` (nats per token), ``perplexity``, ``exact`` (percent of the lines)."""
+        """Return losses in nats per token, perplexity, and exact matches in percent."""
         valid = self.prepared.valid
         with without_dropout(model), torch.inference_mode():
             total, count, loss_of = 0.0, 0, seq2seq_loss(model, self.device, 0.0)
@@ -129,7 +129,7 @@ class LinesEvaluation:
             rows = [valid.store[i].tolist() for i in range(len(valid))]
             found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
         lines, loss = self.prepared.valid_examples, total / count
-        # Only normalized text, for example lower-cased, can be reconstructed.
+        # Only normalized (for example lower-cased) text can be reconstructed.
         expected = self.prepared.tokenizer.decode(rows)
         exact = sum(a == b for a, b in zip(found, expected, strict=True))
         picks = sample_indices(len(lines), self.n_samples)
@@ -145,9 +145,9 @@ class LinesEvaluation:
 
 
 def unigram_loss(train: Store, valid: Store) -> float:
-    """Return the cross-entropy of ``valid`` under add-one unigram frequencies of ``train``, in nats per token.
+    """Return the add-one unigram cross-entropy of ``valid``, in nats per token.
 
-    The baseline of a model without any code of the line. Line ends are tokens.
+    Frequencies are those of ``train``; line ends are tokens. This is the baseline for a decoder without a code.
     """
     counts = np.ones(train.vocab_size) + _count(train)
     found = _count(valid)

@@ -1,4 +1,4 @@
-"""Auto-encoding as a task: of lines (recurrent model) or of vectors (MLP)."""
+"""Auto-encoding task for lines (recurrent model) and vectors (MLP)."""
 
 import math
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ Prepared = PreparedLines | PreparedVectors
 
 
 class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
-    """Auto-encoders of lines (recurrent) and of vectors (MLP)."""
+    """Auto-encoding of lines (recurrent model) or of vectors (MLP)."""
 
     def prepare(
         self, config: AutoencodeConfig, folder: Path, source: Checkpoint | None, origin: str | None
@@ -110,7 +110,7 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         def loss(batch: VectorBatch) -> dict[str, LossTerm]:
             batch = batch.to(device)
             error = model(batch.noisy) - batch.clean
-            # Trained on in the model's scale, reported in that of the data.
+            # The loss is in the scale of the model, the reported error in that of the data.
             total = (error / cast(VectorAutoencoder, model).scale).square().sum()
             return {"error": LossTerm(total, reported=error.detach().square().sum())}
 

@@ -35,7 +35,7 @@ _MAX_SHAPE_BYTES = 1 << 10  # bytes
 
 
 class Shape(BaseModel, extra="forbid", strict=True):
-    """Content of ``vectors.json`` of a checkpoint."""
+    """Content of ``vectors.json`` in a checkpoint."""
 
     format: Literal["attnkit vectors"] = "attnkit vectors"
     width: int = Field(gt=0, le=MAX_COLUMNS)
@@ -43,7 +43,7 @@ class Shape(BaseModel, extra="forbid", strict=True):
 
 @dataclass(frozen=True)
 class PreparedVectors:
-    """Prepared training vectors, opened."""
+    """Prepared training and validation vectors."""
 
     train: VectorDataset
     valid: VectorDataset
@@ -51,17 +51,17 @@ class PreparedVectors:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any number."""
+        """Return the hash of the training vectors."""
         return self.train.fingerprint
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
+        """Return the text files of a checkpoint: name -> content."""
         return {"vectors.json": json.dumps(Shape(width=self.train.width).model_dump()).encode()}
 
 
 def prepare_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
-    """Write the training and validation vectors into RUN/data, unless that is done."""
+    """Write training and validation vectors to RUN/data, unless already done."""
     data = config.data
     paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
     if is_prepared(folder, [str(path) for path in (*paths, *valid_paths)], origin):
@@ -91,7 +91,7 @@ def prepare_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) 
 
 
 def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
-    """Open what ``prepare_vectors`` wrote. Raises ``RunError`` if it is damaged."""
+    """Open the vectors in RUN/data. Raises ``RunError`` if they are damaged."""
     with open_prepared_dir(folder) as index:
         train = VectorDataset.open(folder / "train", config.noise)
         valid = VectorDataset.open(folder / "valid", NoiseConfig())
@@ -101,7 +101,7 @@ def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
 
 
 def read_width(checkpoint: Checkpoint) -> int:
-    """Return the vector width of a checkpoint. Raises ``RunError`` for an invalid ``vectors.json``."""
+    """Return a checkpoint's vector width. Raises ``RunError`` if the file is invalid."""
     try:
         return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MAX_SHAPE_BYTES)).width
     except ValidationError as error:
@@ -119,7 +119,7 @@ class VectorsEvaluation:
     _baseline: float | None = None
 
     def __call__(self, model: VectorAutoencoder) -> dict[str, float]:
-        """Return ``error``, ``mean_error`` (mean squares per number) and ``explained`` (1 - error / mean_error)."""
+        """Return ``error`` and ``mean_error`` (mean squares), and the share ``explained``."""
         valid = self.prepared.valid
         total = 0.0
         with without_dropout(model), torch.inference_mode():

@@ -1,1 +1,1 @@
-"""A pretrained encoder for classification, tagging and extractive question answering."""
+"""Fine-tuning of encoders: classification, tagging and question answering."""

@@ -14,36 +14,36 @@ from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.language_modeling.config import SCALES
 
-DEFAULT_MAX_LENGTH = 512  #: tokens of a row unless configured
+DEFAULT_MAX_LENGTH = 512  #: default maximum number of tokens per row
 LEARNING_RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 
 class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Use of the initial weights."""
+    """Initial weights, layer-wise learning rates and frozen layers."""
 
     from_scratch: bool = False
-    """Use the architecture and vocabulary of the initial run, but none of its weights."""
+    """Use only the architecture and vocabulary of the initial run, not its weights."""
     layerwise_lr_decay: float = Field(default=0.9, gt=0, le=1)
-    """Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018, section 3.2); the head
-    has ``learning_rate``. Ignored from scratch."""
+    """Learning rate of each layer relative to the layer above it (Howard and Ruder 2018, section 3.2); the head is
+    trained at ``learning_rate``. Ignored with ``from_scratch``."""
     freeze_layers: int = Field(default=0, ge=0)
     """Number of lowest layers to freeze, together with the embeddings. 0: freeze nothing."""
 
 
 class LabelingConfig(FinetuningConfig, frozen=True):
-    """Use of the initial weights and weights of the labels."""
+    """Initial weights, layer-wise learning rates, frozen layers and class weights."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """Balanced: weight each example by the inverse frequency of its label."""
 
 
 class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Configuration that all fine-tuning tasks share."""
+    """Configuration shared by all fine-tuning tasks."""
 
     model: BertConfig
-    """The architecture; by default the initial run's."""
+    """The architecture; by default that of the initial run."""
     finetuning: FinetuningConfig = FinetuningConfig()
-    """Use of the initial weights."""
+    """Initial weights, layer-wise learning rates and frozen layers."""
 
     @model_validator(mode="after")
     def _check_frozen_layers(self) -> FinetuneConfig:
@@ -70,14 +70,14 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
 
 
 class TextClassificationConfig(FinetuneConfig, frozen=True):
-    """Configuration of a text classifier's run."""
+    """Configuration of a text classification run."""
 
     task: Literal["text-classification"] = "text-classification"
     """The task."""
     data: TextsConfig
     """Texts and their labels."""
     finetuning: LabelingConfig = LabelingConfig()
-    """Use of the initial weights and weights of the labels."""
+    """Initial weights, layer-wise learning rates, frozen layers and class weights."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -86,21 +86,21 @@ class TextClassificationConfig(FinetuneConfig, frozen=True):
 
 
 class TokenClassificationConfig(FinetuneConfig, frozen=True):
-    """Configuration of a tagger's run."""
+    """Configuration of a token classification run."""
 
     task: Literal["token-classification"] = "token-classification"
     """The task."""
     data: TaggedConfig
     """Words and their tags."""
     finetuning: LabelingConfig = LabelingConfig()
-    """Use of the initial weights and weights of the tags."""
+    """Initial weights, layer-wise learning rates, frozen layers and class weights."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Return the evaluation metrics: ``loss`` in nats per word, the others in percent.
 
         ``accuracy`` counts words; ``precision``, ``recall`` and ``f1`` count entities. If the tags name no entities,
-        all four are accuracy.
+        all four are word accuracy.
         """
         return ("loss", "accuracy", "precision", "recall", "f1")
 
@@ -120,7 +120,7 @@ class QuestionAnsweringConfig(FinetuneConfig, frozen=True):
 
     @property
     def windows(self) -> WindowSizes:
-        """Return the lengths of windows, questions and answers."""
+        """Return the maximum lengths of windows, questions and answers, and the stride."""
         return self.data.windows.within(self.model.usual_length, self.model.separators)
 
     @property
@@ -130,9 +130,9 @@ class QuestionAnsweringConfig(FinetuneConfig, frozen=True):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the evaluation metrics: ``loss`` in nats per window, the others in percent.
+        """Return the metrics: ``loss`` in nats per window, the others in percent.
 
-        ``exact`` and ``f1`` are those of SQuAD's scripts, version 2.0 if a question has no answer.
+        ``exact`` and ``f1`` follow the SQuAD scripts, version 2.0 if any question is unanswerable.
         """
         return ("loss", "exact", "f1")
 

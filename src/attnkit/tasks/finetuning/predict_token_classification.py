@@ -1,4 +1,4 @@
-"""Tags of a token-classification run for lines of words or CoNLL columns."""
+"""Predicted tags of a token-classification run, for lines or CoNLL columns."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ Words = Sequence[str]
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """The words of a sentence with predicted tags."""
+    """A sentence with predicted tags."""
 
     words: Words
     tags: list[str]
@@ -35,7 +35,7 @@ class TaggedSentence:
 
 
 class TokenClassificationPredictor(Predictor):
-    """``attnkit predict`` for token classification."""
+    """Predictor of ``attnkit predict`` for token classification."""
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
@@ -47,7 +47,7 @@ class TokenClassificationPredictor(Predictor):
         self.scheme = label_scheme(self.labels)
 
     def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
-        """Return the tags of each sentence's words, which depend on that sentence alone."""
+        """Predict tags for sentences; each result depends only on its own sentence."""
         opened, full = self.opened, [words for words in sentences if words]
         tables: Iterator[Probabilities] = iter(())
         if full:
@@ -61,7 +61,7 @@ class TokenClassificationPredictor(Predictor):
         return found
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield one line of tags per line of words, or CoNLL columns with a column added."""
+        """Yield batches of output lines: tags, JSON, or CoNLL with a predicted column."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
             for part in self.batches(path, blocks, lambda block: sum(map(len, block.words))):
@@ -100,11 +100,11 @@ class TokenClassificationPredictor(Predictor):
         return json.dumps(tree, ensure_ascii=False)
 
     def warnings(self) -> list[str]:
-        """Return a warning on gold tags that the model does not know."""
+        """Return a warning about gold tags unknown to the model."""
         return unknown_labels(self.labels, chain.from_iterable(self.expected))
 
     def totals(self) -> Totals:
-        """Return the scores of entities, or of tags that name no entities."""
+        """Return entity scores, or word scores if the tags name no entities."""
         found, expected = (list(chain.from_iterable(part)) for part in (self.found, self.expected))
         plain: dict[str, Any] = {"sentences": len(self.expected), "words": len(expected)}
         headline = f"{len(self.expected):,} sentences, {len(expected):,} words"
@@ -129,7 +129,7 @@ class TokenClassificationPredictor(Predictor):
 
 
 def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
-    """Return a warning if a line holds a tab or most lines end in tags; ``n_before`` lines precede them."""
+    """Return a warning if lines look like columns: tabs, or tags as last words."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:
         return f"{line_ref(path, number)} contains a tab but is read as a sentence; for columns use --format conll"

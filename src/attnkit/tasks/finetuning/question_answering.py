@@ -1,4 +1,4 @@
-"""Extractive question answering: loss, predicted spans, evaluation, the task, and answers to questions in files."""
+"""Extractive question answering: loss, spans, evaluation, task and predictor."""
 
 import json
 import math
@@ -42,28 +42,28 @@ class SpanPrediction:
     first: int  #: first token in the context
     end: int  #: end token in the context, exclusive; 0 for an empty context
     score: float  #: sum of start and end logits; -inf for an empty context
-    log_sum: float  #: log of the sum of exp(score) over all answers up to the maximum length
-    no_answer: float  #: sum of the no-answer logits: the minimum over all windows
+    log_sum: float  #: log-sum-exp of the scores of all answers up to the maximum length
+    no_answer: float  #: sum of start and end logits of no answer; minimum over all windows
 
     @property
     def margin(self) -> float:
-        """Margin of logits of no answer over this one."""
+        """Return the logit margin of no answer over this answer."""
         return self.no_answer - self.score
 
     def is_none(self, may_abstain: bool, threshold: float = 0.0) -> bool:
-        """Return whether no answer beats this one by more than the threshold, in logits, if it ``may_abstain``."""
+        """Return whether to abstain: the margin of no answer exceeds the threshold."""
         return may_abstain and self.margin > threshold
 
     def probability(self, may_abstain: bool) -> float:
-        """Return its probability among all answers, no answer included if the model ``may_abstain``."""
+        """Return the probability among answers, including no answer if ``may_abstain``."""
         total = float(np.logaddexp(self.log_sum, self.no_answer)) if may_abstain else self.log_sum
         return math.exp(self.score - total) if self.end else 0.0
 
 
 def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Tensor]:
-    """Return start and end logits (2, B, T), at least float32, and valid positions (B, T); [CLS] means no answer."""
+    """Return start and end logits (2, B, T), and the mask (B, T) of valid positions."""
     allowed = batch.context.clone()
-    allowed[:, 0] = True
+    allowed[:, 0] = True  # [CLS]: no answer
     logits = model(batch.ids, batch.real, batch.segments, allowed)
     return to_float32(logits), allowed
 
@@ -71,9 +71,9 @@ def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Ten
 def answer_loss(
     model: SpanPredictor, device: torch.device, smoothing: float
 ) -> Callable[[WindowBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: the negative log-likelihoods of starts and ends, halved and summed over windows.
+    """Return the loss: mean NLL of start and end positions, summed over windows.
 
-    ``smoothing`` is spread over all valid positions.
+    Label smoothing is spread over all valid positions.
     """
 
     def loss(batch: WindowBatch) -> dict[str, LossTerm]:
@@ -102,11 +102,11 @@ def predict_answers(
     stop: Stop | None = None,
     n_tokens: int = _BATCH_TOKENS,
 ) -> tuple[list[SpanPrediction], float]:
-    """Return the most probable answer of at most ``max_length`` tokens per question, ``n_tokens`` computed together.
+    """Return the most probable answer per question, and the total NLL in nats.
 
-    An answer starts in the window with the most context of its first token, so none counts twice. The second result is
-    the negative log-likelihood in nats, summed over windows; those without an answer count as unanswerable. Raises
-    ``EvaluationCancelled`` if stopped.
+    Answers have at most ``max_length`` tokens and are scored only in the window with the most context of their first
+    token, so that they are not counted twice. The NLL is summed over windows; windows without an answer count as
+    unanswerable. Batches have about ``n_tokens`` tokens. Raises ``EvaluationCancelled`` if stopped.
     """
     found: dict[int, SpanPrediction] = {}
     nll = 0.0
@@ -120,12 +120,12 @@ def predict_answers(
             results = (*best_span(starts, ends, max_length), log_sums(starts, ends, max_length), logits[:, :, 0].sum(0))
             columns = (part.tolist() for part in results)
             for row, first, last, score, log_sum, no_answer in zip(indices, *columns, strict=True):
-                # All scores are -inf if the window is the best one of no token.
+                # All scores are -inf if this is not the best window of any token.
                 span = rows.in_context(row, first, last) if score > -math.inf else (0, 0)
                 answer = SpanPrediction(*span, score, log_sum, no_answer)
                 question = int(rows.questions[row])
                 if (other := found.get(question)) is not None:
-                    # Of two windows the more probable answer stays, with the sum over both.
+                    # Keep the higher-scoring answer of both windows, with the log-sum over both.
                     best = other if other.score >= score else answer
                     log_sum = float(np.logaddexp(other.log_sum, log_sum))
                     answer = replace(best, log_sum=log_sum, no_answer=min(other.no_answer, no_answer))
@@ -134,9 +134,9 @@ def predict_answers(
 
 
 def log_sums(starts: Tensor, ends: Tensor, max_length: int) -> Tensor:
-    """Return (B,) log sums of exp(score) over spans of at most ``max_length`` tokens.
+    """Return log-sum-exp scores (B,) over spans of at most ``max_length`` tokens.
 
-    Memory is that of the logits (B, T), whatever ``max_length`` is.
+    Memory use is that of the logits (B, T), independent of ``max_length``.
     """
     total = starts.new_full(starts.shape[:1], -math.inf)
     for shift in range(min(max_length, starts.shape[1])):
@@ -147,17 +147,17 @@ def log_sums(starts: Tensor, ends: Tensor, max_length: int) -> Tensor:
 
 @dataclass
 class QuestionAnsweringEvaluation:
-    """Scores on the questions of the development set."""
+    """Question-answering scores on the development set."""
 
     prepared: PreparedQuestions
     device: torch.device
-    max_answer_length: int  #: length in tokens
+    max_answer_length: int  #: in tokens
     n_samples: int
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)  #: (question, first gold answer, predicted answer)
 
     def __call__(self, model: SpanPredictor) -> dict[str, float]:
-        """Return ``loss`` in nats per window; ``exact`` and ``f1`` of SQuAD's script in percent."""
+        """Return ``loss`` in nats per window; SQuAD ``exact`` and ``f1`` in percent."""
         asked = self.prepared.valid_examples
         found, nll = predict_answers(model, asked.rows, self.device, self.max_answer_length, self.stop)
         may_abstain = self.prepared.label_file is not None
@@ -175,7 +175,7 @@ class QuestionAnsweringEvaluation:
 
 
 class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredictor]):
-    """Answers that are spans of a paragraph."""
+    """Answers as spans of a paragraph."""
 
     description, example = "A reader that answers questions on paragraphs", "questions.json"
     scored = "exact match and word F1 in percent, computed like the SQuAD script"
@@ -208,7 +208,7 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
 
     The optional ``answers`` is a list of texts, a list of objects with a ``text`` as in SQuAD, or an object with a list
     ``text`` as on the Hugging Face Hub. An empty list marks an unanswerable question. A lone surrogate becomes U+FFFD.
-    Raises ``DataError`` for invalid JSON, or for a lone surrogate if strict.
+    Raises ``DataError`` for an invalid line, or for a lone surrogate if strict.
     """
     try:
         tree = parse_json(line.encode("utf-8", "surrogatepass"))
@@ -235,24 +235,25 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
 
 @dataclass(frozen=True)
 class AnswerPrediction:
-    """An answer to a question."""
+    """A predicted answer to a question."""
 
-    text: str  #: empty: predicted to have no answer
+    text: str  #: empty if the question is predicted to be unanswerable
     probability: float
     begin: int | None  #: offset of its first character in the context
     end: int | None  #: offset after its last character
-    best: str  #: best span, even if ``text`` is empty
-    no_answer_margin: float  #: margin of logits of no answer over the best span
+    best: str  #: text of the best span, even if ``text`` is empty
+    no_answer_margin: float  #: logit margin of no answer over the best span
 
 
-_MAX_MARGIN = 1e9  #: bound of margins; those of empty contexts are infinite
+_MAX_MARGIN = 1e9  #: upper bound of margins; those of empty contexts are infinite
 
 
 class QuestionAnsweringPredictor(Predictor):
-    """``attnkit predict`` for question answering. Each answer depends on its own question and paragraph alone.
+    """Predictor of ``attnkit predict`` for question answering.
 
-    A model trained on unanswerable questions, or any model with a threshold, abstains if no answer exceeds the best
-    answer by more than the threshold of logits, default 0 (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
+    Each answer depends only on its own question and paragraph. A model trained on unanswerable questions, or any model
+    with a threshold, abstains if the logit margin of no answer over the best answer exceeds the threshold, 0 by default
+    (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
     """
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
@@ -262,11 +263,11 @@ class QuestionAnsweringPredictor(Predictor):
         self.tokenizer, self.threshold = read_tokenizer(opened.checkpoint), request.no_answer_threshold or 0.0
         trained_to = "labels.json" in opened.checkpoint.manifest.files
         self.may_abstain = trained_to or request.no_answer_threshold is not None
-        """Whether it may predict no answer."""
-        self.n_truncated = 0  #: truncated questions so far
+        """Whether the model may predict no answer."""
+        self.n_truncated = 0  #: number of questions truncated so far
 
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[AnswerPrediction]:
-        """Return the answer to each question of each paragraph."""
+        """Return one answer per question, in the order of paragraphs and questions."""
         model, sizes = self.opened.model, self.opened.config.windows
         asked = QaExamples(paragraphs, self.tokenizer, sizes)
         self.n_truncated += asked.n_truncated
@@ -279,9 +280,9 @@ class QuestionAnsweringPredictor(Predictor):
                 probability = 1 / (1 + math.exp(min(700.0, span.log_sum - span.no_answer)))
                 answers.append(AnswerPrediction("", probability, None, None, best, span.margin))
                 continue
-            if best:  # not only spaces, nor an empty context
+            if best:  # neither blank nor from an empty context
                 context = int(asked.context_of[number])
-                # The first token may bring a space.
+                # The first token may include a leading space.
                 begin = asked.paragraphs[context].context.index(best, int(asked.aligned[context].begins[span.first]))
                 end = begin + len(best)
             probability = span.probability(self.may_abstain)
@@ -289,7 +290,7 @@ class QuestionAnsweringPredictor(Predictor):
         return answers
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield one line per question, in their order."""
+        """Yield batches of output lines, one line per question in input order."""
         if format == "squad":
             groups: Iterable[list[Paragraph]] = _question_batches(read_squad(path))
         else:
@@ -322,12 +323,12 @@ class QuestionAnsweringPredictor(Predictor):
         return json.dumps(tree, ensure_ascii=False)
 
     def warnings(self) -> list[str]:
-        """Return warnings on truncated questions, and on missing gold answers with ``--gold``."""
+        """Return warnings about truncated questions and missing gold answers."""
         cut = truncation_warning(self.n_truncated, "question", self.opened.config.windows.max_question_length)
         return cut if self.expected or not self.request.gold else [*cut, "no question has gold answers"]
 
     def totals(self) -> Totals:
-        """Return exact match and F1: of all questions, of answerable and of unanswerable ones."""
+        """Return exact match and F1 for all, answerable and unanswerable questions."""
         if not self.expected:
             return Totals({"questions": 0}, "0 questions")
         given = [one.text for one in self.found]

@@ -1,4 +1,4 @@
-"""Training data of question answering: SQuAD's JSON, encoded as windows in RUN/data."""
+"""Training data of question answering: SQuAD files, encoded in RUN/data."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])  #: ``labels.json`` of models that may abstain
-_SAMPLE = 500  # paragraphs of a dry run
-_MAX_NUMBER = 1 << 30  #: bound of token and paragraph numbers in a store
+_SAMPLE = 500  # paragraphs encoded by a dry run
+_MAX_NUMBER = 1 << 30  #: upper bound of token and paragraph indices in a store
 
 
 class QaExamples:
-    """Encoded questions on paragraphs in memory, with the alignment of tokens to text."""
+    """Questions and paragraphs encoded in memory, with tokens aligned to the text."""
 
     def __init__(self, paragraphs: Sequence[Paragraph], tokenizer: Tokenizer, sizes: WindowSizes) -> None:
-        """Encode paragraphs, with or without questions; questions without gold answers get no answer."""
+        """Encode paragraphs; questions without gold answers count as unanswerable."""
         self.paragraphs, self.sizes = paragraphs, sizes
         self.questions = [question for paragraph in paragraphs for question in paragraph.questions]
         numbers = [number for number, paragraph in enumerate(paragraphs) for _ in paragraph.questions]
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = InMemoryTokens(tokenizer.encode([question.text for question in self.questions]))
-        self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())  #: truncated questions
+        self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())  #: number of truncated questions
         contexts = InMemoryTokens([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
             answer_tokens(question, self.aligned[number]) or NO_ANSWER
@@ -47,13 +47,13 @@ class QaExamples:
         self.rows = StridedContextDataset(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
 
     def answer_text(self, question: int, first: int, behind: int) -> str:
-        """Return the text of tokens ``first`` up to ``behind`` of a question's paragraph."""
+        """Return the paragraph text of tokens ``first`` to ``behind`` (exclusive)."""
         number = int(self.context_of[question])
         return self.aligned[number].cut(self.paragraphs[number].context, first, behind)
 
 
 def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer with tokens, or None."""
+    """Return the first and last token of the first answer with tokens, if any."""
     for answer in question.answers:
         if (found := context.pieces(answer.begin, answer.begin + len(answer.text))) is not None:
             return found[0], found[1] - 1
@@ -61,13 +61,13 @@ def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | Non
 
 
 class QuestionCorpus(ExampleCorpus[Paragraph]):
-    """The paragraphs of a run's files with the questions that have gold answers."""
+    """Corpus of paragraphs with their labeled questions."""
 
     unit, valid_option = "question", "--dev"
     chunk = 256
 
     def __init__(self, config: QuestionAnsweringConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
-        """Read all files; there are no labels to be ``known``, and a sample has ``_SAMPLE`` paragraphs."""
+        """Read all files; ``known`` is unused, and samples have ``_SAMPLE`` paragraphs."""
         super().__init__(config.data)
         self._windows = config.windows
         self.counts = {"held_out": 0, "unlabeled": 0}
@@ -131,15 +131,15 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
 
 
 def n_questions(paragraphs: Sequence[Paragraph]) -> int:
-    """Return the number of questions."""
+    """Return the number of questions about paragraphs."""
     return sum(len(paragraph.questions) for paragraph in paragraphs)
 
 
 class QuestionEncoder(ExampleEncoder[Paragraph]):
-    """Encodes paragraphs as stores of questions, contexts and answers.
+    """Encoder of paragraphs into stores of questions, contexts and answers.
 
-    An answer is the number of its context, first token + 1 and last token + 1; 0 for no answer. Questions whose answers
-    have no tokens are left out.
+    An answer is a row of context index, first token + 1 and last token + 1, or 0 and 0 for no answer. Questions whose
+    answers have no tokens are left out.
     """
 
     def __init__(self, tokenizer: Tokenizer, sizes: WindowSizes) -> None:
@@ -170,11 +170,11 @@ class QuestionEncoder(ExampleEncoder[Paragraph]):
         return questions, contexts, answers
 
 
-PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: labels: if some cannot be answered
+PreparedQuestions = PreparedExamples[StridedContextDataset, QaExamples]  #: has labels if some are unanswerable
 
 
 def open_data(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
-    """Open what ``write_examples`` wrote. Raises ``RunError`` if it is damaged."""
+    """Open the questions in RUN/data. Raises ``RunError`` if they are damaged."""
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         labels = Labels.load(folder) if (folder / "labels.json").exists() else None

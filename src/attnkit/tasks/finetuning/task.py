@@ -1,8 +1,8 @@
-"""Base of the fine-tuning tasks: initial weights, frozen layers, layer-wise learning rates, loss.
+"""Base of fine-tuning tasks: initial weights, layer-wise learning rates, loss.
 
-A fine-tuned model has an ``encoder`` and a head for its task. The encoder takes the pretrained weights; the language
-model head is dropped and the new head is initialized. After pretraining with next-sentence prediction the pooler is
-kept for the classifier.
+A fine-tuned model has an ``encoder`` and a task head. The encoder is initialized with the pretrained weights, the task
+head randomly; the language-model head is dropped. After pretraining with next-sentence prediction, text classifiers
+keep the pooler.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.training.losses import LossTerm
 
 ENCODER_PREFIX = "encoder."
-DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefixes of weights besides the encoder's
+DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefixes of weights outside the encoder
 POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
@@ -48,32 +48,32 @@ ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPred
 class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     """Output type of a fine-tuned model: text labels, word tags or answers."""
 
-    description: ClassVar[str]  #: these three are for the model card
+    description: ClassVar[str]  #: these three appear in the model card
     scored: ClassVar[str]
     example: ClassVar[str]
-    has_labels: ClassVar[bool] = True  #: whether checkpoints have labels, which a run initialized from one keeps
+    has_labels: ClassVar[bool] = True  #: whether checkpoints store labels, which runs initialized from them keep
     has_pooler: ClassVar[bool] = False
-    #: The corpus of (configuration, labels of the initial weights if they are of the same task, examples sampled).
+    #: Build the corpus from configuration, labels of an initial run of the same task, and number of samples.
     corpus: Callable[[ConfigT, Labels | None, int], ExampleCorpus[Any]]
 
     @abstractmethod
     def load(self, config: ConfigT, folder: Path) -> DataT:
-        """Open RUN/data."""
+        """Open the data in RUN/data."""
 
     @abstractmethod
     def model(self, config: ConfigT, vocab_size: int, n_labels: int) -> ModelT:
-        """Build a model with fresh weights."""
+        """Build a randomly initialized model."""
 
     @abstractmethod
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         """Return the evaluation on the development set."""
 
     def logits(self, model: ModelT, batch: Any) -> Tensor:
-        """Return logits (N, labels) of the N labels of a batch."""
+        """Return logits (N, labels) for the N labeled items of a batch."""
         raise NotImplementedError
 
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
-        """Return the loss; here that of ``logits``."""
+        """Return the loss, by default the cross-entropy of ``logits``."""
         assert isinstance(config.finetuning, LabelingConfig)
         weights = None
         if config.finetuning.class_weights == "balanced":
@@ -106,7 +106,7 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         return self.labels.evaluation(config, data, device, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
-        """Build a model for a checkpoint. Raises ``RunError`` if it has too few weights, before any is allocated."""
+        """Build a model for a checkpoint. Raises ``RunError`` if it has too few weights."""
         vocab_size = read_tokenizer(checkpoint).vocab_size
         n_labels = len(read_labels(checkpoint).labels) if self.labels.has_labels else 2
         alone = config.model.model_copy(update={"tie_embeddings": True})
@@ -115,14 +115,14 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         return self.labels.model(config, vocab_size, n_labels)
 
     def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:
-        """Raise ``RunError`` if a checkpoint, pretrained or of the same task, cannot initialize the run."""
+        """Check that a checkpoint can initialize the run; raise ``RunError`` if not."""
         stored = read_run_config(checkpoint)
         pretrained, model = isinstance(stored, MlmConfig), stored.model
         alone = model if pretrained else model.model_copy(update={"tie_embeddings": True})
         check_min_parameters(checkpoint, alone.min_parameters(read_tokenizer(checkpoint).vocab_size))
         if config.finetuning.from_scratch:
             return
-        # Pretraining reads no pairs; learned positions bound the length.
+        # Pretraining does not use ``separators``; only learned positions limit ``max_length``.
         free = {*EXCLUDED_INIT_KEYS, *EMBEDDING_KEYS, *(["separators"] if pretrained else [])}
         free |= {"max_length"} if config.model.max_positions is None else set()
         there = model.model_dump()
@@ -151,13 +151,13 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
                     own[target].copy_(weights[name])
 
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
-        """Return the multiplier of each encoder parameter: ``layerwise_lr_decay`` ** k, k = 1 in the highest layer."""
+        """Return learning-rate multipliers: decay ** k for the k-th layer from the top."""
         decay, n_layers = config.finetuning.layerwise_lr_decay, config.model.n_layers
         if config.finetuning.from_scratch or decay == 1:
             return {}
         names = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
         rates: dict[str, float] = {}
-        for number, group in enumerate(layers_of(model.encoder)):  # the norm at the top goes with the highest layer
+        for number, group in enumerate(layers_of(model.encoder)):  # the final norm belongs to the highest layer
             rate = decay ** (n_layers + 1 - min(number, n_layers))
             rates |= {ENCODER_PREFIX + names[id(parameter)]: rate for parameter in group}
         return rates
@@ -184,16 +184,16 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
 
 
 def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
-    """Return whether the head is initialized too: the checkpoint is of the same task."""
+    """Return whether a checkpoint of the same task initializes the head too."""
     return not config.finetuning.from_scratch and read_run_config(source).task == config.task
 
 
 def label_loss(
     logits_of: Callable[[Any], Tensor], device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> LossFunction:
-    """Return the loss: the negative log-likelihood of ``batch.labels``, weighted by ``weights`` (labels,).
+    """Return the loss: NLL of ``batch.labels``, weighted by ``weights`` (labels,).
 
-    ``UNKNOWN`` labels count for nothing. The reported value is unweighted.
+    ``UNKNOWN`` labels are ignored. The reported value is neither weighted nor smoothed.
     """
     weights = None if weights is None else weights.to(device)
 

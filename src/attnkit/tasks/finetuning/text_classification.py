@@ -1,4 +1,4 @@
-"""Classification of texts and pairs of texts: training data, the task, and predictions for lines and tables."""
+"""Classification of texts and text pairs: training data, task and predictor."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ PreparedTexts = PreparedExamples[LabeledRows, list[str]]
 
 
 class TextEncoder(ExampleEncoder[LabeledText]):
-    """Encodes texts and pairs as rows of at most ``max_length`` tokens, with ``separators`` ends between two texts."""
+    """Encoder of texts and text pairs; ``separators`` end symbols divide a pair."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, separators: int = 1, labels: Sequence[str] = ()) -> None:
         super().__init__(tokenizer)
@@ -47,8 +47,8 @@ class TextEncoder(ExampleEncoder[LabeledText]):
         return rows, [[self.label_ids[line.label or ""]] for line in examples]
 
     def encode(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[int]]:
-        """Return one row per text, or per pair if there is a second text; count truncated rows as ``cut_short``."""
-        # Ids beyond the length of a row are never encoded.
+        """Return one row per text or text pair; count truncated ones as ``cut_short``."""
+        # Text beyond the maximum length of a row is not encoded.
         given = [text for text in texts2 if text is not None]
         seconds = iter(encode_prefixes(self.tokenizer, given, self.max_length))
         rows = []
@@ -62,7 +62,7 @@ class TextEncoder(ExampleEncoder[LabeledText]):
 
 
 class TextCorpus(ExampleCorpus[LabeledText]):
-    """The labeled lines of a run's tables."""
+    """Corpus of labeled texts and text pairs from tables."""
 
     unit, valid_option = "text", "--dev"
 
@@ -121,12 +121,12 @@ class TextCorpus(ExampleCorpus[LabeledText]):
 
 
 def n_characters(line: LabeledText) -> int:
-    """Return the length of both texts."""
+    """Return the total number of characters of both texts."""
     return len(line.text) + len(line.text2 or "")
 
 
 def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
-    """Return the initial run's labels and the columns found. Raises ``DataError`` for other labels or kinds of text."""
+    """Return known labels with the columns found. Raises ``DataError`` on a mismatch."""
     check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
         what = f"this file has {KINDS[bool(found.pairs)]}, but the initial run was trained on {KINDS[known.pairs]}"
@@ -135,7 +135,7 @@ def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
 
 
 class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClassifier]):
-    """Texts and pairs of texts with a label each."""
+    """One label per text or text pair."""
 
     description, scored, example = "A classifier of texts", "accuracy and macro-averaged F1 in percent", "texts.txt"
     has_pooler, corpus = True, TextCorpus
@@ -157,7 +157,7 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
 
 
 class TextClassificationPredictor(Predictor):
-    """``attnkit predict`` for text classification."""
+    """Predictor of ``attnkit predict`` for text classification."""
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
@@ -170,9 +170,9 @@ class TextClassificationPredictor(Predictor):
             raise UsageError(what, where="--format", help=f"use --format {'pairs' if pairs else 'lines'} or table")
 
     def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[float]]:
-        """Return the probability of each label for each text, or pair of texts if ``texts2`` has one.
+        """Return label probabilities of each text, or pair if ``texts2`` has a text.
 
-        Each result depends on its own text alone.
+        Each result depends only on its own text or pair.
         """
         rows = self.reader.encode(texts, texts2)
 
@@ -186,7 +186,7 @@ class TextClassificationPredictor(Predictor):
         return in_batches([len(row) for row in rows], self.request.batch_tokens, compute)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield one line per text; none for the header of a table."""
+        """Yield batches of output lines, one per text; table headers are skipped."""
         if format == "table":
             batches = self.batches(path, self._table(path), n_characters)
         else:
@@ -197,7 +197,7 @@ class TextClassificationPredictor(Predictor):
             yield [self.label_line(row, one.label) for one, row in zip(batch, rows, strict=True)]
 
     def _texts(self, path: Path, pairs: bool, lines: Iterable[str]) -> Iterator[LabeledText]:
-        """Yield each line as a text, with a warning of the first tab, or as two (of a blank line, blank ones)."""
+        """Yield lines as texts, with a warning at the first tab, or as pairs of texts."""
         warned = False
         for number, line in enumerate(lines, 1):
             if not pairs:
@@ -214,7 +214,7 @@ class TextClassificationPredictor(Predictor):
             yield LabeledText(parts[0], parts[1], None, number)
 
     def _table(self, path: Path) -> Iterator[LabeledText]:
-        """Yield the rows of a table; warn of the choice of columns unless their names are the usual ones."""
+        """Yield the rows of a table; report the choice of columns if names are unusual."""
         known = self.label_file
         table = LabeledTable(path, labeled=self.request.gold, trained=known.columns or ())
         columns = table.columns
@@ -230,7 +230,7 @@ class TextClassificationPredictor(Predictor):
         yield from table
 
     def warnings(self) -> list[str]:
-        """Return warnings on truncated texts and on gold labels that the model does not know."""
+        """Return warnings about truncated texts and gold labels unknown to the model."""
         cut = truncation_warning(self.reader.counts["cut_short"], "text", self.opened.config.max_row_length)
         return cut + super().warnings()
 

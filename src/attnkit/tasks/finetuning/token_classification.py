@@ -1,7 +1,7 @@
-"""Classification of words: training data, predicted tags, evaluation and the task.
+"""Token classification: training data, predicted tags, evaluation and task.
 
-Tags are learnt as BIO, or as BIOES or BILOU if the text has these. Tags that name no entities, such as parts of speech,
-are learnt unchanged.
+Entity tags are learned in BIO, or in BIOES or BILOU if the data uses them. Other tags, such as parts of speech, are
+learned unchanged.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -
 
 
 class TagEncoder(ExampleEncoder[Sentence]):
-    """Encodes sentences as tokens and marks."""
+    """Encoder of sentences into tokens, and marks of first subwords with their tags."""
 
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(tokenizer)
@@ -79,15 +79,15 @@ class TagEncoder(ExampleEncoder[Sentence]):
 
 
 class TagCorpus(ExampleCorpus[Sentence]):
-    """The sentences of a run's files, their tags converted to one scheme."""
+    """Corpus of tagged sentences, with tags converted to one scheme."""
 
     unit, valid_option = "sentence", "--dev"
     n_symbols = 2
 
     def __init__(self, config: TokenClassificationConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
-        """Read all tags; keep the words of the first ``n_sampled`` sentences in ``samples``.
+        """Read all tags; keep the words of ``n_sampled`` sentences in ``samples``.
 
-        ``known`` are the tags of the initial weights, whose scheme is kept. Raises ``DataError`` for other tags.
+        ``known`` holds the tags of the initial run, whose scheme is kept. Raises ``DataError`` for other tags.
         """
         super().__init__(config.data)
         where, words = config.data.files[0], list[Sequence[str]]()
@@ -125,7 +125,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
         return [*(f"{word}\t{tag}" for word, tag in zip(*example, strict=True)), ""]
 
     def messages(self) -> Iterator[WarningEvent]:
-        """Yield warnings on tags: unknown ones, violations of the scheme, tags without entities."""
+        """Yield warnings about unknown, ill-formed and non-entity tags."""
         strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
         if strange:
             shown = ", ".join(f"'{tag}'" for tag in strange[:3])
@@ -138,7 +138,7 @@ class TagCorpus(ExampleCorpus[Sentence]):
 
 
 def _complete(tags: set[str], scheme: Scheme, where: str) -> list[str]:
-    """Return the tags to learn: all those of the scheme for the entity types of a text, or its plain tags."""
+    """Return the tags to learn: all tags of the scheme per type, or the plain tags."""
     if not tags:
         raise DataError("no sentences in this file", where=where)
     if len(tags) < 2:
@@ -154,7 +154,7 @@ def _complete(tags: set[str], scheme: Scheme, where: str) -> list[str]:
 
 
 def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TokenClassificationDataset:
-    """Return rows of at most ``longest`` tokens of untagged sentences."""
+    """Return untagged sentences as rows of at most ``longest`` tokens."""
     encoded = encode_sentences(tokenizer, sentences)
     texts = InMemoryTokens([words.ids.tolist() for words in encoded])
     marks = InMemoryTokens([first_subword_mask(words).tolist() for words in encoded])
@@ -174,10 +174,10 @@ def for_each_word(
     compute: Callable[[Tensor, TagBatch], Tensor],
     stop: Stop | None = None,
 ) -> list[NDArray[Any]]:
-    """Return for each sentence what ``compute`` returns for its words, in batches of ``n_tokens``.
+    """Return the results of ``compute`` for the words of each sentence.
 
-    ``compute`` takes the logits (N, tags) of the N words of a batch and returns (N, ...). Raises
-    ``EvaluationCancelled`` if stopped.
+    ``compute`` maps the logits (N, tags) of the N words of a batch to results (N, ...). Batches have about ``n_tokens``
+    tokens. Raises ``EvaluationCancelled`` if stopped.
     """
 
     def of_rows(indices: list[int]) -> list[NDArray[Any]]:
@@ -187,23 +187,23 @@ def for_each_word(
         return np.split(found, np.searchsorted(owners, np.arange(1, len(indices))))
 
     with without_dropout(model), torch.inference_mode():
-        # The words of all rows, end to end, are those of all sentences.
+        # Concatenated, the words of all rows are the words of all sentences.
         together = np.concatenate(in_batches(rows.lengths[0].tolist(), n_tokens, of_rows, stop))
     return np.split(together, np.cumsum(rows.count_words())[:-1])
 
 
 @dataclass
 class TokenClassificationEvaluation:
-    """Scores on the words and entities of the development set."""
+    """Word and entity scores on the development set."""
 
     prepared: PreparedTags
     device: torch.device
     n_samples: int
     stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)  #: (words, gold, predicted): entities, or tags without any
+    samples: list[Sample] = field(default_factory=list)  #: (words, gold, predicted), as entities or as plain tags
 
     def __call__(self, model: TokenClassifier) -> dict[str, float]:
-        """Return ``loss`` in nats per word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
+        """Return ``loss`` in nats per word, and the other metrics in percent."""
         labels, sentences = self.prepared.labels, self.prepared.valid_examples
         nll, n_known = 0.0, 0
 
@@ -234,7 +234,7 @@ def _shown(words: Sequence[str], tags: Sequence[str], plain: bool) -> str:
 
 
 class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifier]):
-    """A tag for each word."""
+    """One tag per word."""
 
     description, example = "A tagger of words", "words.txt"
     scored = "accuracy of words, and precision, recall and F1 of entities, in percent"
@@ -247,7 +247,7 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifie
                 raise ValueError("the number of tags differs from the number of tokens")
             return TokenClassificationDataset(tokens, marks, config.max_row_length)
 
-        def parse(lines: list[str]) -> list[Sentence]:  # as the corpus displays them
+        def parse(lines: list[str]) -> list[Sentence]:  # the inverse of ``TagCorpus.display``
             found: list[Sentence] = []
             for empty, group in groupby(lines, key=lambda line: not line):
                 if not empty:

@@ -1,1 +1,1 @@
-"""BERT and GPT: pretraining on raw text, masked tokens, generation."""
+"""BERT and GPT: pretraining on raw text, mask filling and text generation."""

@@ -1,6 +1,6 @@
-"""BERT and GPT on one text: the context of each position, and the predictions there.
+"""Context and predictions of BERT and GPT at each position of a text.
 
-BERT takes one pass per word, all tokens of which are masked, so that no part of a word reveals the rest; GPT takes
+BERT takes one pass per word with all tokens of the word masked, so that no part of a word reveals the rest; GPT takes
 one pass over the text in its direction. Letters: T tokens of the text, V vocabulary.
 """
 
@@ -41,17 +41,17 @@ class PositionPrediction:
 
     @property
     def n_correct(self) -> int:
-        """Return the number of tokens that are the most probable at their positions."""
+        """Return the number of tokens ranked first at their positions."""
         return sum(place.rank == 1 for place in self.places)
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity of the text; for BERT the pseudo-perplexity."""
+        """Return the perplexity of the text, or the pseudo-perplexity for BERT."""
         nll = -sum(math.log(max(place.probability, 1e-300)) for place in self.places)
         return math.exp(min(700.0, nll / len(self.places)))
 
     def as_dictionary(self) -> dict[str, Any]:
-        """Return it as plain data for ``--json``."""
+        """Return the predictions as plain data for ``--json``."""
         return {**asdict(self), "right": self.n_correct, "perplexity": self.perplexity}
 
 
@@ -64,19 +64,19 @@ def compare(
     checkpoint: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> tuple[PositionPrediction, PositionPrediction]:
-    """Return the predictions of BERT and of GPT for a text.
+    """Return the predictions of BERT and GPT for a text.
 
     Args:
         runs: a BERT and a GPT run, in any order.
         text: a sentence.
         top: predictions per position.
-        device: ``auto`` or a device of torch.
+        device: ``auto`` or a torch device.
         checkpoint: name of a checkpoint of both runs; the best one by default.
         warn: receives warnings.
 
     Raises:
-        RunError: the runs are not one of BERT and one of GPT.
-        DataError: the text is blank, holds a mask, or is longer than a model reads.
+        RunError: the runs are not one BERT and one GPT run.
+        DataError: the text is blank, contains a mask, or exceeds the maximum length of a model.
     """
     if not text.strip():
         raise DataError("no text given", help='for example: "The cat sat on the mat."')
@@ -92,7 +92,7 @@ def compare(
 
 
 def _encode(opened: LoadedModel, text: str, n_ends: int) -> tuple[Tokenizer, list[int]]:
-    """Return the vocabulary of a run and the ids of a text, which its model reads with ``n_ends`` further symbols."""
+    """Return a run's tokenizer and the ids of a text, checking its length."""
     tokenizer = read_tokenizer(opened.checkpoint)
     ids = tokenizer.encode([text])[0]
     if not ids:
@@ -108,7 +108,7 @@ def _predict_bert(opened: LoadedModel, text: str, top: int) -> PositionPredictio
     starts = np.flatnonzero(word_boundaries(tokenizer).word_starts(np.array([ids]))[0]).tolist()
     words = list(zip(starts, [*starts[1:], len(ids)], strict=True))  # (first token, end) of each word
     rows = [[BOS_ID, *ids[:a], *[mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
-    masks = [list(range(a + 1, b + 1)) for a, b in words]  # after the begin token
+    masks = [list(range(a + 1, b + 1)) for a, b in words]  # shifted by the begin symbol
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
     batches = [slice(first, first + size) for first in range(0, len(words), size)]
     probabilities = torch.cat([predict_masks(opened, rows[batch], masks[batch]) for batch in batches])  # (T, V)
@@ -134,7 +134,7 @@ def _predict_gpt(opened: LoadedModel, text: str, top: int) -> PositionPrediction
 def _positions(
     tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, seen: list[tuple[list[int], list[int]]]
 ) -> Iterator[TokenComparison]:
-    """Yield the positions of a text from probabilities (T, V) and the visible ids before and after each."""
+    """Yield positions from probabilities (T, V) and visible ids before and after."""
     right = probabilities.gather(1, torch.tensor(ids, device=probabilities.device)[:, None])
     ranks = ((probabilities > right).sum(1) + 1).tolist()
     best = probabilities.topk(min(top, probabilities.shape[1]), sorted=True)
@@ -142,7 +142,7 @@ def _positions(
     for i, (own, values) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
         guesses = [Candidate(*pair) for pair in zip(tokenizer.tokens(own), values, strict=True)]
         left, right_ids = seen[i]
-        masked = ids[len(left)] if left else None  # the first token of the word: does it bring a space?
+        masked = ids[len(left)] if left else None  # first token of the word; may include a leading space
         spaced = masked is not None and tokenizer.bytes_of(masked).startswith(b" ")
         space = " " if spaced and tokenizer.config.kind != "char" else ""
         before = tokenizer.decode([left])[0] + space if left else ""

@@ -1,4 +1,4 @@
-"""Configurations and presets of language models, and which runs hold one. Torch-free."""
+"""Configurations, presets and detection of language models. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
 LANGUAGE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering")
-"""Tasks whose runs may hold BERT or GPT."""
-MASK = "[MASK]"  #: the mask token; a symbol of the vocabulary
+"""Tasks whose runs may contain BERT or GPT."""
+MASK = "[MASK]"  #: the mask token, a symbol of the vocabulary
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
         "vocabulary": {"size": 4000},
@@ -55,14 +55,14 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
-"""None for one or few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
-ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}  #: None for base: the GPU kernel for packed passages has no dropout
+"""Dropout per preset; 0 for few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
+ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}  #: 0 for base: the GPU kernel for packed passages has no dropout
 BERT_POSITIONS = "rotary"
-"""With learned positions a small BERT stays at unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
+"""With learned positions, a small BERT only learns unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
 
 class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Configuration of a masked language model's run."""
+    """Configuration of a masked language modeling run."""
 
     task: Literal["mlm"] = "mlm"
     """The task."""
@@ -82,16 +82,16 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the evaluation metrics, all of masked tokens: ``loss`` in nats, the others in percent.
+        """Return the evaluation metrics of masked tokens, and of sentence pairs if used.
 
-        With several files, ``accuracy_2`` is that of the second one.
+        ``loss`` is in nats, accuracies are in percent. With several files, ``accuracy_2`` is that of the second one.
         """
         found = _metrics(self.data)
         return (*found, "next_accuracy") if self.model.next_sentence else found
 
 
 class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Configuration of a causal language model's run."""
+    """Configuration of a causal language modeling run."""
 
     task: Literal["clm"] = "clm"
     """The task."""
@@ -109,7 +109,7 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the evaluation metrics: ``loss`` in nats per token, the others in percent."""
+        """Return the metrics: ``loss`` in nats per token, accuracies in percent."""
         return _metrics(self.data)
 
 
@@ -124,7 +124,7 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
     scale = SCALES[name]
     seen = {"positions": BERT_POSITIONS} if kind == "bert" else {}
     dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
-    positions = {"max_length": scale["data"]["sequence_length"]}  # no more than are trained
+    positions = {"max_length": scale["data"]["sequence_length"]}  # no more positions than are trained
     sizes = LANGUAGE_SIZES.get(kind, {}).get(name)
     return {
         **scale,
@@ -135,26 +135,26 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
 
 
 def _metrics(data: TextConfig) -> tuple[str, ...]:
-    n = len(data.valid_files or data.files)  # files with scores of their own
+    n = len(data.valid_files or data.files)  # files that are scored separately
     each = [f"accuracy_{number}" for number in range(1, n + 1)] if n > 1 else []
     return ("loss", "perplexity", "accuracy", "top_5", *each)
 
 
 def holds_language(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint has BERT or GPT inside. Raises ``RunError`` for a damaged one."""
+    """Return whether a checkpoint contains BERT or GPT; raise ``RunError`` if damaged."""
     model = read_tree(checkpoint).get("model")
     return isinstance(model, dict) and model.get("kind") in ("bert", "gpt")
 
 
 def is_language(path: Path) -> bool:
-    """Return whether a run of a language model lies at a path, which may hold anything or nothing."""
+    """Return whether a path, which need not exist, is a language-model run."""
     return is_run(path) and holds_language(RunFolder(path).checkpoint()[0])
 
 
 def _check_rows(model: LanguageConfig, data: TextConfig, isolated: bool) -> None:
-    """Refuse rows that are too long, and alignments that score positions of a row if its documents are isolated.
+    """Reject overlong rows, and position-based alignments for isolated documents.
 
-    Such a model would be trained on other positions than it is used with.
+    Isolated documents share rows, so their token positions in training would differ from those in use.
     """
     check_length(model, {f"rows of data.sequence_length={data.sequence_length} tokens": data.sequence_length})
     options = model.attention_options

@@ -1,4 +1,4 @@
-"""Training data of language models: documents, their vocabulary and the encoded stores in RUN/data."""
+"""Training data of language models: documents, vocabulary and stores in RUN/data."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class _Sizes(BaseModel, extra="forbid", strict=True):
 
 @dataclass(frozen=True)
 class PreparedText:
-    """Prepared training data of a language model, opened."""
+    """Prepared training and validation data of a language model."""
 
     train: Rows
     valid: Rows
@@ -64,12 +64,12 @@ class PreparedText:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id and any border of documents and files."""
+        """Return a hash of all ids, and of document and file boundaries."""
         return self.train.fingerprint
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint."""
+        """Return the text files of a checkpoint: name -> content."""
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
@@ -96,7 +96,7 @@ class DocumentCorpus:
                 raise DataError("no validation document", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
-        """Yield the training documents of a file, counting the others; the first file restarts the counts."""
+        """Yield the training documents of a file; count the others (reset at file 0)."""
         if number == 0:
             self.counts = dict.fromkeys(self.counts, 0)
         held_out = set() if self.valid_paths else self._held_out[number]
@@ -117,20 +117,20 @@ class DocumentCorpus:
 
 
 class CorpusEncoder:
-    """Encodes documents for a configuration."""
+    """Encoder of documents for a configuration."""
 
     def __init__(self, tokenizer: Tokenizer, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
         self.n_unknown = self.n_tokens = 0
         self.n_masks = 0
-        """[MASK] symbols of the text, which are dropped: no word is masked there."""
+        """Number of [MASK] symbols in the text, which are dropped."""
         self._mask = tokenizer.token_id(MASK) if isinstance(config, MlmConfig) else None
         pairs = isinstance(config, MlmConfig) and config.model.next_sentence
-        # Ids of a useful document.
+        # Minimum number of ids of a useful document.
         self._min_length = 2 if pairs or isinstance(config, ClmConfig) else 1
 
     def encode(self, documents: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each document, which may be none."""
+        """Return the ids of each document, possibly empty."""
         rows = self.tokenizer.encode(documents)
         for i, ids in enumerate(rows):
             self.n_unknown += ids.count(UNK_ID)
@@ -144,7 +144,7 @@ class CorpusEncoder:
         return rows
 
     def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
-        """Write a store of documents, corpus by corpus; return the number of documents of each.
+        """Write a store of documents; return the number of documents per corpus.
 
         Raises:
             DataError: a file has no useful document.
@@ -154,7 +154,7 @@ class CorpusEncoder:
         with store_writer(folder, self.tokenizer.vocab_size) as writer:
             for path, documents in corpora:
                 n = n_useful = 0
-                # A quarter of the characters of other batches: their ids take much memory.
+                # Batches have a quarter of the usual number of characters, since ids take much memory.
                 for chunk in line_batches(documents, _CHUNK, None, lambda text: 4 * len(text)):
                     rows = self.encode(chunk)
                     writer.add(rows)
@@ -169,7 +169,7 @@ class CorpusEncoder:
 def prepare_text(
     config: Config, folder: Path, given: Tokenizer | None, origin: str | None
 ) -> Iterator[StatusEvent | WarningEvent]:
-    """Encode the text into RUN/data."""
+    """Encode the text and write it to RUN/data."""
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the text")
         documents = DocumentCorpus(config.data)
@@ -192,7 +192,7 @@ def prepare_text(
         inputs = [*documents.paths, *documents.valid_paths]
         write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
         yield from warn_of_unknown(n_unknown, n_tokens)
-        if len(train) > 1:  # say how large each file is and how much of an epoch it makes
+        if len(train) > 1:  # report the size of each file and its share of an epoch
             lengths = np.split(Store.open(temporary / "train").lengths, np.cumsum(train)[:-1])
             tokens = [int(part.sum(dtype=np.int64)) for part in lengths]
             shares = sampling_probabilities(tokens, config.data.language_sampling_alpha)
@@ -209,7 +209,7 @@ def check_mask_token(config: Config, tokenizer: Tokenizer) -> None:
 
 
 def load_text(config: Config, folder: Path) -> PreparedText:
-    """Open what ``prepare_text`` wrote. Raises ``RunError`` if it is damaged."""
+    """Open the text in RUN/data. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         try:
             counted = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MAX_BYTES))

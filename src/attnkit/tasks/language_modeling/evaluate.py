@@ -1,4 +1,4 @@
-"""Loss and evaluation of language models: the likelihood of masked or of next tokens.
+"""Loss and evaluation of language models on masked or next tokens.
 
 Letters: B rows, T tokens of a row, N predicted tokens, D model width, V vocabulary.
 """
@@ -27,22 +27,22 @@ from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096
-_MAX_LOGITS = 1 << 24  #: logits in memory at a time, at least those of one token
+_MAX_LOGITS = 1 << 24  #: maximum number of logits in memory, but at least those of one token
 _SAMPLE_TOKENS = 60  # tokens of a sample
-EVALUATION_EPOCH = -1  #: epoch number that selects the masked tokens of every evaluation
-_MAX_TRIES = 50  #: further epoch numbers to try if no token is masked, as in few short documents
-_MAX_EXPONENT = 700.0  # exp of more overflows
+EVALUATION_EPOCH = -1  #: epoch number that determines the masked tokens of every evaluation
+_MAX_TRIES = 50  #: further epoch numbers to try if no token is masked, for example in few short documents
+_MAX_EXPONENT = 700.0  # larger exponents overflow
 
 
 def layout_of(batch: LanguageModelBatch) -> PackedLayout:
-    """Return the layout of a batch: which tokens attend to each other."""
+    """Return the attention layout of a batch: which tokens attend to each other."""
     if batch.passages is None:
         return PackedLayout.unpacked(len(batch.ids))
     return PackedLayout.packed(batch.n_unmixed, batch.passages, batch.bounds)
 
 
 def features(model: Bert | Gpt, batch: LanguageModelBatch) -> tuple[Tensor, Tensor | None]:
-    """Return the inputs of the output layer, (N, D), and for sentence pairs all hidden states, (B, T, D)."""
+    """Return output-layer inputs (N, D), and hidden states (B, T, D) for pairs."""
     layout = layout_of(batch)
     if isinstance(model, Gpt):
         return _pick(model.hidden(batch.ids, layout), batch), None
@@ -59,7 +59,7 @@ def _pick(hidden: Tensor, batch: LanguageModelBatch) -> Tensor:
 def language_loss(
     model: Bert | Gpt, device: torch.device, smoothing: float
 ) -> Callable[[LanguageModelBatch], dict[str, LossTerm]]:
-    """Return the loss: negative log-likelihood of predicted tokens, and of next sentences in pairs."""
+    """Return the loss: NLL of predicted tokens, and of next-sentence labels if any."""
 
     def loss(batch: LanguageModelBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
@@ -91,10 +91,10 @@ class LanguageEvaluation:
     device: torch.device
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)  #: (input, text, text with the model's predictions)
-    epoch: int = EVALUATION_EPOCH  #: epoch number that selects the masked tokens
+    epoch: int = EVALUATION_EPOCH  #: epoch number that determines the masked tokens
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float]:
-        """Return the metrics of the configuration; the loss is NaN if no token can be masked."""
+        """Return the evaluation metrics; the loss is NaN if no token can be masked."""
         with without_dropout(model), torch.inference_mode():
             n_targets, scores = self._score(model)
             while not n_targets and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
@@ -104,9 +104,9 @@ class LanguageEvaluation:
         return scores
 
     def _score(self, model: Bert | Gpt) -> tuple[float, dict[str, float]]:
-        """Return the number of targets of ``self.epoch``, and the metrics; the loss is NaN without any."""
+        """Return the number of targets and the metrics; without targets, loss is NaN."""
         n_corpora = len(self.config.data.valid_files or self.config.data.files)
-        counts = np.zeros((3, n_corpora))  # per corpus: targets, those ranked first, those among the first five
+        counts = np.zeros((3, n_corpora))  # per corpus: targets, targets ranked first, targets in the top five
         nll, n_pairs, n_right_pairs = 0.0, 0, 0
         size = max(1, _MAX_LOGITS // model.output.out_features)
         for batch in self.batches():
@@ -116,7 +116,7 @@ class LanguageEvaluation:
                 logits = model.output(rows).float()  # (n, V)
                 right = logits.gather(1, targets[:, None])
                 batch_nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
-                # >=, not >: equal logits everywhere are no prediction.
+                # >=, not >: identical logits for all tokens must not count as correct.
                 ranks = np.append(ranks, ((logits >= right).sum(1) - 1).cpu().numpy())
             nll += batch_nll
             corpora = self.prepared.valid.mixture.corpus(batch.numbers)
@@ -142,7 +142,7 @@ class LanguageEvaluation:
         return n_tokens, scores
 
     def batches(self) -> Iterator[LanguageModelBatch]:
-        """Yield the batches that are scored, with their masked tokens."""
+        """Yield the batches to score, with their masked tokens."""
         lengths = self.prepared.valid.lengths[0]
         scored = sample_indices(len(lengths), self.config.data.valid_rows or len(lengths))
         batches = make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))
@@ -153,7 +153,7 @@ class LanguageEvaluation:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
 
     def _make_samples(self, model: Bert | Gpt) -> list[Sample]:
-        """Return the first tokens of a few rows."""
+        """Return samples: the first tokens of a few rows, with predictions."""
         valid = self.prepared.valid
         samples: list[Sample] = []
         for index in sample_indices(len(valid), self.config.evaluation.n_samples):
@@ -173,5 +173,5 @@ class LanguageEvaluation:
         tokenizer = self.prepared.tokenizer
         step = -1 if isinstance(self.config, ClmConfig) and self.config.direction == "right-to-left" else 1
         text = tokenizer.decode([ids.tolist()[::step]])[0]
-        # Words bring their space; a symbol does not.
+        # Subwords include their leading space, symbols do not.
         return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()

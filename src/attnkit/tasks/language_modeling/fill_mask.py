@@ -1,4 +1,4 @@
-"""Predictions of a trained BERT for ``[MASK]``: the most probable tokens.
+"""Mask filling: the most probable tokens for ``[MASK]`` by a trained BERT.
 
 Letters: B rows, T tokens of a row, N masks, K guesses, V vocabulary.
 """
@@ -31,45 +31,45 @@ class Guess:
     """A predicted token for a mask."""
 
     piece: str
-    probability: float  #: over the whole vocabulary, with all other masks of the line in place
+    probability: float  #: over the whole vocabulary, with all other masks of the line unfilled
     text: str  #: the line with this mask filled
 
 
 @dataclass(frozen=True)
 class FilledText:
-    """A line with predictions."""
+    """A line with the predictions for its masks."""
 
     text: str
     filled: str  #: the line with the most probable token for each mask
     masks: list[list[Guess]]  #: predictions per mask, the most probable first, without special tokens
 
     def as_dictionary(self) -> dict[str, Any]:
-        """Return it as plain data for ``--json``."""
+        """Return the predictions as plain data for ``--json``."""
         masks = [[{**asdict(each), "probability": rounded(each.probability)} for each in mask] for mask in self.masks]
         return {"text": self.text, "filled": self.filled, "masks": masks}
 
 
 class FillMaskPipeline:
-    """Fills masks. Each result depends on its own line alone."""
+    """Pipeline that fills masks; each result depends only on its own line."""
 
     def __init__(self, opened: LoadedModel, top: int = 5) -> None:
         """Take a BERT run and the number of predictions per mask.
 
         Raises:
-            DataError: its vocabulary has no mask.
-            RunError: its vocabulary has special tokens only.
+            DataError: the vocabulary has no mask token.
+            RunError: the vocabulary has only special tokens.
         """
         self.opened, self.top = opened, top
         self.tokenizer = read_tokenizer(opened.checkpoint)
         self.mask = find_mask_token(self.tokenizer)
         self.max_length: int = opened.config.model.max_text_length
         self._ordinary = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
-        if not len(self._ordinary):  # an imported tokenizer.json may have lost all of its entries
+        if not len(self._ordinary):  # an imported tokenizer.json may have lost all ordinary entries
             what = "the vocabulary has only special entries"
             raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:
-        """Fill the masks of lines; messages number them from ``first`` and name the source.
+        """Fill the masks of lines; errors cite ``source`` and lines, from ``first``.
 
         Raises:
             DataError: a line has no mask or too many tokens.
@@ -83,14 +83,14 @@ class FillMaskPipeline:
         return self.predict(lines, rows)
 
     def fill_stdin(self, strict: bool, warn: Callable[[str], None]) -> Iterator[list[FilledText]]:
-        """Fill the lines of standard input, in groups; lines without a mask stay unchanged.
+        """Fill the lines of standard input in batches; keep lines without a mask.
 
         Args:
-            strict: refuse invalid UTF-8 instead of replacing it by U+FFFD.
+            strict: reject invalid UTF-8 instead of replacing it by U+FFFD.
             warn: receives warnings.
 
         Raises:
-            DataError: a line has too many tokens; the lines before it come first.
+            DataError: a line has too many tokens; the preceding lines are yielded first.
         """
         n = n_maskless = 0
         for window in read_line_batches(STDIN, max(1, min(_READ_AHEAD, _MAX_GUESSES // self.top)), strict, warn):
@@ -103,7 +103,7 @@ class FillMaskPipeline:
             warn(f"{n_maskless:,} of {n:,} lines have no {MASK}; they are copied unchanged")
 
     def encode(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
-        """Return one row per line, empty without a mask, up to the first line that is too long, and its error."""
+        """Return rows (empty without masks) up to the first overlong line, and its error."""
         rows: list[list[int]] = []
         for number, line in enumerate(lines, first):
             ids = encode_masked(self.tokenizer, line, MASK)
@@ -116,7 +116,7 @@ class FillMaskPipeline:
         return rows, None
 
     def predict(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
-        """Fill the masks of lines from the rows of ``encode``; lines without a mask stay unchanged."""
+        """Fill the masks of lines, given their rows from ``encode``."""
         filled = [FilledText(line, line, []) for line in lines]
         kept = [i for i, row in enumerate(rows) if row]
         for batch in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
@@ -144,7 +144,7 @@ class FillMaskPipeline:
 
 
 def find_mask_token(tokenizer: Tokenizer) -> int:
-    """Return the id of the mask. Raises ``DataError`` if the vocabulary has none."""
+    """Return the id of the mask token. Raises ``DataError`` if there is none."""
     mask = tokenizer.token_id(MASK)
     if mask is None:
         raise DataError(f"the vocabulary of this run has no {MASK}", help="use a run of attnkit pretrain-mlm")
@@ -153,7 +153,7 @@ def find_mask_token(tokenizer: Tokenizer) -> int:
 
 @torch.inference_mode()
 def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequence[list[int]]) -> Tensor:
-    """Return the probabilities (N, V) in float64 at positions of rows, row by row."""
+    """Return float64 probabilities (N, V) at the masks of rows, row by row."""
     length, device = max(map(len, rows)), opened.device
     ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=device)
     real = torch.arange(length, device=device) < torch.tensor([[len(row)] for row in rows], device=device)
@@ -164,7 +164,7 @@ def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequenc
 
 
 def check_length(n_tokens: int, longest: int, where: str) -> None:
-    """Raise ``DataError`` for a row, begin and end included, longer than the model reads."""
+    """Check the length of a row with special tokens; raise ``DataError`` if too long."""
     if n_tokens > longest:
         what = f"the text has {n_tokens:,} tokens including special tokens, more than the maximum of {longest:,}"
         raise DataError(what, where=where, help="shorten it")

@@ -1,7 +1,7 @@
-"""Text generation from prompts by a trained GPT, greedy or by sampling.
+"""Text generation from prompts with a trained GPT, greedy or by sampling.
 
-The model reads the begin symbol and the prompt. A right-to-left model reads the prompt in reverse: the prompt is then
-the end of the text.
+The model reads the begin symbol and the prompt. A right-to-left model reads the prompt in reverse and generates the
+text before it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.text.tokenizer import IncrementalDecoder
 
 _BATCH = 64
-_DIGITS = 4  # of log-probabilities: further digits depend on the batch
+_DIGITS = 4  # decimals of log-probabilities; further ones depend on the batch
 MAX_TEXTS = 1024  #: texts per prompt
 
 
@@ -36,23 +36,23 @@ class GeneratedText:
     text: str  #: prompt and continuation in reading order
     made: str
     pieces: list[str]  #: the generated tokens in reading order
-    log_prob: float  #: natural log-probability of the generated tokens, the end symbol included
-    end: Literal["end", "length"]  #: reason of the end: the end symbol or the maximum length
+    log_prob: float  #: natural log-probability of the generated tokens, including the end symbol
+    end: Literal["end", "length"]  #: reason for stopping: the end symbol or the maximum length
 
     def as_dictionary(self) -> dict[str, Any]:
-        """Return it as plain data for ``--json``."""
+        """Return the text as plain data for ``--json``."""
         return {**asdict(self), "log_prob": round(self.log_prob, _DIGITS)}
 
 
 def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
-    """Return the settings of the search for ``n`` texts per prompt: greedy unless an option of sampling is given.
+    """Return search settings for ``n`` texts per prompt: greedy or sampling.
 
     Args:
-        options: fields of ``SearchConfig``, None where not given; temperature, top_k, top_p or seed turn on sampling.
-        n: texts per prompt.
+        options: fields of ``SearchConfig``, None if not given; temperature, top_k, top_p or seed enable sampling.
+        n: texts per prompt; more than one enables sampling.
 
     Raises:
-        UsageError: an invalid value, or several texts without sampling, which would be equal.
+        UsageError: an invalid value, or several texts without sampling, which would be identical.
     """
     given = {name: value for name, value in options.items() if value is not None}
     greedy = given.get("temperature") == 0
@@ -68,18 +68,18 @@ def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
 
 
 class Generator:
-    """Generate texts. A text depends only on prompt, line number, sample number and seed."""
+    """Text generator; texts depend only on prompt, line, sample number and seed."""
 
     def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
-        """Take a run, the settings of the search and the context length in tokens.
+        """Take a run, the search settings and the context length in tokens.
 
         Args:
-            opened: a run of GPT.
-            config: of ``search_config``.
-            window: None: the model's positions, or the length of its training rows.
+            opened: a GPT run.
+            config: the result of ``search_config``.
+            window: None for the model's number of positions or, if unlimited, the length of its training rows.
 
         Raises:
-            UsageError: the window exceeds the positions of the model.
+            UsageError: the window exceeds the number of positions of the model.
         """
         self.opened, self.device = opened, opened.device
         self.tokenizer = read_tokenizer(opened.checkpoint)
@@ -92,10 +92,10 @@ class Generator:
         self.window: int = window or longest or opened.config.data.sequence_length
         self.model = SlidingWindowLM(pack(opened.model), self.window)
         self.n_truncated = 0
-        """Truncated prompts so far."""
+        """Number of prompts truncated so far."""
 
     def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[list[GeneratedText]]:
-        """Return ``n`` continuations of each prompt, which are lines ``first``, ``first`` + 1, …"""
+        """Return ``n`` continuations per prompt; ``first`` is the first line number."""
         rows = [self.encode(prompt) for prompt in prompts]
         self.n_truncated += sum(len(row) > self.window for row in rows)
         jobs = sorted(product(range(len(rows)), range(n)), key=lambda job: len(rows[job[0]]))  # (line, sample)
@@ -111,9 +111,9 @@ class Generator:
         return texts
 
     def stream(self, prompt: str, show: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
-        """Return the ``number``-th text of a line's prompt and pass its characters to ``show`` as they are generated.
+        """Generate one text, passing its characters to ``show`` as they are generated.
 
-        The text equals that of ``generate``. Left-to-right models only.
+        It equals the ``number``-th text of ``generate`` for that line. Left-to-right models only.
         """
         assert not self.backwards
         row = self.encode(prompt)
@@ -131,14 +131,14 @@ class Generator:
         return self._generated_text(row, hypothesis)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return the ids of a prompt in the order of reading."""
-        if self.tokenizer.config.kind != "char":  # pieces bring their own space, which precedes them
+        """Return the begin symbol and the ids of a prompt, in the order of reading."""
+        if self.tokenizer.config.kind != "char":  # subwords include their leading space
             prompt = prompt.lstrip(" ") if self.backwards else prompt.rstrip(" ")
         ids = self.tokenizer.encode([prompt])[0]
         return [BOS_ID, *(reversed(ids) if self.backwards else ids)]
 
     def warnings(self) -> list[str]:
-        """Return a warning on truncated prompts."""
+        """Return a warning about truncated prompts, if any."""
         if not self.n_truncated:
             return []
         prompts = f"{self.n_truncated:,} prompts have" if self.n_truncated > 1 else "a prompt has"
@@ -157,7 +157,7 @@ class Generator:
         made, ids = best.ids[::step], [*row[1:], *best.ids][::step]
         if self.backwards or len(row) == 1:
             continuation = self.tokenizer.decode([made])[0]
-        else:  # the space of its first word included
+        else:  # including the space before its first word
             continuation = b"".join(map(self.tokenizer.bytes_of, made)).decode("utf-8", errors="replace")
         text, pieces = self.tokenizer.decode([ids])[0], self.tokenizer.tokens(made)
         return GeneratedText(text, continuation, pieces, best.log_prob, "end" if best.finished else "length")

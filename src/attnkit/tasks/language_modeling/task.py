@@ -1,4 +1,4 @@
-"""Pretraining as a task: masked (BERT) and causal (GPT) language models."""
+"""Pretraining task: masked (BERT) and causal (GPT) language modeling."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -26,11 +26,11 @@ from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
-_SAMPLE = 2_000_000  #: characters per file that a dry run encodes
+_SAMPLE = 2_000_000  #: characters that a dry run encodes per file
 
 
 def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
-    """Return a fresh model; torch is seeded."""
+    """Build a randomly initialized model; the caller seeds torch."""
     return Bert(config.model, vocab_size) if isinstance(config, MlmConfig) else Gpt(config.model, vocab_size)
 
 
@@ -81,7 +81,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         for path in map(Path, data.valid_files or ()):
             if next(read_documents(path, data.document_format), None) is None:
                 raise DataError("no validation document", where=str(path))
-        samples: list[tuple[list[str], float]] = []  # the first documents of each file, their share of its characters
+        samples: list[tuple[list[str], float]] = []  # per file: first documents, and their share of its characters
         n_documents = 0
         for name in data.files:
             texts: list[str] = []

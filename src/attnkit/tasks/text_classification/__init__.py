@@ -1,1 +1,1 @@
-"""Hierarchical attention networks over documents."""
+"""Document classification with hierarchical attention networks."""

@@ -15,7 +15,7 @@ EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
 
 
 class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Configuration of a document classifier's run."""
+    """Configuration of a document classification run."""
 
     task: Literal["text-classification"] = "text-classification"
     """The task."""
@@ -35,12 +35,12 @@ class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=Tru
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the evaluation metrics: ``loss`` in nats per document, the others in percent."""
+        """Return the metrics: ``loss`` in nats per document, the others in percent."""
         return ("loss", "accuracy", "macro_f1")
 
 
 def han_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset: lower-case words and few epochs."""
+    """Return the configuration tree of a preset: lower-cased words and few epochs."""
     scale = SCALES[name]
     return {
         **scale,

@@ -1,4 +1,4 @@
-"""Labeled documents, encoded for training and prediction."""
+"""Corpus and encoder of labeled documents."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,18 +12,18 @@ from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import SEPARATOR, read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 
-LabeledDocument = tuple[str, str]  #: document and label
+LabeledDocument = tuple[str, str]  #: (document, label)
 PreparedDocuments = PreparedExamples[LabeledRows, list[str]]
 
 
 def _sentences(document: str, spaced: bool) -> list[str]:
-    """Split a document for a tokenizer, which needs words ``spaced`` from punctuation if it is one of words."""
+    """Split a document into sentences; ``spaced`` puts spaces around punctuation."""
     found = split_sentences(document)
     return [space_words(part) for part in found] if spaced else found
 
 
 class DocumentEncoder(ExampleEncoder[LabeledDocument]):
-    """Encodes documents as ids of their sentences; counts those with too many sentences as ``cut_short``."""
+    """Encoder of documents as token ids; ``cut_short`` counts truncated documents."""
 
     def __init__(self, tokenizer: Tokenizer, data: DocumentsConfig, labels: Sequence[str] = ()) -> None:
         super().__init__(tokenizer)
@@ -39,7 +39,7 @@ class DocumentEncoder(ExampleEncoder[LabeledDocument]):
         return [flatten(sentences) for sentences in documents], [[self.label_ids[label]] for _, label in examples]
 
     def encode(self, documents: Sequence[str]) -> list[Sentences]:
-        """Return the ids of each document's sentences: long ones are split, excess ones dropped."""
+        """Encode documents as sentences; split long sentences and drop excess ones."""
         texts = [_sentences(document, self.tokenizer.config.kind == "word") for document in documents]
         rows = iter(self.tokenizer.encode([sentence for document in texts for sentence in document]))
         longest, found = self.data.max_length, list[Sentences]()
@@ -52,7 +52,7 @@ class DocumentEncoder(ExampleEncoder[LabeledDocument]):
 
 
 class LabeledDocuments(ExampleCorpus[LabeledDocument]):
-    """The documents of a run's files."""
+    """Corpus of the labeled documents in a run's files."""
 
     unit = "document"
     n_symbols = 1  # the label counts as a target token

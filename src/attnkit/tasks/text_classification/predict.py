@@ -1,4 +1,4 @@
-"""Labels of documents by a hierarchical attention network, with the weights of their words and sentences."""
+"""Document labels and attention weights of a hierarchical attention network."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from attnkit.text.documents import read_labeled
 
 @dataclass(frozen=True)
 class DocumentPrediction:
-    """The prediction for a document, with its attention weights."""
+    """Prediction and attention weights for one document."""
 
     label: str
-    probabilities: list[float]  #: one per label of the model, in that order
-    sentences: list[list[str]]  #: tokens per encoded sentence; empty for a blank document
-    word_weights: list[list[float]]  #: one per token of each sentence; they sum to 1 except for sigmoid and local
-    sentence_weights: list[float]  #: they sum to 1, with the same exceptions
+    probabilities: list[float]  #: one per label, in the model's order
+    sentences: list[list[str]]  #: tokens of each encoded sentence; empty for a blank document
+    word_weights: list[list[float]]  #: one per token; sum to 1 per sentence, except with sigmoid and local
+    sentence_weights: list[float]  #: one per sentence; sum to 1, with the same exceptions
 
 
 class HanPredictor(Predictor):
-    """``attnkit predict`` for documents. Each result depends on its own document alone."""
+    """Predictor for documents; each result depends only on its own document."""
 
     def __init__(self, opened: LoadedModel, request: PredictRequest, warn: Warn) -> None:
         super().__init__(opened, request, warn)
@@ -66,7 +66,7 @@ class HanPredictor(Predictor):
         return in_batches(sizes, self.request.batch_tokens, predict)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield one line per document; a table has lines of document, tab, label, as in training."""
+        """Yield a line per document; input tables have lines of ``document<TAB>label``."""
         if format == "table":
             rows: Iterator[tuple[str, str | None]] = read_labeled(path)
             batches = self.batches(path, rows, lambda row: len(row[0]))
@@ -81,7 +81,7 @@ class HanPredictor(Predictor):
             yield lines
 
     def warnings(self) -> list[str]:
-        """Return warnings on truncated documents and on gold labels that the model does not know."""
+        """Return warnings on truncated documents and unknown gold labels."""
         most = self.reader.data.max_sentences
         cut = truncation_warning(self.reader.counts["cut_short"], "document", most, "sentences")
         return cut + super().warnings()

@@ -1,4 +1,4 @@
-"""Classification of documents by a hierarchical attention network as a task."""
+"""The document classification task, with a hierarchical attention network."""
 
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 
 def document_logits(model: Model, batch: DocumentBatch) -> Tensor:
-    """Return the logits (B, labels) of documents."""
+    """Return the logits (B, labels) of a batch of documents."""
     logits: Tensor = model.output(model.hidden(*batch.inputs))
     return logits
 
@@ -39,7 +39,7 @@ def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
 
 
 class HanTask(Task[Config, PreparedDocuments, Model]):
-    """Document classification by a hierarchical attention network."""
+    """Document classification with a hierarchical attention network."""
 
     def prepare(self, config: Config, folder: Path, source: Checkpoint | None, origin: str | None) -> PrepareEvents:
         return prepare_examples(config, folder, source, origin, partial(_corpus, config))

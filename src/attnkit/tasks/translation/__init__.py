@@ -1,1 +1,1 @@
-"""Translation: parallel text to a sequence-to-sequence model, and lines to translations."""
+"""Translation: training, evaluation and use of sequence-to-sequence models."""

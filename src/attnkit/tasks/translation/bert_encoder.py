@@ -1,4 +1,4 @@
-"""BERT's encoder as the encoder of a translation model: its settings and its weights."""
+"""Initialization of a translation encoder from BERT: settings and weights."""
 
 import json
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ from attnkit.tasks.translation.config import TranslationConfig
 
 _OTHER = "initialize from another BERT"
 SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activation", "attention_options")
-"""Keys that both have under one name; ``alignment`` and ``distribution`` are theirs too, one or one for each head."""
+"""Keys with the same name in both configurations. ``alignment`` and ``distribution`` are compared per head instead."""
 
 
 def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
-    """Return the configuration that a translation run inherits from a BERT's, both as plain trees.
+    """Return the settings that a translation run inherits from a BERT run.
 
-    BERT's vocabulary is the source's alone, unless ``joint_vocabulary`` is asked for. Lines and translations are no
-    longer than BERT's learned positions.
+    ``tree`` and the result are plain trees. BERT's vocabulary is used for the source only, unless the user sets
+    ``joint_vocabulary``. BERT's learned positions limit the lengths of lines and translations.
 
     Raises:
-        UsageError: a translation model has no such part, or ``kind`` asks for one that has no place for it.
-        RunError: the configuration is not BERT's.
+        UsageError: translation models lack a feature of this BERT, or ``kind`` is not a Transformer.
+        RunError: the configuration is not that of a BERT.
     """
     try:
         bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))
@@ -53,13 +53,13 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
 
 
 def encoder_settings(bert: BertConfig) -> dict[str, Any]:
-    """Return what a translation model's keys have to be for its encoder to compute what a BERT computes."""
+    """Return the settings that make a translation encoder equivalent to this BERT."""
     same = {key: getattr(bert, key) for key in SAME}
     return {**same, "encoder_layers": bert.n_layers, "embedding_norm": bert.norm == "post", "pattern": "none"}
 
 
 def check_bert_supported(bert: BertConfig) -> None:
-    """Raise ``UsageError`` where a BERT has what no translation model has."""
+    """Raise ``UsageError`` if translation models lack a feature of this BERT."""
     if bert.glu:
         raise UsageError("translation models do not support gated units", where="model.glu", help=_OTHER)
     if bert.activation == "gelu_tanh":
@@ -67,11 +67,11 @@ def check_bert_supported(bert: BertConfig) -> None:
 
 
 def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
-    """Check that a BERT's encoder fits a translation model.
+    """Check that a BERT checkpoint can initialize the encoder of a translation model.
 
     Raises:
-        UsageError: The model asked for has another architecture.
-        RunError: The checkpoint has fewer weights than its configuration says.
+        UsageError: The architectures differ, or BERT has an unsupported feature.
+        RunError: The checkpoint has fewer weights than its configuration requires.
     """
     bert, model, name = read_run_config(source, "mlm").model, config.model, source.path.parent.parent
     check_bert_supported(bert)
@@ -107,10 +107,10 @@ def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:
 
 @torch.no_grad()
 def copy_bert_encoder(encoder: Encoder, bert: Bert) -> None:
-    """Copy BERT's layers and embeddings, so that both compute the same for texts of one segment.
+    """Copy BERT's layers and embeddings; single-segment texts get the same states.
 
-    Token embeddings are divided by the encoder's scale. BERT adds the embedding of segment A to every token: it goes
-    into the position table, or into the token embeddings of models without one.
+    Token embeddings are divided by the encoder's embedding scale. The embedding of segment A, which BERT adds to every
+    token, is added to the learned position table, or to the token embeddings if there is no such table.
     """
     encoder.layers.load_state_dict(bert.layers.state_dict())
     encoder.norm.load_state_dict(bert.norm.state_dict())

@@ -1,4 +1,4 @@
-"""Configuration of a translation run. Torch-free, to keep --help and validation fast."""
+"""Configuration of a translation run. Torch-free: help and validation stay fast."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from attnkit.models.config import ModelConfig, check_length
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a run; ``attnkit train --dry-run`` shows it with the origin of each value."""
+    """Configuration of a translation run, as ``attnkit train --dry-run`` prints it."""
 
     task: Literal["translation"] = "translation"
     """Task of the run."""
     data: DataConfig
-    """The files and what is dropped from them."""
+    """Training and validation files, and which pairs are dropped."""
     joint_vocabulary: bool = True
-    """One vocabulary for both sides; needed for embeddings that are tied three ways."""
+    """Whether source and target share one vocabulary; required by ``model.tie_embeddings=all``."""
     vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=2)
-    """Vocabularies of ``attnkit vocab`` to use instead of building new ones: a joint one, or source and target."""
+    """Vocabulary files from ``attnkit vocab``: one joint file, or source and target. Null: train new vocabularies."""
     model: ModelConfig
-    """The architecture."""
+    """Architecture of the model."""
     decoding: SearchConfig = SearchConfig()
-    """The search, for the development set and as the default of ``translate``."""
+    """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
 
     @property
     def max_source(self) -> int:
-        """Most tokens of a line that is translated as one, its end not counted."""
+        """Maximum source tokens, without EOS, of a line that is translated unsplit."""
         longest = self.model.max_positions
         return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
 

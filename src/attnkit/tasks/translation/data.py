@@ -1,4 +1,4 @@
-"""Parallel text to encoded pairs in RUN/data: filtering, held-out pairs, vocabularies."""
+"""Prepared data of translation runs: filtered, encoded pairs and vocabularies."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ _LONGEST_VALID = 4096  # tokens
 
 
 class ParallelData:
-    """The files of a run. Text is read from them whenever it is needed, and never held."""
+    """Parallel files of a run: training text re-read on demand, validation in memory."""
 
     def __init__(self, data: DataConfig) -> None:
         self.training = _file_pairs(data.src, data.tgt)
         self.validation = _file_pairs(data.valid_src, data.valid_tgt)
         self.limits = CheckConfig(max_ratio=data.max_character_ratio)
-        # Counts of the last full reading of the training text.
+        # Counts of the last full pass over the training text.
         self.n_kept = self.n_held_out = self.n_repeats = 0
         self.drops = PairDrops()
         self.valid: list[Pair]
-        """The pairs to validate on."""
+        """Validation pairs."""
         self.n_blank_valid = 0
-        """Validation pairs with a blank line."""
-        # Lines before each pair of files; needed for held-out lines only.
+        """Number of validation pairs dropped for a blank side."""
+        # Number of lines before each pair of files; used only to find held-out pairs.
         self._starts = [0]
         self._held_out: set[int] = set()
         self._valid_sources: set[str] = set()
@@ -58,7 +58,7 @@ class ParallelData:
             raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)
         self._held_out = prepared_dir.sample_validation_indices(total, data.held_out, data.held_out_seed, where)
         self.valid = [
-            pair  # unless training would leave it out: reading the training text counts those
+            pair  # dropped pairs are counted later, when the training text is read
             for files, first in zip(self.training, self._starts, strict=True)
             for line, pair in clean_pairs(*files, PairDrops(), self.limits)
             if first + line in self._held_out
@@ -67,16 +67,16 @@ class ParallelData:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of training pairs read and left out; ``read`` includes those that are kept.
+        """Counts of training pairs read and dropped; ``read`` includes kept pairs.
 
-        ``repeats_of_held_out`` have the source of a held-out pair, and are left out so that the score means something.
+        ``repeats_of_held_out`` share the source of a held-out pair; training on them would inflate validation scores.
         """
         drops = asdict(self.drops)
         read = self.n_kept + self.n_held_out + self.n_repeats + sum(drops.values())
         return {"read": read, "held_out": self.n_held_out, "repeats_of_held_out": self.n_repeats, **drops}
 
     def corpus(self, number: int) -> Iterator[Pair]:
-        """Yield the kept pairs of one pair of training files, counting what is left out; 0 resets the counts."""
+        """Yield the kept pairs of file pair ``number``; count the rest (0 resets counts)."""
         if number == 0:
             self.n_kept = self.n_held_out = self.n_repeats = 0
             self.drops = PairDrops()
@@ -91,7 +91,7 @@ class ParallelData:
                 yield pair
 
     def lines(self, *sides: int) -> Iterator[str]:
-        """Yield the source (0) or target lines (1) of all kept training pairs, or both in turn."""
+        """Yield source (0) or target (1) lines of all kept pairs, or both alternately."""
         for number in range(len(self.training)):
             for pair in self.corpus(number):
                 for side in sides:
@@ -104,7 +104,7 @@ def _file_pairs(src: Sequence[str] | None, tgt: Sequence[str] | None) -> list[tu
 
 @dataclass(frozen=True)
 class TranslationData:
-    """Everything that a training job reads."""
+    """Prepared data of a training run."""
 
     pairs: Pairs
     valid: Pairs
@@ -115,31 +115,31 @@ class TranslationData:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id and any border between lines."""
+        """Hash that changes with any id and any line boundary."""
         return self.pairs.fingerprint
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Text files of a checkpoint: the vocabularies."""
+        """Vocabulary files to store in checkpoints, by name."""
         return self.vocabularies.files()
 
 
 def prepare(
     config: TranslationConfig, folder: Path, checkpoint: Checkpoint | None = None, origin: str | None = None
 ) -> Iterator[StatusEvent | DataCheckEvent | WarningEvent]:
-    """Encode the training text into ``folder``, unless that has been done.
+    """Encode the training and validation text into ``folder``, unless already done.
 
     Args:
-        config: the run's configuration.
+        config: configuration of the run.
         folder: RUN/data.
-        checkpoint: the one that provides vocabularies, if any.
-        origin: fingerprint of the weights that initialize the run. If it changes, the text is encoded again: the ids
-            of another vocabulary do not fit these weights.
+        checkpoint: checkpoint that provides vocabularies, if any.
+        origin: fingerprint of the weights that initialize the run. If it changes, the text is encoded again, because
+            ids of another vocabulary do not fit these weights.
 
     Raises:
-        DataError: missing or undecodable files, different line counts, nothing left to train on.
+        DataError: a file is missing or undecodable, line counts differ, or no pairs are left.
         RunError: the folder is damaged.
-        UsageError: the files changed since the folder was made.
+        UsageError: the files changed since the folder was prepared.
     """
     data = config.data
     named = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
@@ -168,7 +168,7 @@ def prepare(
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in tokens:
             yield from prepared_dir.warn_of_unknown(unknown[side], tokens[side], side)
-        # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
+        # Validation keeps pairs of any length ratio, and of any length that the model has positions for.
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
@@ -183,7 +183,7 @@ def prepare(
 
 
 def open_prepared(folder: Path) -> TranslationData:
-    """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
+    """Open the folder that ``prepare`` wrote; raise ``RunError`` if it is damaged."""
     with prepared_dir.open_prepared_dir(folder) as index:
         valid_src, valid_tgt = (prepared_dir.read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
@@ -201,7 +201,7 @@ def open_prepared(folder: Path) -> TranslationData:
 def train_vocabularies(
     config: TranslationConfig, source: Tokenizer | None, lines: Callable[..., Iterable[str]]
 ) -> Vocabularies:
-    """Build the vocabularies that are missing; ``lines(0)`` gives the source's text, ``lines(0, 1)`` both in turn."""
+    """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both."""
     if source is None and config.joint_vocabulary:
         joint = train_vocabulary(lines(0, 1), config.vocabulary)
         return Vocabularies(joint, joint)
@@ -212,7 +212,7 @@ def train_vocabularies(
 def _encode(
     pairs: Iterable[Pair], vocabularies: Vocabularies, tokens: Counter[str], unknown: Counter[str]
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """Yield chunks of encoded pairs, counting the tokens of each side and those that are unknown."""
+    """Yield chunks of encoded pairs; count tokens and unknown tokens per side."""
     remaining = iter(pairs)
     while chunk := list(islice(remaining, _CHUNK)):
         src, tgt = zip(*chunk, strict=True)
@@ -224,7 +224,7 @@ def _encode(
 
 
 def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
-    """Look through all files; refuse those that cannot be trained on."""
+    """Check all files and yield reports; raise ``DataError`` for a fatal finding."""
     limits = CheckConfig(max_ratio=data.max_character_ratio)
     training, validation = _file_pairs(data.src, data.tgt), _file_pairs(data.valid_src, data.valid_tgt)
     for src, tgt in [*training, *validation]:

@@ -1,4 +1,4 @@
-"""The development set: loss and perplexity of the references, BLEU and chrF of greedy translations, a few samples."""
+"""Evaluation on the development set: loss, perplexity, BLEU, chrF and samples."""
 
 import math
 from collections.abc import Callable
@@ -24,27 +24,27 @@ _BATCH_TOKENS = 4096
 
 @dataclass
 class TranslationEvaluation:
-    """Scores a model on the development set whenever the loop asks; remembers the samples of the last time."""
+    """Evaluation of a model on the development set; keeps the latest samples."""
 
     prepared: TranslationData
     search: SearchConfig
     device: torch.device
     n_samples: int
-    max_source: int = 256  #: tokens; longer lines are translated in parts, as ``translate`` does
-    stop: Callable[[], bool] | None = None  #: asked before each batch whether to give it up
+    max_source: int = 256  #: maximum source tokens; longer lines are translated in segments, as by ``translate``
+    stop: Callable[[], bool] | None = None  #: polled before each batch; True cancels the evaluation
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
-        """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``."""
+        """Return ``bleu``, ``chrf`` (0 to 100), ``loss`` (nats per token), ``perplexity``."""
         with without_dropout(model), torch.inference_mode():
-            # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
+            # A copy with weights packed for fast matrix products, used for this evaluation only.
             packed = pack(model)
             loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
             hypotheses = self.translate(packed)
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
-        return {  # in the order of names, as a resumed run reads them from its checkpoint
+        return {  # sorted by name, as a resumed run reads them from its checkpoint
             "bleu": corpus_bleu(hypotheses, [references]).score,
             "chrf": corpus_chrf(hypotheses, [references]).score,
             "loss": loss,
@@ -52,7 +52,7 @@ class TranslationEvaluation:
         }
 
     def translate(self, model: TranslationModel) -> list[str]:
-        """Return greedy translations of the development set."""
+        """Return greedy translations of the source side of the development set."""
         vocabularies = self.prepared.vocabularies
         lines = self.prepared.valid_src
         parts: list[LineSegment] = []
@@ -72,10 +72,10 @@ class TranslationEvaluation:
 def development_loss(
     model: TranslationModel, pairs: Pairs, device: torch.device, stop: Callable[[], bool] | None = None
 ) -> float:
-    """Return the mean negative log-likelihood of the references' tokens, in nats."""
+    """Return the mean negative log-likelihood per reference token, in nats."""
     total, count = 0.0, 0
     src, tgt = pairs.lengths
-    # A batch has at most so many padded tokens on both sides, or one pair.
+    # A batch has at most _BATCH_TOKENS tokens, padding and both sides included, or a single pair.
     grouped = make_batches((2 * np.maximum(src, tgt)).tolist(), Batching(_BATCH_TOKENS, "tokens"))
     for indices in until_stopped(stop, grouped):
         batch = pairs.batch(np.asarray(indices, np.int64)).to(device)

@@ -1,4 +1,4 @@
-"""Load a translation run: configuration, vocabularies, and the model with its weights."""
+"""Loading of translation runs: configuration, vocabularies and model weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from attnkit.text.tokenizer import load as load_tokenizer
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A model ready to translate, with what it was trained with."""
+    """A model ready to translate, with its configuration and tokenizers."""
 
     path: Path
     checkpoint: str
@@ -28,21 +28,21 @@ class LoadedRun:
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
     device: torch.device
-    warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
+    warnings: tuple[str, ...] = ()  #: reasons why newer checkpoints were skipped
 
     @property
     def vocabularies(self) -> tuple[str, str]:
-        """Fingerprints that must agree among the runs of an ensemble."""
+        """Vocabulary fingerprints, which must agree across the runs of an ensemble."""
         return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
 
 
 def load_run(
     path: Path, *, device: str = "auto", precision: str = "float32", checkpoint: str | None = None
 ) -> LoadedRun:
-    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; by default the best checkpoint.
+    """Load a checkpoint of a run: best (default), last, averaged or step-N.
 
     Raises:
-        RunError: no run, no such checkpoint, damaged, or of another kind.
+        RunError: the run or checkpoint is missing or damaged, or the run has another task.
     """
     warnings: list[str] = []
     opened = load_model(
@@ -55,24 +55,24 @@ def load_run(
 
 
 def load_model_on_cpu(path: Path, *, precision: str, checkpoint: str | None) -> TranslationModel:
-    """Return the model of a run, for a process that searches."""
+    """Return the model of a run on the CPU, for a search worker process."""
     return load_run(path, device="cpu", precision=precision, checkpoint=checkpoint).model
 
 
 def is_bert(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint is of a pretrained BERT instead of a translation model."""
+    """Return whether a checkpoint is a pretrained BERT, not a translation model."""
     return read_tree(checkpoint).get("task") == "mlm"
 
 
 def provided_vocabularies(
     config: TranslationConfig, source: Checkpoint | None
 ) -> tuple[Vocabularies | None, Tokenizer | None]:
-    """Return vocabularies to use instead of making new ones: of both sides, or of the source alone.
+    """Return vocabularies that need no training: both, or the source tokenizer only.
 
-    Those of a checkpoint, else of ``vocabulary_files``. BERT's is the source's, unless it is to serve both sides.
+    They are from ``source``, else ``vocabulary_files``. BERT's is for the source, unless ``joint_vocabulary`` is set.
 
     Raises:
-        RunError: one of them is missing or damaged.
+        RunError: a vocabulary is missing or damaged.
     """
     if source is not None:
         if config.joint_vocabulary or read_tree(source).get("task") == config.task:

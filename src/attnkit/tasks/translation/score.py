@@ -1,4 +1,4 @@
-"""Log-probabilities of given translations, teacher-forced."""
+"""Log-probabilities of given translations, computed with teacher forcing."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -14,27 +14,27 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.translation.loading import LoadedRun
 
 _WINDOW = 4096  # pairs sorted by length together
-_ROWS = 512  # logits held at a time
+_ROWS = 512  # rows of logits computed at a time
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """Score of one sentence pair."""
+    """Score of a sentence pair."""
 
-    log_prob: float  #: natural logarithm of the target's probability, its end included
-    n_tokens: int  #: target tokens, the end included
+    log_prob: float  #: natural log-probability of the target, EOS included
+    n_tokens: int  #: number of target tokens, EOS included
 
 
 @dataclass
 class Total:
-    """The sum over pairs."""
+    """Sum of scores over pairs."""
 
     log_prob: float = 0.0
     n_tokens: int = 0
     n_pairs: int = 0
 
     def add(self, score: PairScore) -> None:
-        """Take in one pair."""
+        """Add the score of one pair."""
         self.log_prob += score.log_prob
         self.n_tokens += score.n_tokens
         self.n_pairs += 1
@@ -51,9 +51,9 @@ def score_pairs(
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
 ) -> Iterator[PairScore]:
-    """Yield the score of each pair, in order. Nothing is truncated: an empty target is its end symbol alone.
+    """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
 
-    ``names`` are the two sides in error messages, for instance their files.
+    Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages.
     """
     rows, first = iter(pairs), 1
     while window := list(islice(rows, _WINDOW)):
@@ -70,7 +70,7 @@ def score_pairs(
 
 
 def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
-    """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
+    """Raise ``DataError`` for the first line that exceeds the model's positions."""
     longest = run.config.model.max_positions
     for line, ids in enumerate(rows, first):
         if longest is not None and len(ids) >= longest:

@@ -1,4 +1,4 @@
-"""Uses of a lexicon in translation: a shortlist of target tokens, and words in the place of unknown ones."""
+"""Lexicon-based target shortlists and replacement of unknown words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +11,17 @@ from attnkit.protocols import UNK_ID
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.translation_lexicon import load_dictionary, load_tokens
 
-FREQUENT = 200  #: the target's most frequent tokens that every sentence may use
+FREQUENT = 200  #: number of frequent target tokens allowed in every translation
 
 
 class LexiconShortlist:
-    """The target tokens that the translation of a sentence may use."""
+    """Shortlist of the target tokens allowed for a source sentence."""
 
     def __init__(self, path: Path, src: Tokenizer, tgt: Tokenizer) -> None:
-        """Read a lexicon of the tokens of these vocabularies.
+        """Load a token lexicon for these vocabularies.
 
         Raises:
-            RunError: It is missing, damaged, of words, or of other vocabularies.
+            RunError: The lexicon is missing or damaged, or made for words or other vocabularies.
         """
         vocabularies = (src.fingerprint, tgt.fingerprint)
         self._lexicon = load_tokens(path, vocabularies, (src.vocab_size, tgt.vocab_size))
@@ -30,10 +30,10 @@ class LexiconShortlist:
         self._joint = vocabularies[0] == vocabularies[1]
 
     def of(self, ids: Sequence[int]) -> NDArray[np.int32]:
-        """Return the target ids that a source of these ids may become, ascending.
+        """Return the target ids allowed for source ``ids``, in ascending order.
 
-        They are the translations of each, of NULL, the most frequent ones, and, in a vocabulary of both sides, the
-        source's own, so that names can be copied.
+        These are the translations of each id and of NULL, the most frequent tokens and, with a joint vocabulary, the
+        source ids themselves, so that names can be copied.
         """
         allowed = self._always.copy()
         for id in set(ids):
@@ -44,14 +44,14 @@ class LexiconShortlist:
 
 
 class UnknownReplacer:
-    """Replaces ``<unk>`` by words, in vocabularies of whole words."""
+    """Replacer of ``<unk>`` in translations; for word vocabularies only."""
 
     def __init__(self, path: Path | None, src: Tokenizer, tgt: Tokenizer) -> None:
-        """Read a lexicon of words, if there is one.
+        """Load the word lexicon, if a path is given.
 
         Raises:
-            UsageError: The vocabularies are not of words.
-            RunError: The lexicon is missing, damaged, or of tokens.
+            UsageError: A vocabulary is not a word vocabulary.
+            RunError: The lexicon is missing or damaged, or made for tokens.
         """
         for tokenizer in (src, tgt):
             kind = tokenizer.config.kind
@@ -64,10 +64,10 @@ class UnknownReplacer:
         self.dictionary = {} if path is None else load_dictionary(path)
 
     def text(self, ids: Sequence[int], attention: NDArray[np.float32], source: str) -> str:
-        """Return a translation's text, each unknown word replaced by the source word with the most attention.
+        """Return the text of a translation with each ``<unk>`` replaced by a word.
 
-        That word is translated if the dictionary has it. ``attention`` (len(ids), S) is over the source's tokens and
-        its end, which is not a word.
+        It is the source word with the highest attention, translated if the dictionary has it. ``attention``
+        (len(ids), S) covers the source tokens and EOS; EOS is never chosen.
         """
         words = source_words(source, self._src)
         pieces = []
@@ -83,10 +83,10 @@ class UnknownReplacer:
 
 
 def source_words(line: str, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Return the word behind each token of a line, for a vocabulary of words: as it is written, and as it is seen."""
+    """Return (written, normalized) words, one per token, for a word vocabulary."""
     found = []
     for chunk in cut(line, runs=False):
         seen = tokenizer.normalize(" " + chunk).split(" ")[1:]
-        # Normalization may make spaces of other signs, and so several words of one.
+        # Normalization may turn other characters into spaces, which splits a word into several.
         found += [(chunk, seen[0])] if len(seen) == 1 else [(word, word) for word in seen]
     return found

@@ -1,4 +1,4 @@
-"""The translation task: data, model, loss, evaluation and the cost estimate of a dry run."""
+"""The translation task: data, model, loss, evaluation and dry-run estimate."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -28,7 +28,7 @@ __all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted
 
 
 class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]):
-    """Sequence-to-sequence translation by a Transformer or a recurrent model."""
+    """Sequence-to-sequence translation with a Transformer or a recurrent model."""
 
     def prepare(
         self, config: TranslationConfig, folder: Path, source: Checkpoint | None, origin: str | None
@@ -79,7 +79,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         from attnkit.engine.dry_run import SAMPLE, estimate
 
         files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
-        # Reading refuses what is not text.
+        # Reading raises DataError for a file that is not UTF-8 text.
         samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]
         counts = [count_lines(src) for src, _ in files]
         checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
@@ -91,7 +91,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         def sample_lines(*sides: int) -> Iterator[str]:
             return (pair[side] for sample in samples for pair in sample for side in sides)
 
-        # Vocabularies made of the samples are the run's where these are all the text.
+        # Vocabularies built from the samples equal the run's only if the samples are the whole text.
         given, source = provided_vocabularies(config, checkpoint)
         vocabularies = given or train_vocabularies(config, source, sample_lines)
         whole = given is not None or max(counts) <= SAMPLE
@@ -116,7 +116,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
 
 def _vocabulary_sizes(checkpoint: Checkpoint, config: TranslationConfig) -> tuple[int, int]:
-    """Return the sizes of both vocabularies. Raises ``RunError`` if the weights are too few for such a model."""
+    """Return both vocabulary sizes; raise ``RunError`` if the weights are too few."""
     src, tgt = (vocabulary.vocab_size for vocabulary in read_vocabularies(checkpoint))
     check_file_holds_weights(checkpoint, config.model, (src, tgt))
     return src, tgt

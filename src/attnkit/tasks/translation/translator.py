@@ -1,6 +1,6 @@
-"""Translate lines with one model or an ensemble: split, encode, batch, search, decode, restore the order.
+"""Translation of lines: split, encode, batch, search, decode, restore the order.
 
-``translate_stream`` takes lines from a file, a pipe or a keyboard to output lines.
+Several models form an ensemble. ``translate_stream`` translates lines from a file, a pipe or a terminal.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from attnkit.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Output:
-    """One hypothesis of one line; of a split line the parts joined, their scores and log-probabilities added up."""
+    """One hypothesis of a line, joined from the segments of a split line."""
 
     text: str
-    score: float  #: log-probability over length**length_penalty (with the coverage penalty where asked)
-    log_prob: float
+    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over segments
+    log_prob: float  #: natural log-probability, summed over segments
     tokens: list[list[str]]  #: tokens of each segment
     attention: list[list[list[float]]] | None
-    """Attention weights per part, target rows x source columns; None unless recorded."""
+    """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line with its hypotheses, best first."""
+    """A source line and its hypotheses, best first."""
 
     source: str
-    source_tokens: list[list[str]]  #: tokens of each part of the line (one part as a rule, none for a blank line)
+    source_tokens: list[list[str]]  #: tokens of each segment; a blank line has no segments
     outputs: list[Output]
 
 
@@ -65,16 +65,16 @@ def load_translator(
     workers: int = 1,
     checkpoint: str | None = None,
 ) -> Translator:
-    """Load one run or an ensemble; with several workers the search runs in processes of one thread each.
+    """Load one run or an ensemble; with several ``workers``, search in processes.
 
-    ``checkpoint`` is the name of one that all runs have (``last``, ``averaged``, ``step-400``); without it their best.
+    Workers have one thread. All runs must have the ``checkpoint`` (``last``, ``averaged``, ``step-400``); None: best.
 
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
     """
     if workers > 1 and device not in ("auto", "cpu"):
         raise UsageError(f"--workers requires the CPU, not {device}", where="--workers")
-    # Workers load while this process does.
+    # Workers load the models while this process loads its own.
     load = partial(load_model_on_cpu, precision=precision, checkpoint=checkpoint)
     pool = ProcessPoolSearch(load, runs, workers) if workers > 1 else None
     try:
@@ -90,7 +90,7 @@ def load_translator(
 
 
 class Translator:
-    """Text in, text out. Blank lines stay blank; every line has exactly its number of hypotheses."""
+    """Translator with ``num_hypotheses`` outputs per line; blank lines stay blank."""
 
     def __init__(self, runs: Sequence[LoadedRun], searcher: SearchBackend) -> None:
         self.runs = list(runs)
@@ -100,18 +100,18 @@ class Translator:
         self.search: SearchConfig = exclude_padding_ids(runs[0].config.decoding, self.tgt_tokenizer)
         limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
-        """Most tokens of a text that the models have positions for; None: any number."""
+        """Maximum number of positions, EOS included, in all models; None: unlimited."""
         self.max_source = min(run.config.max_source for run in runs)
         self.shortlist: LexiconShortlist | None = None
-        """Restricts the target tokens of a sentence, if given."""
+        """Restricts the target tokens of each sentence, if set."""
         self.replacer: UnknownReplacer | None = None
-        """Replaces unknown words, if given; needs attention weights (``record``)."""
+        """Replaces unknown words, if set; requires recorded attention (``record``)."""
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
-        """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
+        """Translate lines; ``options`` are fields of ``SearchConfig`` (``beam_size=5``).
 
         Returns:
-            One text a line, or ``num_hypotheses`` consecutive ones.
+            One text per line, or ``num_hypotheses`` consecutive texts per line.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
@@ -119,15 +119,15 @@ class Translator:
         return [output.text for translation in found for output in translation.outputs]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """Return the natural log-probability of each target given its source, by the first of the runs."""
+        """Return log-probabilities (nats) of targets given sources, by the first run only."""
         pairs = zip(sources, targets, strict=True)
         return [found.log_prob for found in score_pairs(self.runs[0], pairs)]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
-        """Return the run's own search settings with some replaced.
+        """Return the search settings of the run, overridden by ``options``.
 
         Raises:
-            UsageError: no such setting, a value it cannot have, or lengths that the model has no positions for.
+            UsageError: an unknown setting, an invalid value, or a length that exceeds the model's positions.
         """
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
         lengths = {"max_length": config.limit(self.max_source + 1), "min_length": config.min_length + 1}
@@ -146,7 +146,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         record: bool = False,
     ) -> Iterator[Translation]:
-        """Yield a ``Translation`` a line, in order, reading ``batching.window`` lines ahead."""
+        """Yield one ``Translation`` per line, in order; read a window of lines ahead."""
         batching = batching or Batching()
         job = SearchJob(config or self.search, record or self.replacer is not None)
         windows = line_batches(lines, batching.window, None)
@@ -160,12 +160,12 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         where: str = "prefixes",
     ) -> Iterator[Iterator[Translation]]:
-        """Yield the translations of each list of lines.
+        """Yield an iterator over the translations of each window of lines.
 
-        ``prefixes`` has one target prefix per line, blank for none; errors say that they are from ``where``.
+        ``prefixes`` has one target prefix per line, blank for no prefix; ``where`` names their source in errors.
 
         Raises:
-            DataError: there are fewer prefixes than lines, or one that the model has no positions for.
+            DataError: there are fewer prefixes than lines, or a prefix exceeds the model's positions.
         """
         remaining = None if prefixes is None else iter(prefixes)
         offset = 0
@@ -183,7 +183,7 @@ class Translator:
     def _translate_window(
         self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching
     ) -> Iterator[Translation]:
-        """Translate lines that are in memory, given as parts by ``split``."""
+        """Translate a window of lines, given their segments from ``split``."""
         places = [(i, k) for i, members in enumerate(parts) for k in range(len(members))]
         batches = make_batches([len(parts[i][k].ids) for i, k in places], batching)
         chosen = [[places[n] for n in batch] for batch in batches]
@@ -192,7 +192,7 @@ class Translator:
         joined: dict[int, Translation] = {}
         for batch, hypotheses in zip(chosen, results, strict=True):
             found.update(zip(batch, hypotheses, strict=True))
-            # Lines are joined as they become complete, while workers search what follows.
+            # Join each line as soon as it is complete, while workers search the next batches.
             for i in dict.fromkeys(i for i, _ in batch):
                 members = [found.get((i, k)) for k in range(len(parts[i]))]
                 whole = [hypotheses for hypotheses in members if hypotheses is not None]
@@ -202,10 +202,10 @@ class Translator:
             yield joined[i] if parts[i] else self.join(line, [], [], job.config)
 
     def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
-        """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
+        """Encode lines as lists of segments; ``offset`` is the number of the first line."""
         encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
         given: list[list[int]] = [[] for _ in lines]
-        if prefixes is not None:  # a blank line means no prefix: its spaces are not forced
+        if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
             given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
@@ -223,7 +223,7 @@ class Translator:
     def join(
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
     ) -> Translation:
-        """Put the parts of a line together: the k-th hypotheses of all parts make the line's k-th."""
+        """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
@@ -247,18 +247,18 @@ class Translator:
         return Translation(line, [self.src_tokenizer.tokens(part.ids) for part in parts], outputs)
 
     def close(self) -> None:
-        """End the worker processes, where there are any."""
+        """End the worker processes, if any."""
         if isinstance(self.searcher, ProcessPoolSearch):
             self.searcher.close()
 
 
 @dataclass(frozen=True)
 class TranslateRequest:
-    """Request of ``attnkit translate``."""
+    """Options of ``attnkit translate``."""
 
     runs: list[Path]
-    source: Path  #: A file, or ``-`` for standard input
-    search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that replace the run's own
+    source: Path  #: input file; ``-`` is standard input
+    search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that override the run's own
     prefixes: Path | None = None
     scores: bool = False
     attention: bool = False
@@ -268,20 +268,20 @@ class TranslateRequest:
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     threads: int | None = None
-    checkpoint: str | None = None  #: A checkpoint by name; without it the best
-    strict: bool = False  #: refuse invalid UTF-8 instead of replacing it by U+FFFD
+    checkpoint: str | None = None  #: name of the checkpoint; None: the best one
+    strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
     shortlist: Path | None = None
-    """A lexicon of tokens, of which alone, and of the most frequent ones, translations are made."""
+    """Token lexicon; restricts translations to its entries and the most frequent target tokens."""
     unknowns: bool = False
-    """Put words in the place of ``<unk>``: translations of source words by ``dictionary``, or the words themselves."""
+    """Replace ``<unk>`` by the attended source word, translated if ``dictionary`` has an entry for it."""
     dictionary: Path | None = None
 
 
 def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> Iterator[list[str]]:
-    """Yield output lines as they are ready, in groups that belong together; ``tell`` takes warnings.
+    """Yield groups of output lines as they become ready; ``tell`` receives warnings.
 
-    The first group is empty: everything is loaded, and reading begins. A line is answered as soon as no further one
-    follows quickly, so that a pipe or a person never waits for a full window.
+    The first group is empty; it is yielded when everything is loaded and reading starts. A partial window is translated
+    as soon as the input pauses, so a pipe or a user never waits for a full window.
     """
     check_request(request)
     set_threads(request.threads)
@@ -293,7 +293,7 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
         checkpoint=request.checkpoint,
     )
     try:
-        # A greedy text needs no normalised scores; nobody sees them unless they are asked for.
+        # Greedy search needs no normalized scores; they are computed only if they are printed.
         shown = request.scores or request.as_json
         config = translator.configure({"scores": shown, **request.search})
         src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
@@ -322,7 +322,7 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
 
 
 def check_request(request: TranslateRequest) -> None:
-    """Raise ``UsageError`` for inconsistent options, before loading the model."""
+    """Check options before loading the model; raise ``UsageError`` or ``RunError``."""
     if request.dictionary is not None and not request.unknowns:
         raise UsageError(
             "a dictionary requires --replace-unknowns", where="--dictionary", help="add --replace-unknowns"
@@ -338,7 +338,7 @@ def check_request(request: TranslateRequest) -> None:
 
 
 def render(translation: Translation, request: TranslateRequest) -> list[str]:
-    """Return the output lines of one input line: one line per hypothesis, or one JSON object."""
+    """Return an input line's output: one line per hypothesis, or one JSON object."""
     if request.as_json:
         kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]

@@ -1,1 +1,1 @@
-"""Word vectors from raw text: configuration, training, storage and queries. Torch-free."""
+"""Word vectors: configuration, training, files and queries. Torch-free."""

@@ -1,4 +1,4 @@
-"""The configuration of a run of word vectors, the defaults of its methods, and the counters that it saves."""
+"""Configuration of word2vec runs, defaults of the methods, and saved counters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MAX_BUCKETS = 1 << 27
 
 
 class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """The text and which of its words get vectors."""
+    """Training text and the selection of words that get vectors."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Text, plain or compressed (.gz, .xz, .bz2); ``-`` is standard input. A line is a text of its own."""
+    """Plain or compressed text (.gz, .xz, .bz2); ``-`` is standard input. Windows do not cross line boundaries."""
 
 
 class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Character n-grams, of which words are composed, unseen ones too (fastText)."""
+    """Character n-grams that compose word vectors, also of unseen words (fastText)."""
 
     min_n: int = Field(default=3, ge=1, le=64)
-    """Characters of the shortest n-grams."""
+    """Minimum length of n-grams in characters."""
     max_n: int = Field(default=6, ge=1, le=64)
-    """Characters of the longest."""
+    """Maximum length of n-grams in characters."""
     buckets: int = Field(default=2_000_000, ge=1, le=_MAX_BUCKETS)
-    """Rows that the n-grams share."""
+    """Number of hash buckets: rows that the n-grams share."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SubwordConfig:
@@ -44,94 +44,94 @@ class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
 
 class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Settings of GloVe's weighted least squares (Pennington et al. 2014, section 3.1)."""
+    """Weighting of GloVe's least-squares loss (Pennington et al. 2014, section 3.1)."""
 
     x_max: float = Field(default=100.0, gt=0, allow_inf_nan=False)
-    """Co-occurrences from which on a pair of words has full weight."""
+    """Co-occurrence count from which a pair of words has weight 1."""
     exponent: float = Field(default=0.75, ge=0, le=10)
-    """Below it a pair weighs (x / x_max) to this power."""
+    """Exponent of the weight (x / x_max)**exponent of pairs with a count x below ``x_max``."""
     memory: float = Field(default=0.5, gt=0, le=4096)
-    """Gigabytes for counting co-occurrences; what is more goes to disk and is merged."""
+    """Memory for counting co-occurrences, in gigabytes; excess counts are written to disk and merged."""
 
 
 class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a run; ``attnkit word2vec train --dry-run`` shows it with the origin of each value."""
+    """Configuration of a word2vec run, as ``word2vec train --dry-run`` prints it."""
 
     task: Literal["word2vec"] = "word2vec"
     """Task of the run."""
     data: WordTextConfig
-    """The text and which of its words get vectors."""
+    """Training text and the selection of words that get vectors."""
     method: Method = "skip-gram"
-    """Predict neighbours from a word (skip-gram), the reverse (cbow), or factorize counts (glove)."""
+    """Predict context words from a word (skip-gram), the reverse (cbow), or factorize co-occurrence counts (glove)."""
     context: Context = "mean"
-    """Combination of the neighbours' vectors in CBOW."""
+    """How CBOW combines the vectors of the context words."""
     loss: Loss = "negative"
     """Negative sampling, hierarchical softmax (Huffman tree), or full softmax J(θ)."""
     dim: int = Field(default=100, ge=1, le=8192)
-    """Numbers of a vector."""
+    """Dimension of the vectors."""
     window: int = Field(default=5, ge=1, le=10_000)
-    """Most words between a word and its neighbours, on either side."""
+    """Maximum number of context words on either side of a word."""
     dynamic_window: bool = True
-    """Draw the window of each word from 1 to ``window``, so that near neighbours count more."""
+    """Draw the window of each word from 1 to ``window``, which gives nearby words more weight."""
     negative: int = Field(default=5, ge=1, le=1024)
-    """Random words for each neighbour."""
+    """Negative samples per predicted word."""
     exact: bool = False
-    """Skip-gram draws fresh random words for every pair, as gensim does, instead of sharing them in a block."""
+    """Draw fresh negatives for every skip-gram pair, as gensim does, instead of sharing them within a block."""
     sample: float = Field(default=1e-3, ge=0, le=1, allow_inf_nan=False)
-    """Words that make up a larger share of the text than this are randomly dropped; 0 drops none."""
+    """Subsampling threshold: words with a larger share of the text are randomly dropped; 0 disables subsampling."""
     ns_exponent: float = Field(default=0.75, ge=-10, le=10)
-    """Random words are drawn by their count to this power."""
+    """Negatives are drawn in proportion to the word count to this power."""
     subwords: SubwordConfig | None = None
-    """Compose words of their character n-grams. Null: every word is a vector of its own."""
+    """Compose word vectors from character n-grams. Null: every word has an independent vector."""
     glove: GloveConfig = GloveConfig()
-    """For method glove alone."""
+    """Settings of method glove."""
     epochs: int = Field(default=5, ge=1, le=1_000_000)
     """Passes over the text, or over its co-occurrences (glove)."""
     alpha: float = Field(default=0.025, gt=0, le=10, allow_inf_nan=False)
-    """Learning rate at the beginning; chosen by the method unless given."""
+    """Initial learning rate; the default depends on the method."""
     min_alpha: float = Field(default=1e-4, ge=0, le=10, allow_inf_nan=False)
-    """Final learning rate of the linear decay (not for glove, whose steps AdaGrad scales)."""
+    """Final learning rate of the linear decay (not for glove, which uses AdaGrad)."""
     init_from: str | None = None
-    """Initial vectors: a run, or a file of any format; other words are initialized at random."""
+    """Initial vectors: a run, or a vector file of any format; words not in it are initialized at random."""
     threads: int = Field(default=1, ge=1, le=MAX_THREADS)
-    """Threads that train; by default as many as there are processors."""
+    """Number of training threads; by default one per processor."""
     deterministic: bool = False
-    """Reproducible bytes for one seed and number of threads: threads train copies, joined in a fixed order."""
+    """Reproducible bytes for a given seed and thread count: threads train copies, which are merged in a fixed order."""
     seed: int = Field(default=1, ge=0, lt=2**31)
-    """Decides initial vectors and everything that is drawn."""
+    """Random seed of the initial vectors and of all sampling."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device; auto is the CPU, whose compiled loops beat a GPU here."""
+    """Training device; auto is the CPU, whose compiled loops are faster than a GPU here."""
     save_every: float = Field(default=10.0, ge=0, allow_inf_nan=False)
-    """Minutes after which a checkpoint is due; 0 saves as often as possible."""
+    """Minutes between checkpoints; 0 saves as often as possible."""
 
     @property
     def model_kind(self) -> str:
-        """The method, in the place of a kind of model."""
+        """Return the method, which serves as the kind of model."""
         return self.method
 
     @property
     def limits(self) -> LimitsConfig:
-        """When training ends."""
+        """Return the training limits, here the number of epochs."""
         return LimitsConfig(max_epochs=float(self.epochs))
 
     @property
     def checkpoints(self) -> CheckpointConfig:
-        """The newest checkpoint is kept, and one to fall back on."""
+        """Return the checkpoint policy: keep the newest checkpoint and one fallback."""
         return CheckpointConfig(keep_last=2, keep_best=0)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Word vectors have no development set."""
+        """Return no metrics, since word vectors have no development set."""
         return ()
 
     @property
     def resumable_keys(self) -> tuple[str, ...]:
-        """Keys that a resumed run may have changed."""
+        """Return the keys that may differ when a run is resumed."""
         return ("save_every",) if self.deterministic else ("save_every", "threads")
 
     @property
     def needs_torch(self) -> bool:
-        """Whether what was chosen has no compiled loop."""
+        """Return whether no compiled loop supports this configuration."""
         return self.device == "cuda" or self.loss == "full" or self.context == "concat"
 
     @model_validator(mode="after")
@@ -168,7 +168,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Sums over the chunks since the last record of the log."""
+    """Sums over the chunks since the last log record."""
 
     loss: Finite = 0.0
     terms: Count = 0
@@ -176,22 +176,22 @@ class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=
 
 
 class Word2VecCounters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """The state of a run besides its matrices."""
+    """Training state of a run other than its matrices."""
 
     step: Count = 0
-    """Chunks done, of all epochs."""
+    """Number of chunks trained, over all epochs."""
     n_steps: Count = 0
-    """Chunks of all epochs."""
+    """Total number of chunks, over all epochs."""
     trained: Count = 0
-    """Words trained on, without those that subsampling left out."""
+    """Words trained on, not counting words dropped by subsampling."""
     raw: Count = 0
-    """Words of the text."""
+    """Number of words in the text."""
     minutes: Finite = Field(default=0.0, ge=0)
-    """Wall time of training."""
+    """Wall-clock training time."""
     loss: Finite | None = None
-    """Mean of the last record of the log."""
+    """Mean loss of the last log record."""
     finished: Literal["epochs", "stopped"] | None = None
-    """Why training ended."""
+    """Reason why training ended; None while it runs."""
     pending: LossSums = LossSums()
 
     @model_validator(mode="after")
@@ -202,10 +202,10 @@ class Word2VecCounters(BaseModel, extra="forbid", strict=True, use_attribute_doc
 
 
 def defaults(given: Mapping[str, Any]) -> list[Layer]:
-    """Return the layers below all settings: the number of threads, and the choices of the method.
+    """Return the layers of default values: thread count and method defaults.
 
-    With negative sampling the learning rates are those that did best in ``benchmarks/word2vec.py``, on 15 million
-    words; the others are word2vec's own.
+    With negative sampling and mean context, the learning rates are those that performed best on 15 million words
+    (``benchmarks/word2vec.py``); the others are word2vec's own.
     """
     method = str(given.get("method", "skip-gram"))
     chosen: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Scores of word vectors: correlation with human similarity judgements, and solved analogies."""
+"""Evaluation of word vectors on human similarity judgements and analogies."""
 
 import math
 import re
@@ -22,7 +22,7 @@ _ANALOGIES = "expected per line: four words, or a colon and a section name"
 
 
 class WordPair(NamedTuple):
-    """Two words and how alike people find them."""
+    """Two words and a human similarity score."""
 
     a: str
     b: str
@@ -31,14 +31,14 @@ class WordPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """Analogies of one kind: a is to b as c is to d."""
+    """A section of analogies: a is to b as c is to d."""
 
     name: str
     questions: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
 def kind_of(path: Path) -> Literal["pairs", "analogies"]:
-    """Return what a file asks: analogies have sections, or four words a line. Raises ``DataError`` for an empty one."""
+    """Return the kind of a test file; raise ``DataError`` if it has no questions."""
     lines = [line for _, line in islice(_content_lines(path), 2)]  # the first may be a header
     if not lines:
         raise DataError("no questions in this file", where=str(path))
@@ -47,11 +47,10 @@ def kind_of(path: Path) -> Literal["pairs", "analogies"]:
 
 
 def read_pairs(path: Path) -> list[WordPair]:
-    """Return the pairs of a file: two words, then the first column that holds numbers.
+    """Return the word pairs of a file, scored by its first numeric column.
 
-    Lines that start with ``#`` are comments; a first line without a number is a header.
-
-    Raises ``DataError``: a line that is not a pair, or no pairs at all.
+    Lines that start with ``#`` are comments; a first line without a number is a header. Raises ``DataError`` for a line
+    that is not a scored pair, and for a file without pairs.
     """
     pairs: list[WordPair] = []
     column = 0
@@ -70,7 +69,7 @@ def read_pairs(path: Path) -> list[WordPair]:
 
 
 def read_analogies(path: Path) -> list[Section]:
-    """Return the sections of a file of analogies. Raises ``DataError``: a line that is none, or no analogies at all."""
+    """Return the sections of an analogy file; raise ``DataError`` if invalid or empty."""
     sections: list[Section] = []
     for number, line in _content_lines(path):
         if line.startswith(":"):
@@ -88,7 +87,7 @@ def read_analogies(path: Path) -> list[Section]:
 
 
 def _content_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither blank nor comments, with their numbers."""
+    """Yield (number, line) for lines that are neither blank nor comments."""
     for number, line in enumerate(read_lines(path), 1):
         if line.strip() and not line.startswith("#"):
             yield number, line
@@ -109,57 +108,57 @@ def _is_number(text: str) -> bool:
 
 
 Method = Literal["add", "mul"]
-_BATCH = 256  # questions at a time
+_BATCH = 256  # questions answered at a time
 _SMALL = np.float32(1e-6)
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """Correlation of cosines with judgements; None for fewer than two known pairs or constant values."""
+    """Correlation of cosines with human scores, None if it is undefined."""
 
-    spearman: float | None
+    spearman: float | None  #: rank correlation; None for fewer than two known pairs or constant values
     pearson: float | None
-    known: int  #: pairs that are scored: both words have a vector
-    composed: int  #: pairs with a word whose vector is composed of n-grams alone
-    unknown: int  #: pairs that are left out
+    known: int  #: number of scored pairs: both words have a vector
+    composed: int  #: scored pairs with a word outside the vocabulary, composed from n-grams
+    unknown: int  #: number of skipped pairs
 
 
 @dataclass(frozen=True)
 class SectionScores:
-    """Analogies of one section."""
+    """Results for the analogies of one section."""
 
     name: str
     right: int
-    known: int  #: questions that are asked: all four words have a vector
-    composed: int  #: questions with a word outside the vocabulary, composed from n-grams
-    unknown: int  #: questions that are left out
+    known: int  #: number of scored questions: all four words have a vector
+    composed: int  #: scored questions with a word outside the vocabulary, composed from n-grams
+    unknown: int  #: number of skipped questions
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the known ones that are solved."""
+        """Share of the known questions answered correctly; None if ``known`` is 0."""
         return self.right / self.known if self.known else None
 
 
 @dataclass(frozen=True)
 class AnalogyScores:
-    """Analogies of a file."""
+    """Results for an analogy file: in total, by group and by section."""
 
     total: SectionScores
-    groups: tuple[SectionScores, ...]  #: semantic and syntactic ones, where sections are named as in questions-words
+    groups: tuple[SectionScores, ...]  #: semantic and syntactic, if sections are named as in questions-words
     sections: tuple[SectionScores, ...]
 
 
 @dataclass(frozen=True)
 class Known:
-    """Which words have a vector."""
+    """Rules that decide which words count as known."""
 
-    top: int | None = None  #: number of words that count, from the first on; None: all
+    top: int | None = None  #: use only the first ``top`` words; None: all
     fold: bool = True  #: ignore case, as gensim does
     compose: bool = False  #: also compose vectors of unseen words from n-grams
 
 
 def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Known()) -> PairScores:
-    """Score pairs of words that have vectors; errors as ``Vectors.unit``."""
+    """Correlate cosines with human scores; errors as in ``Vectors.unit``."""
     view = VocabularyView(vectors, known)
     found = [(a, b, pair.score) for pair in pairs if (a := view[pair.a]) >= 0 and (b := view[pair.b]) >= 0]
     counts = len(found), sum(max(a, b) >= view.n_words for a, b, _ in found), len(pairs) - len(found)
@@ -175,7 +174,7 @@ def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Know
 def score_analogies(
     vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
-    """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Vectors.unit``."""
+    """Score analogies by 3CosAdd or 3CosMul; errors as in ``Vectors.unit``."""
     view = VocabularyView(vectors, known)
     asked = [[(*(view[word] for word in q[:3]), view.row(q[3])) for q in section.questions] for section in sections]
     unit = view.unit(np.arange(view.n_words + len(view.composed)))
@@ -186,7 +185,7 @@ def score_analogies(
         right = sum(int((_answers(unit, part[:, :3], view.first, method) == part[:, 3]).sum()) for part in batches)
         composed = int((parts >= view.n_words).any(1).sum())
         scores.append(SectionScores(section.name, right, len(parts), composed, len(questions) - len(parts)))
-    # Sections about grammar have names that start so in the questions-words file.
+    # In questions-words, the names of syntactic sections start with 'gram'.
     syntactic = [score for score in scores if score.name.startswith("gram")]
     semantic = [score for score in scores if not score.name.startswith("gram")]
     groups = (_sum("semantic", semantic), _sum("syntactic", syntactic)) if semantic and syntactic else ()
@@ -199,32 +198,32 @@ def _sum(name: str, scores: Sequence[SectionScores]) -> SectionScores:
 
 
 class VocabularyView:
-    """The numbers of words: their rows, then those whose vectors are composed.
+    """Numbering of words: vocabulary rows first, then words composed from n-grams.
 
-    Of words that differ only in case the most frequent counts, where case does not.
+    If case is ignored, the most frequent of the words that differ only in case is used.
     """
 
     def __init__(self, vectors: Vectors, known: Known) -> None:
         words = vectors.index_to_key[: known.top or None]
         self.n_words = len(words)
-        self.composed: list[Floats] = []  #: vectors of the words from ``n_words`` on
+        self.composed: list[Floats] = []  #: unit vectors of the words numbered from ``n_words`` on
         self._vectors = vectors
         self._spell = str.lower if known.fold else str
         self._compose = vectors.unseen if known.compose else None
         self._numbers: dict[str, int] = {}
         rows = [self._numbers.setdefault(self._spell(word), row) for row, word in enumerate(words)]
-        self.first = np.array(rows, np.int64)  #: (n_words,) the first row of the same word
+        self.first = np.array(rows, np.int64)  #: (n_words,) first row of the same word, for each row
 
     def row(self, word: str) -> int:
-        """Return the row of a word, -1 where it has none."""
+        """Return the row of a word, -1 if it has no row."""
         number = self._numbers.get(self._spell(word), -1)
         return number if number < self.n_words else -1
 
     def __getitem__(self, word: str) -> int:
-        """Return the number of a word, -1 where it has no vector."""
+        """Return the number of a word, -1 if it has no vector."""
         form = self._spell(word)
         if form not in self._numbers and self._compose is not None:
-            # One that is not among the first words may have a row all the same.
+            # A word that is not among the first ``top`` words may still have a row.
             vector = self._vectors[form] if form in self._vectors else self._compose(form)
             if vector is not None:
                 self._numbers[form] = self.n_words + len(self.composed)
@@ -232,7 +231,7 @@ class VocabularyView:
         return self._numbers.get(form, -1)
 
     def unit(self, numbers: NDArray[np.int64]) -> Floats:
-        """Return the vectors (n, D) of some words, of length 1."""
+        """Return the unit vectors (n, D) of the words with these numbers."""
         own = numbers < self.n_words
         found = np.empty((len(numbers), self._vectors.vector_size), np.float32)
         found[own] = self._vectors.unit(numbers[own])
@@ -242,7 +241,7 @@ class VocabularyView:
 
 
 def _answers(unit: Floats, asked: NDArray[np.int64], first: NDArray[np.int64], method: Method) -> NDArray[np.int64]:
-    """Return the rows (n,) that answer questions (n, 3): of no word of the question."""
+    """Return predicted rows (n,) for questions (n, 3), excluding the question's words."""
     answers = unit[: len(first)]
     a, b, c = asked.T
     if method == "add":
@@ -252,7 +251,7 @@ def _answers(unit: Floats, asked: NDArray[np.int64], first: NDArray[np.int64], m
         scores = near[0] * near[1] / (near[2] + _SMALL)
     which, words = np.nonzero(asked < len(first))
     scores[which, asked[which, words]] = -np.inf
-    others = np.flatnonzero(first != np.arange(len(first)))  # rows of the same words in another case
+    others = np.flatnonzero(first != np.arange(len(first)))  # rows whose word also has an earlier row
     for column in asked.T if len(others) else ():
         which, places = np.nonzero(column[:, None] == first[others])
         scores[which, others[places]] = -np.inf

@@ -1,4 +1,4 @@
-"""``Word2Vec``: train vectors from a program, on sentences that it holds. Torch-free."""
+"""``Word2Vec``: a Python interface for training on sentences. Torch-free."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _BATCH = 10_000  # sentences
 
 
 def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocabulary, int, int]:
-    """Return the words that get vectors, and the numbers of all words and sentences. Raises ``DataError``."""
+    """Return the vocabulary, and the numbers of words and sentences read.
+
+    Raises ``DataError`` if no word is frequent enough, or if a vocabulary word cannot be saved.
+    """
     found: Counter[str] = Counter()
     n_sentences = 0
     for sentence in split_sentences(sentences, config.lower):
@@ -66,7 +69,7 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
 
 
 def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, config: WordTextConfig) -> Encoded:
-    """Encode words that have a vector into a new folder. Raises ``DataError`` if no sentence has two of them."""
+    """Encode sentences to disk; raise ``DataError`` if no line has two known words."""
     n_raw, longest = 0, 0
 
     def rows() -> Iterator[list[list[int]]]:
@@ -86,7 +89,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
 
 
 def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
-    """Yield the words of each sentence; a text is split at white space. Raises ``DataError`` for others."""
+    """Yield the words of each sentence; raise ``DataError`` if a word is not a string."""
     for number, sentence in enumerate(sentences, 1):
         line = sentence.split() if isinstance(sentence, str) else list(sentence)
         if not all(isinstance(word, str) for word in line):
@@ -95,11 +98,11 @@ def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
         yield [word.lower() for word in line] if lower else line
 
 
-IN_MEMORY = "(sentences)"  #: the text of a configuration that was trained on sentences
+IN_MEMORY = "(sentences)"  #: ``data.files`` of a model trained on sentences in memory
 
 
 class Word2Vec:
-    """Word vectors and all that is needed to train them on.
+    """Trainable word vectors; the parameters are named as in gensim.
 
     >>> model = Word2Vec([["a", "dog", "runs"], ["a", "cat", "runs"]] * 50, vector_size=16, negative=2)
     >>> model.wv["dog"].shape
@@ -132,30 +135,30 @@ class Word2Vec:
         """Set the training options; train if ``sentences`` or ``corpus_file`` is given.
 
         Args:
-            sentences: lists of words, or texts whose words stand between white space; gone through more than once. A
-                name is that of a file, as ``corpus_file``.
-            corpus_file: text, plain or compressed, a sentence a line.
-            vector_size: numbers of a vector.
-            window: most words between a word and its neighbours.
-            min_count: rarer words get no vector.
+            sentences: lists of words, or strings that are split at white space; iterated more than once. A single
+                string or path is a file name, as in ``corpus_file``.
+            corpus_file: text file, plain or compressed, one sentence per line.
+            vector_size: dimension of the vectors.
+            window: maximum number of context words on either side of a word.
+            min_count: minimum count of a word to get a vector.
             sg: 1 for skip-gram, 0 for CBOW.
-            hs: 1 for hierarchical softmax alone, 0 for negative sampling.
-            negative: random words for each neighbour; of no matter with ``hs``.
-            sample: words of a larger share of the text are thinned out.
-            alpha: learning rate at the beginning; None lets the method choose.
-            min_alpha: learning rate at the end.
+            hs: 1 for hierarchical softmax, 0 for negative sampling.
+            negative: negative samples per predicted word; ignored with ``hs``.
+            sample: subsampling threshold; words with a larger share of the text are randomly dropped.
+            alpha: initial learning rate; None: the default of the method.
+            min_alpha: final learning rate.
             epochs: passes over the text.
-            workers: threads; None takes all processors.
-            seed: decides all that is drawn.
-            cbow_mean: 1 for the mean of the neighbours, 0 for their sum.
-            ns_exponent: random words are drawn by their count to this power.
-            max_final_vocab: keep no more words, the most frequent.
+            workers: number of threads; None: one per processor.
+            seed: random seed.
+            cbow_mean: 1 to average the context vectors, 0 to sum them.
+            ns_exponent: negatives are drawn in proportion to the word count to this power.
+            max_final_vocab: maximum vocabulary size; the most frequent words are kept.
             shrink_windows: draw the window of each word from 1 to ``window``.
-            settings: any other key of ``attnkit word2vec train``, as ``{"method": "glove", "subwords.min_n": 2}``.
+            settings: other keys of ``attnkit word2vec train``, such as ``{"method": "glove", "subwords.min_n": 2}``.
 
         Raises:
-            UsageError: a setting that cannot be, or sentences that can be gone through only once.
-            DataError: text that cannot be trained on.
+            UsageError: a setting is invalid, or the sentences can be iterated only once.
+            DataError: the text is not suitable for training.
         """
         keys: dict[str, Any] = {"task": "word2vec", "data.files": [IN_MEMORY], "window": window, "sample": sample}
         keys |= {"alpha": alpha, "min_alpha": min_alpha, "epochs": epochs, "seed": seed, "ns_exponent": ns_exponent}
@@ -166,7 +169,7 @@ class Word2Vec:
         self.config: Word2VecConfig = resolve({**keys, **(settings or {})}).config
         self.words: WordVocabulary | None = None
         self.state = Word2VecCounters()
-        # Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector.
+        # Number of sentences and words; after training, only sentences with at least one in-vocabulary word count.
         self.corpus_count = self.corpus_total_words = 0
         self._matrices: mats.Matrices = {}
         self._wv: Vectors | None = None
@@ -175,12 +178,12 @@ class Word2Vec:
 
     @property
     def epochs(self) -> int:
-        """Passes over the text."""
+        """Number of passes over the text."""
         return self.config.epochs
 
     @property
     def wv(self) -> Vectors:
-        """The vectors. Raises ``UsageError`` where none have been trained."""
+        """Trained vectors. Raises ``UsageError`` before any training."""
         if self.words is None or not self._matrices:
             raise _untrained()
         if self._wv is None:
@@ -190,11 +193,11 @@ class Word2Vec:
         return self._wv
 
     def fit(self, sentences: TextSource) -> Word2Vec:
-        """Train from the beginning on sentences, or on the text of a file, and return the model."""
+        """Train from scratch on sentences or the text of a file; return the model."""
         return self._train(sentences, self.config, None, {})
 
     def build_vocab(self, corpus_iterable: TextSource | None = None, corpus_file: str | Path | None = None) -> None:
-        """Build the vocabulary for ``train``, replacing an existing one."""
+        """Build the vocabulary for ``train``; replace any existing vocabulary."""
         if (text := _only(corpus_iterable, corpus_file)) is None:
             raise UsageError("no text", help="give sentences, or corpus_file=")
         counted = count_words(_sentences(text, self.config.data), self.config.data)
@@ -223,7 +226,7 @@ class Word2Vec:
         return self._train(text, validate(Word2VecConfig, tree), self.words, self._matrices)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
+        """Write a run folder in the format of ``attnkit word2vec train``."""
         if (words := self.words) is None or not self._matrices:
             raise _untrained()
         if is_run(Path(path)) and not overwrite:
@@ -238,7 +241,7 @@ class Word2Vec:
 
     @classmethod
     def load(cls, path: str | Path) -> Word2Vec:
-        """Load a run. Raises ``RunError`` for one of another kind, or a damaged one."""
+        """Load a word2vec run; raise ``RunError`` if it is damaged or of another task."""
         checkpoint, found = RunFolder(Path(path)).checkpoint()
         for text in found:
             warnings.warn(text, stacklevel=2)
@@ -253,7 +256,7 @@ class Word2Vec:
     def _train(
         self, sentences: TextSource, config: Word2VecConfig, words: WordVocabulary | None, matrices: mats.Matrices
     ) -> Word2Vec:
-        """Train on. Missing words are counted in the sentences, missing matrices drawn."""
+        """Train; first build a missing vocabulary and initialize missing matrices."""
         check_available(config)
         with TemporaryDirectory(prefix="attnkit-") as folder:
             target = Path(folder) / "words"
@@ -294,9 +297,9 @@ def _only(sentences: TextSource | None, corpus_file: str | Path | None) -> TextS
 
 
 def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
-    """Return sentences whose words are to be counted, checked before any of them is used up.
+    """Return ``text`` as sentences that can be iterated more than once.
 
-    Raises ``UsageError``: a generator or another iterator, no sentences at all, or words that take more to be found.
+    Raises ``UsageError`` for an iterator, for anything else than sentences, and if phrases or a tokenizer are set.
     """
     if config.tokenizer is not None or config.phrases.passes:
         what = "phrases and tokenizer require corpus_file and training from scratch"

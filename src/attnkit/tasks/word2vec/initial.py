@@ -1,4 +1,4 @@
-"""Initialize new vectors from others, for the words that both have. Torch-free."""
+"""Initialization of word vectors from those of another run or file. Torch-free."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ _BLOCK = 1 << 12  # words
 
 
 def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matrices) -> Iterator[str]:
-    """Copy vectors of ``init_from`` over drawn ones; yield how many words they cover."""
+    """Overwrite random vectors with those of ``init_from``; yield a coverage message."""
     if config.init_from is None:
         return
     path, dim = Path(config.init_from), config.dim
@@ -34,8 +34,8 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
         if source.outputs is not None:
             outputs[own, :dim] = source.outputs[places[known]]
         elif config.method == "glove":
-            # GloVe's vectors are W + W': both together become the rows. Half of what was drawn stays in both, so that
-            # the two do not start alike.
+            # GloVe's vectors are W + W': their sum becomes the given rows. Their random difference W - W' is kept, so
+            # that the two matrices do not start equal.
             apart = (inputs[own, :dim] - outputs[own, :dim]) / 2
             outputs[own, :dim] = rows / 2 - apart
             rows = rows - outputs[own, :dim]
@@ -49,32 +49,32 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
 
 
 def check_init_vectors(config: Word2VecConfig) -> None:
-    """Raise ``UsageError`` where ``init_from`` has no vectors, or of another width; before any text is read."""
+    """Raise ``UsageError`` if ``init_from`` has no vectors or another dimension."""
     if config.init_from is not None:
         _check_width(config, width_at(Path(config.init_from)))
 
 
 class _InitSource(NamedTuple):
-    """Rows of another run or of a file."""
+    """Rows of another run or of a vector file."""
 
-    find_rows: Callable[[Sequence[str]], NDArray[np.int64]]  #: gives the row of each word, -1 for unknown ones
+    find_rows: Callable[[Sequence[str]], NDArray[np.int64]]  #: returns the row of each word, -1 for unknown words
     inputs: Rows
-    outputs: Floats | None = None  #: rows with the same meaning in this run
-    buckets: Floats | None = None  #: rows of n-grams that this run cuts alike
+    outputs: Floats | None = None  #: output rows, if they mean the same in this run
+    buckets: Floats | None = None  #: rows of n-grams, if both runs use the same n-grams
 
 
 def _open_source(config: Word2VecConfig, path: Path) -> _InitSource:
-    """Return the rows of a run as it has trained them, or the vectors of a file of any format."""
+    """Return the trained rows of a run, or the vectors of a file of any format."""
     if is_run(path):
         checkpoint = RunFolder(path).checkpoint()[0]
         other, words = read_run_config(checkpoint, "word2vec"), read_words(checkpoint)
         _check_width(config, other.dim)
-        # A run that cuts words into other n-grams gives what it composes of them, as a file does.
+        # A run with other n-grams provides its composed word vectors, like a file.
         if other.subwords is None or other.subwords == config.subwords:
             saved, kind = read(checkpoint, shapes(other, len(words))), ("loss", "method", "context")
             alike = all(getattr(other, name) == getattr(config, name) for name in kind)
             alike = alike and config.loss != "hierarchical"
-            # GloVe continues with W and W' apart; to others its vectors are what they make together.
+            # GloVe continues with separate W and W'; other methods take its final vectors W + W'.
             inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
             outputs = saved[OUTPUTS] if alike and saved[OUTPUTS].shape[1] == config.dim else None
             buckets = inputs[len(words) :] if other.subwords is not None else None

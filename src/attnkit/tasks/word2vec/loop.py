@@ -1,4 +1,4 @@
-"""The training loop of word vectors: pieces of an epoch in compiled threads, a record per slice. Torch-free."""
+"""Training loop of word vectors: threads, slices and their records. Torch-free."""
 
 import math
 import threading
@@ -20,17 +20,17 @@ from attnkit.tasks.word2vec.config import LossSums, Word2VecConfig, Word2VecCoun
 from attnkit.tasks.word2vec.matrices import Matrices, copied
 from attnkit.tasks.word2vec.workload import Workload, n_copies
 
-SECONDS = 2.0  #: after which no further piece of a slice is begun
-_BLOCK = 1 << 9  # rows that are joined at a time, few enough to stay in a cache
+SECONDS = 2.0  #: time after which no further piece of a slice is started
+_BLOCK = 1 << 9  # rows merged at a time, few enough to stay in cache
 Stop = Callable[[], bool]
 _T = TypeVar("_T")
 
 
 class WorkerPool:
-    """Threads that do pieces of work on matrices."""
+    """Pool of threads that train pieces of work on the matrices."""
 
     def __init__(self, work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop | None = None) -> None:
-        """Take the matrices; with more than one copy each thread has its own, and ``matrices`` is what they make."""
+        """Share ``matrices`` among threads, or merge a copy per thread if ``copies`` > 1."""
         self._work, self._matrices, self._stop = work, matrices, stop
         self._n_threads = threads if work.concurrent else 1
         self._copies = [copied(matrices) for _ in range(copies)] if copies > 1 else []
@@ -38,20 +38,20 @@ class WorkerPool:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Let the threads end, each after the piece it is at."""
+        """Stop the threads, each after its current piece."""
         self._closed.set()
         if self._pool is not None:
             self._pool.shutdown()
 
     def run_slice(self, epoch: int, first: int) -> list[PieceStats]:
-        """Do pieces of an epoch from ``first`` on for some seconds, at least one; return the statistics of each."""
+        """Train pieces from ``first`` on for ``SECONDS``, at least one; return stats."""
         run = self._run_rounds if self._copies else self._run_shared
         found = run(epoch, first, time.monotonic() + SECONDS)
         self._work.settle()
         return found
 
     def _run_shared(self, epoch: int, first: int, until: float) -> list[PieceStats]:
-        """Let the threads take one piece after another: none twice and none left out."""
+        """Train pieces on shared matrices; each thread takes the next free piece."""
         numbers, lock = iter(range(first, self._work.n_pieces)), threading.Lock()
         found: dict[int, PieceStats] = {}
 
@@ -60,7 +60,7 @@ class WorkerPool:
                 with lock:
                     number = next(numbers, None)
                     if number is None or (number > first and self._is_over(until)):
-                        # What was drawn last is begun by nobody, so nobody may draw after it either.
+                        # The number drawn last is not trained, so no thread may draw a later one.
                         deque(numbers, maxlen=0)
                         return
                 found[number] = self._work.piece(self._matrices, epoch, number)
@@ -69,7 +69,7 @@ class WorkerPool:
         return [found[number] for number in sorted(found)]
 
     def _run_rounds(self, epoch: int, first: int, until: float) -> list[PieceStats]:
-        """Let each copy do the next piece, then join them; rounds begin at the same pieces whatever the clock says."""
+        """Train one piece per copy, then merge; rounds do not depend on the clock."""
         found: list[PieceStats] = []
         while (begin := first + len(found)) < self._work.n_pieces and not (found and self._is_over(until)):
             numbers = range(begin, min(begin + len(self._copies), self._work.n_pieces))
@@ -86,29 +86,29 @@ class WorkerPool:
         return self._closed.is_set() or (self._stop is not None and self._stop()) or time.monotonic() > until
 
     def _run_jobs(self, jobs: Sequence[Callable[[], _T]]) -> list[_T]:
-        """Do jobs in the threads at once; return what they gave, in order."""
+        """Run jobs in parallel threads; return their results in order."""
         if self._pool is None or len(jobs) == 1:
             return [job() for job in jobs]
 
         def run(job: Callable[[], _T]) -> _T:
             try:
                 return job()
-            except BaseException:  # the other threads begin nothing more
+            except BaseException:  # keeps the other threads from starting further pieces
                 self._closed.set()
                 raise
 
         futures = [self._pool.submit(run, job) for job in jobs]
         try:
             return [future.result() for future in futures]
-        except BaseException:  # which may come from a signal, while the others work
+        except BaseException:  # may also come from a signal while other threads work
             self._closed.set()
             raise
 
 
 def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part: int, n_parts: int) -> None:
-    """Put base + Σ(copy - base) / √n into the base and into all copies, for one of so many parts of the rows.
+    """Set base and copies to base + Σ(copy - base) / √n, for one part of the rows.
 
-    The mean (1 / n) loses what the others learnt, the sum diverges on rows that all of them train.
+    The mean (1 / n) loses too much of each copy's progress; the sum diverges on rows that all copies train.
     """
     scale = np.float32(1 / sqrt(len(copies)))
     for begin in range(part * _BLOCK, len(base), n_parts * _BLOCK):
@@ -123,25 +123,25 @@ def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part
             copy[block] = old
 
 
-_RECORDS = 200  #: lines of the log of a whole run, about
+_RECORDS = 200  #: approximate number of log records per run
 
 
 @dataclass(frozen=True)
 class SliceRecord:
-    """A slice of an epoch is done, and all threads have joined."""
+    """Result of a slice of an epoch, after all threads have joined."""
 
     counters: Word2VecCounters  #: the state after the slice
     loss: float  #: mean of -log σ over the terms of the slice, or the loss of the method
     learning_rate: float
-    n_words: float  #: words of the text that the slice covers, those without a vector included
-    seconds: float  #: wall time of the slice
-    log: Sequence[dict[str, object]]  #: for ``metrics.jsonl``: the same in runs of one thread or deterministic copies
+    n_words: float  #: words of the text that the slice covers, out-of-vocabulary words included
+    seconds: float  #: wall-clock time of the slice
+    log: Sequence[dict[str, object]]  #: for ``metrics.jsonl``; reproducible with one thread or deterministic copies
 
 
 def train_slices(
     config: Word2VecConfig, work: Workload, matrices: Matrices, counters: Word2VecCounters, stop: Stop | None = None
 ) -> Iterator[SliceRecord]:
-    """Train from ``counters`` to the end or a requested stop; yield after each slice. Raises ``DivergedError``."""
+    """Train; yield a record per slice. Raises ``DivergedError`` at a non-finite loss."""
     state = counters.model_copy()
     every = max(1, state.n_steps // _RECORDS)
     with closing(WorkerPool(work, matrices, config.threads, n_copies(config), stop)) as pool:
@@ -150,7 +150,7 @@ def train_slices(
             stats = pool.run_slice(*divmod(state.step, work.n_pieces))
             seconds = time.monotonic() - began
             log: list[dict[str, object]] = []
-            # A record that is handed out does not change any more.
+            # Records that were already yielded must not change.
             state = state.model_copy(update={"minutes": state.minutes + seconds / 60, "finished": None})
             for piece in stats:
                 if not math.isfinite(piece.loss):

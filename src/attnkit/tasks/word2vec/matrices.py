@@ -1,4 +1,4 @@
-"""Matrices of a run: how they are laid out, drawn, saved and read, and the tables beside them. Torch-free."""
+"""Matrices of a run: shapes, initialization, files, lookup tables. Torch-free."""
 
 import json
 import math
@@ -20,14 +20,14 @@ from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import Subwords, WordVocabulary
 
-# Vocabularies below this share no negatives in skip-gram: a block of words would train the few rows there are many
-# times at once, under weights that none of its steps has seen.
+# Skip-gram with a smaller vocabulary does not share negatives: a block would update its few rows many times at once,
+# all from the same stale weights.
 FEW = 2000
 
 
 def lookup_tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
-    """Return the tables that training loops look up by word."""
-    # Here, since vectors are loaded and queried without numba.
+    """Return the tables of the training loops, indexed by word."""
+    # Imported here, since vectors are loaded and queried without numba.
     from attnkit.kernels.sampling import alias_table, huffman, keep_thresholds
 
     counts = encoded.words.counts
@@ -51,7 +51,7 @@ _BLOCK = 1 << 12  # rows
 _MAX_HEADER = 1 << 14
 
 Floats = NDArray[np.float32]
-Matrices = dict[str, Floats]  #: name -> (n, P), rows as wide as the loops want them: padded with zeros
+Matrices = dict[str, Floats]  #: name -> (n, P), rows zero-padded to the width that the loops require
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class MatrixShape:
 
     @property
     def padded(self) -> int:
-        """P, the width in memory."""
+        """P, the padded row width in memory."""
         return -(-self.width // LANES) * LANES
 
     @property
     def n_bytes(self) -> int:
-        """Return the size of the saved matrix in bytes."""
+        """Size of the saved matrix in bytes."""
         return 4 * self.n * self.width
 
 
@@ -76,7 +76,7 @@ Shapes = Mapping[str, MatrixShape]
 
 
 def shapes(config: Word2VecConfig, n_words: int) -> dict[str, MatrixShape]:
-    """Return the matrices of a configuration, ``inputs`` being the vectors that are wanted."""
+    """Return the shapes of all matrices of a configuration, by name."""
     n_buckets = 0 if config.subwords is None else config.subwords.buckets
     n_outputs = max(1, n_words - 1) if config.loss == "hierarchical" else n_words
     hidden = config.dim * (2 * config.window if config.context == "concat" else 1)
@@ -89,17 +89,17 @@ def shapes(config: Word2VecConfig, n_words: int) -> dict[str, MatrixShape]:
 
 
 def wanted(config: Word2VecConfig, inputs: Floats, outputs: Floats) -> Floats:
-    """Return the rows that are the vectors of a run: the inputs, or of GloVe W + W' (its section 4.2)."""
+    """Return the word vectors of a run: the inputs, or W + W' for GloVe (section 4.2)."""
     return inputs + outputs if config.method == "glove" else inputs
 
 
 def empty(found: Shapes) -> Matrices:
-    """Return matrices of zeros."""
+    """Return zero matrices of the given shapes."""
     return {name: rows(shape.n, shape.padded) for name, shape in found.items()}
 
 
 def copied(matrices: Matrices) -> Matrices:
-    """Return copies, whose rows begin where the loops want them to."""
+    """Return copies whose rows are aligned as the loops require."""
     found = {name: rows(*matrix.shape) for name, matrix in matrices.items()}
     for name, matrix in matrices.items():
         found[name][:] = matrix
@@ -107,7 +107,7 @@ def copied(matrices: Matrices) -> Matrices:
 
 
 def draw(matrix: Floats, width: int, key: Sequence[int], divisor: int) -> None:
-    """Fill the first ``width`` columns with what lies evenly within ±0.5 / divisor; ``key`` decides what is drawn."""
+    """Fill ``width`` columns uniformly within ±0.5 / ``divisor``, seeded with ``key``."""
     random = np.random.default_rng(key)
     for begin in range(0, len(matrix), _BLOCK):
         block = matrix[begin : begin + _BLOCK, :width]
@@ -115,7 +115,7 @@ def draw(matrix: Floats, width: int, key: Sequence[int], divisor: int) -> None:
 
 
 def _header(found: Shapes) -> dict[str, dict[str, Any]]:
-    """Return the safetensors header of matrices that lie end to end."""
+    """Return the safetensors header of matrices stored contiguously."""
     place, header = 0, {}
     for name, shape in found.items():
         span = [place, place := place + shape.n_bytes]
@@ -124,9 +124,9 @@ def _header(found: Shapes) -> dict[str, dict[str, Any]]:
 
 
 def content(matrices: Matrices, found: Shapes) -> Iterator[Data]:
-    """Yield the safetensors file of matrices, without what pads their rows and without copying them whole."""
+    """Yield the matrices, without padding, as a safetensors file in blocks of bytes."""
     text = json.dumps(_header(found), separators=(",", ":")).encode()
-    text += b" " * (-(_PREFIX + len(text)) % _ALIGNED)  # so that they can be mapped as they lie
+    text += b" " * (-(_PREFIX + len(text)) % _ALIGNED)  # aligned for memory mapping
     yield len(text).to_bytes(_PREFIX, "little") + text
     for name, shape in found.items():
         for begin in range(0, shape.n, _BLOCK):
@@ -134,13 +134,13 @@ def content(matrices: Matrices, found: Shapes) -> Iterator[Data]:
 
 
 def fill(matrices: Matrices, found: Shapes, checkpoint: Checkpoint) -> None:
-    """Read the matrices of a checkpoint. Raises ``RunError`` where they do not fit ``found``, or are not finite."""
+    """Read the matrices of a checkpoint into ``matrices``; errors as in ``read``."""
     for name, saved in read(checkpoint, found).items():
         matrices[name][:, : found[name].width] = saved
 
 
 def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
-    """Return the matrices of a checkpoint without padding. Raises ``RunError`` as ``fill`` does."""
+    """Return a checkpoint's unpadded matrices; raise ``RunError`` if they are invalid."""
     where = str(checkpoint.path / FILE)
     size, least = checkpoint.entry(FILE).size, sum(shape.n_bytes for shape in found.values())
     try:
@@ -170,7 +170,7 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
 
 
 def read_words(checkpoint: Checkpoint) -> WordVocabulary:
-    """Return the words of a checkpoint. Raises ``RunError`` where they are invalid."""
+    """Return the words of a checkpoint; raise ``RunError`` if they are invalid."""
     where = str(checkpoint.path / WORDS)
     words = WordVocabulary.from_bytes(read_bounded(checkpoint, WORDS, TEXT_FILES[WORDS]), where=where)
     if not words.words:

@@ -1,4 +1,4 @@
-"""Word vectors in two dimensions (PCA, t-SNE) and in classes (k-means), by scikit-learn."""
+"""Projection (PCA, t-SNE) and k-means clustering of vectors, with scikit-learn."""
 
 import warnings
 from collections.abc import Callable
@@ -19,35 +19,35 @@ from attnkit.tasks.word2vec.vectors import Longs, Vectors
 
 @dataclass(frozen=True)
 class Classes:
-    """The class of each word."""
+    """Clusters of words."""
 
-    labels: Longs  #: (V,) from 0 on; class 0 has the most frequent word, and so on as they first occur
-    centres: Floats  #: (K, D), of length 1
-    nearness: Floats  #: (V,) cosine of each word with the centre of its class
+    labels: Longs  #: (V,) cluster of each word, numbered from 0 in order of first occurrence
+    centres: Floats  #: (K, D), unit vectors
+    nearness: Floats  #: (V,) cosine of each word with the centre of its cluster
     iterations: int
     converged: bool
 
 
 def check_sklearn(what: str) -> None:
-    """Raise ``UsageError`` unless scikit-learn is installed, which ``what`` needs."""
+    """Raise ``UsageError`` if scikit-learn, which ``what`` needs, is not installed."""
     if find_spec("sklearn") is None:
         raise UsageError(f"{what} needs scikit-learn", help='pip install "attnkit[plot]"')
 
 
 def cluster_words(vectors: Vectors, n_words: int, k: int, *, iterations: int = 50, seed: int = 1) -> Classes:
-    """Sort the first ``n_words`` rows into ``k`` classes. Raises ``DataError`` for a row that is not finite."""
+    """Cluster the first ``n_words`` rows; raise ``DataError`` if one is not finite."""
     check_sklearn("clustering")
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     rows = vectors.unit(np.arange(n_words))  # (V, D)
-    # One thread: several add in the order in which they happen to end.
+    # One thread: with several, the order of summation varies between runs.
     with threadpool_limits(1), warnings.catch_warnings():
-        # Fewer distinct rows than classes: the others stay empty, which is no fault of the call.
+        # With fewer distinct rows than clusters some clusters stay empty, which is not an error.
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(k, max_iter=iterations, n_init=1, random_state=seed, tol=0.0).fit(rows)
-    # Classes are numbered as they first occur, empty ones last.
+    # Clusters are numbered in order of first occurrence, empty ones last.
     present, first = np.unique(found.labels_, return_index=True)
     order = present[np.argsort(first)]
     order = np.concatenate([order, np.setdiff1d(np.arange(k), order)])
@@ -61,28 +61,28 @@ def cluster_words(vectors: Vectors, n_words: int, k: int, *, iterations: int = 5
 
 
 ProjectionMethod = Literal["pca", "tsne"]
-MAX_WORDS = 20_000  #: words of a projection: a page of more is slow to open
-DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}  #: words by default
+MAX_WORDS = 20_000  #: maximum words of a projection: larger pages are slow to open
+DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}  #: default number of words
 
 
 @dataclass(frozen=True)
 class ProjectionRequest:
-    """Request of a projection."""
+    """Options of a projection."""
 
-    path: Path  #: a run or a file of vectors
+    path: Path  #: run or file of vectors
     method: ProjectionMethod = "pca"
-    n_words: int | None = None  #: most frequent words; None: the default of the method
-    perplexity: float = 30.0  #: about how many neighbours t-SNE keeps near a word
-    steps: int = 750  #: steps of t-SNE
+    n_words: int | None = None  #: number of most frequent words; None: the default of the method
+    perplexity: float = 30.0  #: effective number of neighbours per word in t-SNE
+    steps: int = 750  #: optimization steps of t-SNE
 
 
 def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
-    """Return the words with their places; ``tell`` hears how t-SNE goes.
+    """Project words to two dimensions; ``tell`` receives progress messages.
 
-    Vectors enter at length 1, so that what is near in the picture is near by cosine.
+    Vectors are normalized first, so that nearby points have a high cosine similarity.
 
     Raises:
-        UsageError: more words than the method takes, or a perplexity too large for them.
+        UsageError: too many words, a perplexity too large for them, or scikit-learn is not installed.
         DataError: too few words, or vectors that are not finite.
     """
     n_words = asked.n_words or DEFAULT_WORDS[asked.method]
@@ -119,7 +119,7 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
 
 
 def pca(rows: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
-    """Return the first two principal components (V, 2) of rows (V, D), and their share of the variance."""
+    """Return the first two principal components (V, 2) and their share of variance."""
     from sklearn.decomposition import PCA
 
     if not np.ptp(rows, axis=0).any():
@@ -132,7 +132,7 @@ def pca(rows: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
 def _tsne(
     rows: NDArray[np.float32], asked: ProjectionRequest, tell: Callable[[str], None]
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the places (V, 2) of t-SNE (van der Maaten 2014, Barnes-Hut) and its KL divergence in nats."""
+    """Return points (V, 2) and KL (nats) of Barnes-Hut t-SNE (van der Maaten 2014)."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
@@ -141,12 +141,12 @@ def _tsne(
         help = f"use at most {(len(rows) - 1) / 3:g}, a third of the other words"
         raise UsageError(what, where="--perplexity", help=help)
     tell(f"t-SNE: {asked.steps:,} steps")
-    with threadpool_limits(1):  # several threads add in the order in which they happen to end
+    with threadpool_limits(1):  # with several threads, the order of summation varies
         found = TSNE(perplexity=asked.perplexity, max_iter=asked.steps, init="pca", random_state=0).fit(rows)
     return np.asarray(found.embedding_, np.float64), float(found.kl_divergence_)
 
 
 def as_tsv(projection: Projection) -> str:
-    """Return a line a word: the word, x, y; words with signs that would break a line show them as ``<U+000A>``."""
+    """Return lines of word, x, y; unprintable characters appear as ``<U+000A>``."""
     rows = zip(projection.words, projection.points.tolist(), strict=True)
     return "".join(f"{display_text(word)}\t{x:.6g}\t{y:.6g}\n" for word, (x, y) in rows)

@@ -1,4 +1,4 @@
-"""A run of word vectors in memory: encoded text, matrices, counters. Torch-free unless a loop needs torch."""
+"""Training session of word vectors. Torch-free unless a loop needs torch."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ WORDS_FOLDER = "words"  #: folder of the encoded text in RUN/data
 
 
 class Word2VecSession(TrainingSession):
-    """Word vectors that compiled threads train chunk by chunk."""
+    """Session that trains word vectors chunk by chunk in several threads."""
 
     state: Word2VecCounters
     work: Workload
@@ -71,7 +71,7 @@ class Word2VecSession(TrainingSession):
             self.work.begin(self.matrices)
             messages += map(StatusEvent, init_matrices(config, encoded.words, self.matrices))
         self._n_words = len(encoded.words)
-        del encoded  # the words take more memory than all else that is not trained
+        del encoded  # the word list takes more memory than all else besides the matrices
         release_free_memory()
         return messages
 
@@ -136,7 +136,7 @@ class Word2VecSession(TrainingSession):
         mats.fill(self.matrices, self.work.shapes, checkpoint)
 
     def adopt(self, words: WordVocabulary, matrices: mats.Matrices, counters: Word2VecCounters) -> None:
-        """Hold what was trained elsewhere, to be saved."""
+        """Adopt words, matrices and counters trained elsewhere, in order to save them."""
         self.matrices, self._n_words = matrices, len(words)
         self.state = counters.model_copy(update={"finished": "epochs", "step": counters.n_steps})
 

@@ -1,4 +1,4 @@
-"""Word2vec as a task: a compiled loop of its own instead of gradients by torch, and its estimate. Torch-free."""
+"""The word2vec task, with its own training loop and cost estimate. Torch-free."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_si
 from attnkit.text.lines import only_once, read_head
 from attnkit.text.tokenizer import Tokenizer
 
-SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text that are looked at, and where a vocabulary has to cut them first
-_PROCESS = 120e6  #: bytes without anything that grows: Python, numpy, numba's loops
-_WORD = 110  #: bytes that a word takes in the list of words, beside its rows
+SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text sampled for an estimate, without and with a tokenizer
+_PROCESS = 120e6  #: base memory of a process in bytes: Python, numpy and numba's loops
+_WORD = 110  #: bytes per word in the word list, besides its rows
 MICROSECONDS = {
     "shared": (0.05, 0.0034),
     "exact": (0.1, 0.0135),
@@ -34,11 +34,11 @@ MICROSECONDS = {
     "paths": (0.1, 0.0087),
     "subwords": (0.2, 0.0085),
     "torch": (6.0, 0.04),
-}  #: microseconds of one processor per word of text, and per number of a vector: docs/log/2026-11-22-word-vectors.md
+}  #: microseconds of one processor per word, and per word and dimension: docs/log/2026-11-22-word-vectors.md
 
 
 class Word2VecTask(Task[Word2VecConfig, Any, Any]):
-    """Skip-gram, CBOW and GloVe."""
+    """Word vectors by skip-gram, CBOW or GloVe."""
 
     def session(self, request: TrainRequest) -> TrainingSession:
         config = cast(Word2VecConfig, request.config)
@@ -62,15 +62,15 @@ class Word2VecTask(Task[Word2VecConfig, Any, Any]):
         if share == 1 and n_words:
             check_vocabulary_size(config, n_words)
         matrices, copies = shapes(config, n_words).values(), n_copies(config)
-        # The shared matrices and their copies; tables by word.
+        # Shared matrices and their copies; lookup tables indexed by word.
         memory = sum(4 * shape.n * shape.padded for shape in matrices) * (1 + copies if copies > 1 else 1)
         tables = n_words * (_WORD + 12 + (6 * log2(n_words + 2) if config.loss == "hierarchical" else 0))
         if (cut := config.subwords) is not None:
             lengths = range(cut.min_n, cut.max_n + 1)
-            tables += n_words * 4 * sum(max(0, 11 - n) for n in lengths)  # of words of 8 characters
-            memory += 4 * n_words * config.dim  # where they are composed
+            tables += n_words * 4 * sum(max(0, 11 - n) for n in lengths)  # n-grams of words of 8 characters
+            memory += 4 * n_words * config.dim  # composed word vectors
         counting = config.glove.memory * 1e9 if config.method == "glove" else 0
-        # The encoded text, and a checkpoint twice.
+        # The encoded text and two checkpoints.
         disk = n_raw * (4 + (2 if n_words <= 1 << 16 else 4)) + 2 * sum(shape.n_bytes for shape in matrices)
         with_vector = f"{n_words:,}" if share == 1 else f"about {n_words:,}"
         counted_in = "all text" if share == 1 else f"the first {share:.2%} of the text"
@@ -98,7 +98,7 @@ class Word2VecTask(Task[Word2VecConfig, Any, Any]):
 
 
 def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, float]:
-    """Estimate the numbers of words and of vocabulary words from the counted share of the text."""
+    """Estimate words and vocabulary size; also return the share of the text counted."""
     tokenizer = None if config.data.tokenizer is None else open_tokenizer(Path(config.data.tokenizer))
     at_once = (_TOKENS if tokenizer else SAMPLE) // len(paths)
     half, whole, n_raw = Counter[bytes | int](), Counter[bytes | int](), 0.0
@@ -110,7 +110,7 @@ def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, f
         n_raw += len(words) / share_read if share_read else 0
     share = whole.total() / n_raw if n_raw else 1.0
     kept, before = (sum(n >= config.data.min_count for n in found.values()) for found in (whole, half))
-    grows = min(1.0, max(0.0, log2(kept / before))) if kept and before else 0.5  # as a power of the text's length
+    grows = min(1.0, max(0.0, log2(kept / before))) if kept and before else 0.5  # exponent of vocabulary growth
     return round(n_raw), min(round(kept / share**grows), config.data.max_vocab or 2**31), share
 
 
@@ -128,7 +128,7 @@ def _seconds(config: Word2VecConfig, n_raw: int, n_words: int) -> float | None:
         return None
     pairs = (config.window + 1 if config.dynamic_window else 2 * config.window) / 6
     drawn = (1 + config.negative) / 6
-    # Which loop runs, and its work per word beside that of the measured one.
+    # The loop that runs, and its work per word relative to the measured configuration.
     if config.needs_torch:
         kind, work = "torch", pairs * (1 + (n_words / 1000 if config.loss == "full" else drawn)) / 2
     elif config.loss == "hierarchical":

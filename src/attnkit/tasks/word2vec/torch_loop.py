@@ -1,4 +1,4 @@
-"""Train word vectors in torch: without numba, on CUDA, and for methods without a compiled loop."""
+"""Torch training of word vectors, where no compiled loop is available."""
 
 from typing import Any, NamedTuple
 
@@ -17,17 +17,17 @@ from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import FEW, lookup_tables
 from attnkit.training.losses import linear_cross_entropy
 
-BLOCK = 16  #: places of skip-gram that share negatives
-SHARED = 32  #: negatives that they share
-_TOUCHES = 64.0  #: updates of a row by one batch, beyond which each counts for less: all start from the same weights
+BLOCK = 16  #: skip-gram positions that share negatives
+SHARED = 32  #: negatives shared by a block
+_TOUCHES = 64.0  #: updates per row and batch above which each is scaled down, since all start from the same weights
 
 
 class Lookups(NamedTuple):
-    """``kernels.word2vec_backend.LookupTables`` on a device."""
+    """Tensors of ``kernels.word2vec_backend.LookupTables`` on a device."""
 
-    prob: Tensor  #: (V,) and ``alias`` (V,); empty where nothing is drawn
+    prob: Tensor  #: (V,), like ``alias``; empty without negative sampling
     alias: Tensor
-    path_starts: Tensor  #: (V + 1,), ``nodes`` and ``codes``; empty without a Huffman tree
+    path_starts: Tensor  #: (V + 1,); empty, like ``nodes`` and ``codes``, without a Huffman tree
     nodes: Tensor
     codes: Tensor
 
@@ -35,38 +35,38 @@ class Lookups(NamedTuple):
 class Batch(NamedTuple):
     """Batch of centre words, each with at least one context word."""
 
-    centres: Tensor  #: (B,) words
-    context: Tensor  #: (B, 2 window) words around each, the farthest on the left first, any where ``mask`` is False
+    centres: Tensor  #: (B,) centre words
+    context: Tensor  #: (B, 2 window) context words from left to right; arbitrary where ``mask`` is False
     mask: Tensor  #: (B, 2 window)
 
     def read(self, cbow: bool) -> tuple[Tensor, Tensor]:
-        """Return the rows (B, C) of W that each place reads, and which of them are there."""
+        """Return the rows (B, C) of W that each position reads, and their mask (B, C)."""
         if cbow:
             return self.context, self.mask
         rows = self.centres.unsqueeze(1)
         return rows, torch.ones_like(rows, dtype=torch.bool)
 
     def predicted(self, cbow: bool) -> tuple[Tensor, Tensor]:
-        """Return the words (n,) that are predicted, and which of the B places predicts each."""
+        """Return the predicted words (n,) and the batch positions (n,) that predict them."""
         if cbow:
             return self.centres, torch.arange(len(self.centres), device=self.centres.device)
         return self.context[self.mask], self.mask.nonzero()[:, 0]
 
 
 class Prediction(NamedTuple):
-    """The loss of a batch, and the rows of W' that it depends on."""
+    """Loss of a batch and the rows of W' that it depends on."""
 
     total: Tensor  #: differentiable sum of -log σ, or of -log P
     terms: int
-    # Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one.
+    # Rows, their values as graph leaves, and the words scored against each; empty if W' itself is the leaf.
     parts: tuple[tuple[Tensor, Tensor, float], ...] = ()
 
 
 class Steps:
-    """Gradient descent on one set of matrices, in place."""
+    """Gradient descent on a pair of matrices W and W', in place."""
 
     def __init__(self, config: Word2VecConfig, model: Word2VecModel, lookups: Lookups, seed: int) -> None:
-        """Take a model whose matrices are to be trained; ``seed`` decides the negatives."""
+        """Prepare to train the matrices of ``model``; ``seed`` determines the negatives."""
         self._config, self._model, self._lookups = config, model, lookups
         device = model.inputs.device
         self._draw = torch.Generator(device).manual_seed(seed)
@@ -75,7 +75,7 @@ class Steps:
         self.terms = 0
 
     def step(self, batch: Batch, alpha: float) -> None:
-        """Move all rows against the gradient of the batch's summed loss, ``alpha`` times."""
+        """Take a gradient step on the summed loss of a batch; ``alpha`` is the rate."""
         cbow = self._config.method == "cbow"
         rows, mask = batch.read(cbow)
         with torch.no_grad():
@@ -87,7 +87,7 @@ class Steps:
         self.terms += found.terms
         assert hidden.grad is not None
         with torch.no_grad():
-            # Loss full takes the true gradient, J's; the others do as word2vec.c does.
+            # Loss full uses the true gradient of J; the other losses follow word2vec.c.
             errors = self._model.errors(hidden.grad, mask, whole=self._config.loss != "full")
             if self._model.outputs.grad is not None:
                 self._model.outputs.sub_(self._model.outputs.grad, alpha=alpha)
@@ -98,14 +98,14 @@ class Steps:
             self._descend(self._model.inputs, rows[mask], errors[mask], (alpha, 1.0))
 
     def predict(self, hidden: Tensor, batch: Batch) -> Prediction:
-        """Return the loss of what hidden (B, H) is to predict."""
+        """Return the loss of predicting the words of a batch from hidden (B, H)."""
         config, lookups = self._config, self._lookups
         words, places = batch.predicted(config.method == "cbow")  # (n,), (n,)
         if config.loss == "full":
             total, _ = linear_cross_entropy(hidden[places], self._model.outputs, None, words)
             return Prediction(total, len(words))
         if config.loss == "hierarchical":
-            # Each place against the inner nodes above the words that it predicts, all paths in one row.
+            # Scores each position against the inner nodes above its predicted words, all paths concatenated.
             n_nodes = lookups.path_starts.diff()[words]
             ends = n_nodes.cumsum(0)
             within = torch.arange(int(ends[-1]), device=ends.device) - (ends - n_nodes).repeat_interleave(n_nodes)
@@ -115,14 +115,14 @@ class Steps:
             signs = 2.0 * lookups.codes[steps] - 1.0
             return Prediction(F.softplus(signs * found).sum(), len(steps), ((nodes, values, 1.0),))
         if config.method == "cbow" or config.exact:
-            # Each word with negatives of its own; one that is the word itself does not count.
+            # Every word has its own negatives; a negative equal to the word is ignored.
             drawn = self._negatives(len(words), config.negative)
             others = drawn != words.unsqueeze(1)
             rows, values = self._chosen(torch.cat([words.unsqueeze(1), drawn], 1))  # (n, 1 + K)
             found = scores(hidden[places].unsqueeze(1), values).squeeze(1)
             total = F.softplus(-found[:, 0]).sum() + (F.softplus(found[:, 1:]) * others).sum()
             return Prediction(total, len(words) + int(others.sum()), ((rows, values, 1.0),))
-        # Skip-gram: blocks of places share their negatives.
+        # Skip-gram: the positions of a block share their negatives.
         n_blocks = -(-len(hidden) // BLOCK)
         rows, values = self._chosen(words)
         near = (hidden[places] * values).sum(-1)
@@ -136,53 +136,53 @@ class Steps:
         return Prediction(total, len(words) * (1 + config.negative), parts)
 
     def _chosen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows of W' with their values, whose gradients are gathered apart from the matrix."""
+        """Return rows of W' and their values as separate leaves of the graph."""
         with torch.no_grad():
             values = self._model.predictors(rows)
         return rows, values.requires_grad_()
 
     def _negatives(self, n: int, each: int) -> Tensor:
-        """Draw words (n, each) by their alias table (Walker 1977)."""
+        """Draw negatives (n, each) from the alias table (Walker 1977)."""
         device, (prob, alias) = self._draw.device, (self._lookups.prob, self._lookups.alias)
         words = torch.randint(len(prob), (n, each), generator=self._draw, device=device)
         chance = torch.randint(1 << 32, (n, each), generator=self._draw, device=device)
         return torch.where(chance < prob[words], words, alias[words])
 
     def _descend(self, matrix: Tensor, rows: Tensor, gradients: Tensor, how: tuple[float, float]) -> None:
-        """Take rows of a matrix down their gradients; ``how`` is the learning rate, and the words behind each row."""
+        """Update rows by their gradients; ``how`` is (learning rate, touches per row)."""
         alpha, touches = how
         rows, gradients = rows.flatten(), gradients.reshape(-1, matrix.shape[1])
         self._touched.index_add_(0, rows, torch.full_like(rows, touches, dtype=self._touched.dtype))
         scale = alpha * (_TOUCHES / self._touched[rows]).clamp(max=1.0)
         self._touched[rows] = 0.0
-        # Gradients of what was transposed lie transposed, and would be added number by number.
+        # Gradients of transposed tensors are not contiguous and would be added element by element.
         matrix.index_add_(0, rows, (gradients * -scale.unsqueeze(1)).contiguous())
 
 
-_MAX_PLACES = {"cpu": 256, "cuda": 4096}  #: places that are worked on together
-# Words that are held against all others together: each moves every row, and more at once from the same weights
-# overshoot until nothing is a number.
+_MAX_PLACES = {"cpu": 256, "cuda": 4096}  #: positions per batch, by device
+# Words per batch that are scored against the whole vocabulary: each updates every row, and larger batches from the
+# same weights overshoot until the loss is NaN.
 _MAX_FULL = 64
 
 
 class TorchLoops:
-    """Trains on pieces of text as ``kernels.word2vec_backend.CompiledBackend`` does."""
+    """Torch counterpart of ``kernels.word2vec_backend.CompiledBackend``."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
-        """Prepare what is looked up by word. Raises ``UsageError`` where the device cannot be had."""
+        """Build the lookup tables; raise ``UsageError`` if the device is unavailable."""
         few = len(encoded.words) < FEW and config.method == "skip-gram" and config.loss == "negative"
         self._config = config.model_copy(update={"exact": True}) if few else config
         self._device = choose_device("cpu" if config.device == "auto" else config.device)
         self.where = f"torch, {self._device.type}"
         if self._device.type == "cpu":
-            set_threads(config.threads)  # which the last bits of what it computes depend on
+            set_threads(config.threads)  # the thread count affects the last bits of the results
             self.where += f", {config.threads} thread{'s'[: config.threads != 1]}"
         found = lookup_tables(config, encoded)
         self._keep = found.keep
         numbers = (found.prob, found.alias, found.path_starts, found.nodes, found.codes)
         self._lookups = Lookups(*(self._tensor(array.astype(np.int64)) for array in numbers))
         self._on_device: tuple[Weights, Tensor, Tensor] | None = None
-        # Of a small vocabulary every word would meet itself again and again in a large batch.
+        # With a small vocabulary, a large batch would contain every word many times.
         self._size = min(max(len(encoded.words) // 8, BLOCK), _MAX_PLACES[self._device.type])
         if config.loss == "full":
             usual = 1 if config.method == "cbow" else config.window + 1 if config.dynamic_window else 2 * config.window
@@ -191,11 +191,11 @@ class TorchLoops:
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
     ) -> PieceStats:
-        """Train on the centre words at the positions [span[0], span[1]); on CUDA ``settle`` brings the weights back.
+        """Train on the centre words at the text positions [span[0], span[1]).
 
-        The learning rate falls in steps, one for each batch. With loss full the terms are -log P(o|c), one for each
-        pair (or place of CBOW); J(θ) of the notes, a mean over places, is loss / words where nothing is left out and
-        windows are not drawn.
+        The learning rate decays once per batch; on CUDA, ``settle`` copies the weights back. With loss full the terms
+        are -log P(o|c), one per pair (CBOW: per position); the notes' J(θ), a mean over positions, is loss / words if
+        there is neither subsampling nor a dynamic window.
         """
         window, dynamic = self._config.window, self._config.dynamic_window
         words, at, left, right, first, last = windows_in_numpy(

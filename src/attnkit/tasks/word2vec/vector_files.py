@@ -1,4 +1,4 @@
-"""Word vectors in files: a run, a checkpoint, or any format, read and written. Torch-free."""
+"""Reading and writing of word vectors: runs, checkpoints and files. Torch-free."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
-    """Open word vectors.
+    """Open the word vectors of a run, a checkpoint or a file.
 
     Args:
-        path: run, checkpoint, file, or folder with TensorBoard's ``vectors.tsv`` and ``metadata.tsv``.
-        checkpoint: of a run: best, last, averaged or step-N.
+        path: run, checkpoint, vector file, or folder with TensorBoard's ``vectors.tsv`` and ``metadata.tsv``.
+        checkpoint: name of a checkpoint of a run: best, last, averaged or step-N.
 
     Raises:
-        DataError: a file that is broken, or holds something else.
-        RunError: a run without vectors, or a damaged one.
-        UsageError: there is nothing at ``path``.
+        DataError: the file is damaged or does not contain word vectors.
+        RunError: the run is damaged or has no vectors.
+        UsageError: ``path`` does not exist.
     """
     if path.is_dir():
         if (path / MANIFEST).exists():
@@ -66,7 +66,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> VectorTable:
 
 
 def width_at(path: Path) -> int:
-    """Return D, the numbers of the vectors at a path, as quickly as can be. Errors as ``open_vectors``."""
+    """Return the dimension D of the vectors at a path; errors as in ``open_vectors``."""
     if not (path / text.VECTORS).exists() and is_run(path):
         return int(read_run_config(RunFolder(path).checkpoint()[0], "word2vec").dim)
     if not path.is_dir() and path.suffix.lower() != ".tsv":
@@ -79,7 +79,7 @@ def width_at(path: Path) -> int:
 
 
 def _read_checkpoint(checkpoint: Checkpoint) -> VectorTable:
-    """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
+    """Return the vectors of a checkpoint, mapped or, with subwords, composed."""
     from attnkit.tasks.word2vec import matrices
 
     config, words = read_run_config(checkpoint, "word2vec"), matrices.read_words(checkpoint)
@@ -96,7 +96,7 @@ def _read_checkpoint(checkpoint: Checkpoint) -> VectorTable:
 
 
 def composed_vectors(config: Word2VecConfig, words: WordVocabulary, inputs: Floats, outputs: Floats) -> VectorTable:
-    """Return the vectors of all words; where words are made of n-grams, composed of theirs."""
+    """Return the vectors of all words, with subwords composed from their n-grams."""
     from attnkit.tasks.word2vec.matrices import wanted
     from attnkit.text.word_vocabulary import Subwords, composed
 
@@ -119,7 +119,7 @@ def _read_projector(path: Path) -> VectorTable:
 
 
 def _words_beside(path: Path, n_words: int) -> list[str]:
-    """Return the words of a file that holds rows alone."""
+    """Return the words of a file without words, from a word list in the same folder."""
     names = [path.with_suffix(ending).name for ending in (".words.txt", ".words.tsv", ".txt", ".vocab")]
     for name in (*names, "words.tsv", "words.txt"):
         if (beside := path.with_name(name)).is_file():
@@ -134,7 +134,7 @@ def _read(path: Path) -> bytes:
 
 
 def _mapped(path: Path) -> tensors.Buffer:
-    """Return the bytes of a file, mapped unless they have to be unpacked."""
+    """Return the bytes of a file, memory-mapped unless it is compressed."""
     with opened(path, LineCounts()) as stream:
         if path.suffix.lower() in (".gz", ".xz", ".bz2"):
             return stream.read()
@@ -145,12 +145,12 @@ def _mapped(path: Path) -> tensors.Buffer:
 
 
 def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
-    """Write vectors. ``projector`` makes a folder, ``npy`` a list of words (``.words.txt``) beside its file.
+    """Write vectors: ``projector`` is a folder, ``npy`` adds a ``.words.txt`` file.
 
     Raises:
-        DataError: the format cannot keep a word.
-        UsageError: a folder that is not empty, or a pipe where one cannot be written.
-        SystemFailure: the disk refuses.
+        DataError: the format cannot represent a word.
+        UsageError: the folder is not empty, or the format cannot be written to a pipe.
+        SystemFailure: writing to disk fails.
     """
     if format == "projector":
         if path.exists() and (not path.is_dir() or any(path.iterdir())):

@@ -1,6 +1,6 @@
-"""Words and their vectors: loaded, saved, looked up and queried by their cosines. Torch-free.
+"""Word vectors: loading, saving, lookup and cosine queries. Torch-free.
 
-Letters: V words, D numbers of a vector, Q queries.
+Letters: V words, D dimensions of a vector, Q queries.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Longs = NDArray[np.int64]
 
 
 def _lengths(rows: Floats, numbers: Longs, name: str) -> Floats:
-    """Return the lengths of rows. Raises ``DataError`` naming the first of these numbers whose row is not finite."""
+    """Return row norms; raise ``DataError`` for the first row that is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         found: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     odd = np.flatnonzero(~np.isfinite(found) | (found == 0))
-    if len(odd):  # squares of 32 bits may be too large or too small where the numbers are neither
+    if len(odd):  # float32 squares may overflow or underflow where the numbers do not
         wide = rows[odd].astype(np.float64)
         found[odd] = np.sqrt((wide * wide).sum(1))
         bad = np.flatnonzero(~np.isfinite(found))
@@ -52,19 +52,19 @@ def _lengths(rows: Floats, numbers: Longs, name: str) -> Floats:
 
 
 def unit_rows(rows: Floats, numbers: Longs, name: str) -> Floats:
-    """Normalize rows to unit length; zero rows stay zero. Raises ``DataError`` as ``_lengths``."""
+    """Normalize rows to unit length; zero rows stay zero. Errors as in ``_lengths``."""
     norms = _lengths(rows, numbers, name)
     return (rows / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32, copy=False)
 
 
 def unit_vector(vector: Floats) -> Floats:
-    """Return a vector (D,) of the same direction and length 1; zeros stay."""
+    """Normalize a vector (D,) to unit length; a zero vector stays zero."""
     length = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
     return (vector / length if length else vector).astype(np.float32)
 
 
 def best(scores: Floats, n: int, excluded: list[int]) -> Longs:
-    """Return the places of the ``n`` highest scores, the highest first, the first place among equals."""
+    """Return the indices of the ``n`` highest scores, best first; ties by lower index."""
     scores = scores.copy()
     scores[[place for place in excluded if place < len(scores)]] = -np.inf
     n = min(n, int(np.isfinite(scores).sum()))
@@ -76,40 +76,40 @@ def best(scores: Floats, n: int, excluded: list[int]) -> Longs:
 
 
 def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
-    """Return up to ``n`` words of a list that are spelt like one that is not in it, the nearest first."""
+    """Return up to ``n`` words spelled like an unknown word, the most similar first."""
     short = word[:64]
-    frequent = words[:50_000]  # comparing takes some microseconds each
-    # Another case, or letters that have changed places.
+    frequent = words[:50_000]  # each comparison takes some microseconds
+    # The same letters in another case or order.
     letters = sorted(short.casefold())
     same = [o for o in frequent if len(o) == len(short) and sorted(o.casefold()) == letters][:n]
-    # Two signs in common are the least that a near word has, and quick to see.
+    # A quick filter: similar length, and more than half of the distinct letters in common.
     signs = set(letters)
     close = [o for o in frequent if abs(len(o) - len(short)) <= 2 and len(signs & set(o)) * 2 > len(signs)]
     found = difflib.get_close_matches(short, close, n=n, cutoff=0.7)
     return list(dict.fromkeys([*same, *found]))[:n]
 
 
-Key: TypeAlias = "str | int | Floats"  #: a word, the number of one, or a vector itself
+Key: TypeAlias = "str | int | Floats"  #: a word, a row number, or a vector
 Weighted: TypeAlias = "Key | tuple[Key, float]"
 Question: TypeAlias = "Weighted | Iterable[Weighted] | None"
 Keys: TypeAlias = "Key | Iterable[Key] | None"
 Neighbours: TypeAlias = list[tuple[str, float]]
-_MANY = 1_000_000  #: words of which a dictionary takes longer than looking for a few of them
+_MANY = 1_000_000  #: number of words from which a few linear searches are faster than building a dictionary
 _LOOKS = 8
-_SMALL = 1e-6  # as word2vec.c and gensim have it
+_SMALL = 1e-6  # as in word2vec.c and gensim
 
 
 class UnknownWordError(DataError, KeyError):
-    """A word without a vector; a ``KeyError`` too, as of any other mapping."""
+    """Error for a word without a vector; also a ``KeyError``, as for mappings."""
 
     def __str__(self) -> str:
         return self.what
 
 
 class Vectors:
-    """Words in the order of their rows, the rows, which may be mapped from a file, and what can be asked of them.
+    """Words and their vectors, in memory or mapped, with similarity queries.
 
-    A word is looked up as it is spelt. An out-of-vocabulary word gets its n-gram vector if ``unseen`` is set.
+    Words are looked up by exact spelling. An out-of-vocabulary word gets its n-gram vector if ``unseen`` is set.
 
     >>> vectors = Vectors(["king", "queen", "apple"], np.array([[1, 0.2], [1, 0.3], [0, 1]], np.float32))
     >>> vectors.most_similar("king", topn=1)[0][0]
@@ -121,29 +121,29 @@ class Vectors:
         if len(words) != len(vectors):
             raise DataError(f"there are {len(words):,} words for {len(vectors):,} vectors", where=name)
         self.index_to_key = list(words)
-        self.vectors = vectors  #: (V, D): an array, or what is indexed as one and gives arrays
+        self.vectors = vectors  #: (V, D), an array or an object with the same row indexing
         self.vector_size = int(vectors.shape[1])  #: D
         self.counts = None if counts is None else np.asarray(counts, np.int64)  #: (V,) occurrences, if known
         self.name = name  #: source of the vectors, for messages
         self.unseen = unseen
-        self.warnings: tuple[str, ...] = ()  #: problems of newer checkpoints that were skipped
-        self._norms = np.full(len(words), np.nan, np.float32)  # computed the first time that a block is read
+        self.warnings: tuple[str, ...] = ()  #: reasons why newer checkpoints were skipped
+        self._norms = np.full(len(words), np.nan, np.float32)  # computed when a block is first read
         self._looks = 0
         if len(words) < _MANY:
-            self.key_to_index  # noqa: B018 - finds words that stand twice
+            self.key_to_index  # noqa: B018 - finds duplicate words
 
     @classmethod
     def load(cls, path: str | Path, mmap: bool = True, *, checkpoint: str | None = None) -> Self:
-        """Load a run, a checkpoint, or a file of any format (see ``Format``); packed files (.gz …) too.
+        """Load a run, a checkpoint, or a file of any ``Format``, plain or compressed.
 
         Args:
-            path: what ``attnkit word2vec train`` or ``convert`` made, gensim, fastText, GloVe or word2vec.
-            mmap: leave rows in their file where the format allows it (safetensors, npy, binary); false reads them.
-            checkpoint: of a run: best, last, averaged or step-N.
+            path: output of ``attnkit word2vec train`` or ``convert``, gensim, fastText, GloVe or word2vec.
+            mmap: keep rows in the file if its format allows this (safetensors, npy, binary); False reads them.
+            checkpoint: name of a checkpoint of a run: best, last, averaged or step-N.
 
         Raises:
-            DataError: a broken file, with its line.
-            RunError: a run without vectors, or a damaged one.
+            DataError: the file is damaged; the message names the line.
+            RunError: the run is damaged or has no vectors.
         """
         table = replace(open_vectors(Path(path), checkpoint), name=str(path))
         rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
@@ -152,11 +152,11 @@ class Vectors:
         return found
 
     def save(self, path: str | Path, format: Format | None = None) -> None:
-        """Write the vectors of all words; the ending of the name chooses the format unless it is given."""
+        """Write all vectors; by default the suffix of ``path`` determines the format."""
         write_vectors(Path(path), self.table(), format or format_of(Path(path)))
 
     def table(self, top: int | None = None) -> VectorTable:
-        """Return words and rows as the writers take them: all, or the first ``top``."""
+        """Return all words and rows, or the first ``top``, as a table for the writers."""
         counts = self.counts if self.counts is None else self.counts[:top]
         rows = self.vectors if top is None or top >= len(self) else self.vectors[:top]
         return VectorTable(self.index_to_key[:top], rows, counts, self.name)
@@ -165,7 +165,7 @@ class Vectors:
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
-        """Word -> row. Raises ``DataError`` for a duplicate word."""
+        """Mapping from word to row. Raises ``DataError`` for a duplicate word."""
         words = self.index_to_key
         found = dict(zip(words, range(len(words)), strict=True))
         if len(found) != len(words):
@@ -186,7 +186,7 @@ class Vectors:
         return np.stack([self.get_vector(word) for word in key])
 
     def get_index(self, word: str, default: int | None = None) -> int | None:
-        """Return the row of a word, ``default`` where it has none."""
+        """Return the row of a word, or ``default`` if it has no row."""
         if "key_to_index" not in self.__dict__ and self._looks < _LOOKS:
             self._looks += 1
             try:
@@ -196,7 +196,7 @@ class Vectors:
         return self.key_to_index.get(word, default)
 
     def get_vector(self, word: Key, norm: bool = False) -> Floats:
-        """Return the vector (D,) of a word, or of its n-grams; of length 1 with ``norm``. Raises ``DataError``."""
+        """Return a vector (D,), unit length if ``norm``; raise ``DataError`` if unknown."""
         row = self.get_index(word) if isinstance(word, str) else word
         if row is None:
             assert isinstance(word, str)
@@ -209,7 +209,7 @@ class Vectors:
         return unit_vector(vector) if norm else vector
 
     def unknown(self, word: str) -> UnknownWordError:
-        """Return the error for a word that has no vector, with words that are spelt like it."""
+        """Return the error for an unknown word, with suggestions of similar spelling."""
         found = suggest(word, self.index_to_key)
         help = f"near spellings: {', '.join(found)}" if found else "the spelling must match exactly"
         return UnknownWordError(f"no vector for {word[:60]!r}", where=self.name, help=help)
@@ -217,13 +217,13 @@ class Vectors:
     # --- cosines
 
     def unit(self, numbers: Longs) -> Floats:
-        """Return some rows (n, D) with length 1; zeros stay. Raises ``DataError`` for one that is not finite."""
+        """Return unit rows (n, D), zero rows unchanged; raise ``DataError`` if not finite."""
         return unit_rows(rows_at(self.vectors, numbers), numbers, self.name)
 
     def cosines(self, queries: Floats, stop: int | None = None) -> Floats:
-        """Return (Q, stop) cosines of queries (Q, D), of length 1, with the first rows; 0 with a row of zeros.
+        """Return cosines (Q, stop) of unit queries (Q, D) with the first ``stop`` rows.
 
-        Raises ``DataError``: a row is not finite.
+        The cosine with a zero row is 0. Raises ``DataError`` if a row is not finite.
         """
         stop = len(self) if stop is None else min(stop, len(self))
         found = np.empty((len(queries), stop), np.float32)
@@ -238,28 +238,28 @@ class Vectors:
         return found
 
     def similarity(self, a: Key, b: Key) -> float:
-        """Return the cosine of two words."""
+        """Return the cosine similarity of two words."""
         return float(self._unit([a])[0] @ self._unit([b])[0])
 
     def distance(self, a: Key, b: Key) -> float:
-        """Return 1 - cosine."""
+        """Return the cosine distance of two words, 1 - cosine similarity."""
         return 1 - self.similarity(a, b)
 
     def n_similarity(self, first: Sequence[Key], second: Sequence[Key]) -> float:
-        """Return the cosine of the mean vectors of two groups of words."""
+        """Return the cosine similarity of the mean vectors of two groups of words."""
         means = [unit_vector(np.mean([self.get_vector(word) for word in group], 0)) for group in (first, second)]
         return float(means[0] @ means[1])
 
     def most_similar(
         self, positive: Question = None, negative: Question = None, topn: int = 10, restrict_vocab: int | None = None
     ) -> Neighbours:
-        """Return the nearest words to the sum of some less others, each of length 1, with their cosines (3CosAdd).
+        """Return the words nearest to a sum of unit vectors, with cosines (3CosAdd).
 
         Args:
-            positive: a word, a vector, or several, each perhaps with a weight: ``("king", 0.5)``.
-            negative: what is taken off.
-            topn: how many; the words of the question are never among them.
-            restrict_vocab: look at the first so many words alone, the most frequent of a trained file.
+            positive: word or vector, or several, each optionally with a weight: ``("king", 0.5)``.
+            negative: words or vectors to subtract.
+            topn: maximum number of results; words of the query are excluded.
+            restrict_vocab: search only this many first words, the most frequent of a trained file.
         """
         terms = [(*_weighted(item), 1.0) for item in _listed(positive)]
         terms += [(*_weighted(item), -1.0) for item in _listed(negative)]
@@ -273,10 +273,10 @@ class Vectors:
     def most_similar_cosmul(
         self, positive: Keys = None, negative: Keys = None, topn: int = 10, restrict_vocab: int | None = None
     ) -> Neighbours:
-        """Return the words with the largest ratio of ``positive`` to ``negative`` cosine products, shifted to 0..1.
+        """Return the words with the highest 3CosMul scores.
 
-        3CosMul: Levy and Goldberg 2014, "Linguistic Regularities in Sparse and Explicit Word Representations",
-        equation 4.
+        The product of ``positive`` over that of ``negative`` cosines, all shifted to [0, 1]: Levy and Goldberg 2014,
+        "Linguistic Regularities in Sparse and Explicit Word Representations", equation 4.
         """
         good, bad = _listed(positive), _listed(negative)
         if not good:
@@ -286,7 +286,7 @@ class Vectors:
         return self._named(scores, topn, [*good, *bad])
 
     def rank_by_centrality(self, words: Sequence[str]) -> list[tuple[float, str]]:
-        """Return the cosine of each word with the mean of all, the most central first."""
+        """Return (cosine with the mean vector, word) pairs, the most central word first."""
         if not words:
             raise UsageError("no words given")
         rows = self._unit(list(words))
@@ -302,19 +302,19 @@ class Vectors:
         return unit_rows(rows, np.array([self._row(key) for key in keys], np.int64), self.name)
 
     def _named(self, scores: Floats, topn: int, asked: Sequence[Key]) -> Neighbours:
-        """Return the words of the best scores, without those of the question."""
+        """Return the words with the best scores, excluding the words of the query."""
         known = [row for key in asked if (row := self._row(key)) >= 0]
         return [(self.index_to_key[row], float(scores[row])) for row in best(scores, topn, known)]
 
     def _row(self, key: Key) -> int:
-        """Return the row of a key, -1 for one that has none."""
+        """Return the row of a key, -1 if it has no row."""
         if isinstance(key, str):
             return int(self.get_index(key, -1) or 0)
         return -1 if isinstance(key, np.ndarray) else int(key)
 
 
 def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
-    """Return words as the vocabulary has them. Raises ``UnknownWordError`` for one that it lacks."""
+    """Return words as spelled in the vocabulary, or raise ``UnknownWordError``."""
     found = []
     for word in words:
         form = next((form for form in (word, word.lower()) if vectors.get_index(form) is not None), None)
@@ -325,7 +325,7 @@ def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
 
 
 def _listed(keys: Any) -> list[Any]:
-    """Return several keys as they are, a single one as a list of it, None as none."""
+    """Return keys as a list: one item for a single key, an empty list for None."""
     if keys is None:
         return []
     alone = isinstance(keys, str | int | np.integer | tuple) or (isinstance(keys, np.ndarray) and keys.ndim == 1)

@@ -1,6 +1,6 @@
-"""Training work in numbered pieces of encoded text or co-occurrences. Torch is imported on demand.
+"""Training work of an epoch in numbered pieces. Torch is imported on demand.
 
-A piece is a pure function of the matrices it starts with, its epoch and its number.
+A piece covers encoded text or co-occurrences. Its result depends only on its initial matrices, epoch and number.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, draw
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.torch_loop import TorchLoops
 
-MAX_PIECE = 1 << 16  #: words of a piece, where all threads share one set of matrices
-MIN_PIECE = 1 << 10  #: words of a piece of a short text, and of one whose words take long
-ROUND = 200_000  #: words between two joins of the copies of a deterministic run
-GLOVE_PIECE = 1 << 16  #: pairs of words of a piece of co-occurrences
+MAX_PIECE = 1 << 16  #: maximum words per piece if all threads share the matrices
+MIN_PIECE = 1 << 10  #: minimum words per piece, for short texts and for slow losses
+ROUND = 200_000  #: words between two merges of the copies in a deterministic run
+GLOVE_PIECE = 1 << 16  #: word pairs per piece of co-occurrences
 GLOVE_FOLDER = "cooccurrence"  #: folder of the co-occurrences in RUN/data
 
 
 def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return (n + 1,) where the pieces of a text begin, and its end: whole lines where these are short enough.
+    """Return piece boundaries (n + 1,), at line ends unless a line exceeds ``most``.
 
     >>> chunk_boundaries(np.array([0, 3, 6, 16]), 4)
     array([ 0,  3,  6, 10, 14, 16])
@@ -50,14 +50,14 @@ def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]
 
 
 def n_copies(config: Word2VecConfig) -> int:
-    """Return how many copies of the matrices are trained and joined; 1 where all threads share one."""
+    """Return the number of matrix copies to train and merge; 1 if threads share one."""
     return config.threads if config.deterministic and not config.needs_torch else 1
 
 
 def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
-    """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
+    """Return the maximum words per piece, for a number of matrix ``copies``.
 
-    Without copies the number of threads may change. Where words are ``slow`` a piece has few: a stop waits for it.
+    With one copy, the thread count may change on resume. ``slow`` pieces are short, since a stop waits for their end.
     """
     if slow:
         return MIN_PIECE
@@ -70,11 +70,11 @@ class TextWorkload:
     """Pieces of encoded text, for skip-gram and CBOW."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
-        """Cut up the text, none of which is read, and choose the loops: compiled ones, or torch's."""
+        """Split the text into pieces, without reading it; choose compiled or torch loops."""
         store = encoded.store
-        self.shapes = shapes(config, len(encoded.words))  #: shapes of all matrices that training changes
-        self.concurrent = not config.needs_torch  #: whether several threads may do pieces at once
-        slow = config.loss == "full" and config.device != "cuda"  # each word is held against all others
+        self.shapes = shapes(config, len(encoded.words))  #: shapes of all trained matrices
+        self.concurrent = not config.needs_torch  #: whether several threads may train pieces at the same time
+        slow = config.loss == "full" and config.device != "cuda"  # each word is scored against the whole vocabulary
         self._borders = chunk_boundaries(store.offsets, piece_size(int(store.offsets[-1]), n_copies(config), slow))
         self._n_words = int(self._borders[-1])
         self.n_pieces = len(self._borders) - 1  #: pieces per epoch
@@ -96,46 +96,45 @@ class TextWorkload:
             self.where = f"compiled loops, {_threads(config)}"
 
     def begin(self, matrices: Matrices) -> None:
-        """Draw the inputs; the outputs stay 0."""
+        """Initialize the inputs at random; the outputs stay 0."""
         width = self.shapes[INPUTS].width
         draw(matrices[INPUTS], width, (self._config.seed, 0x77327665), width)
 
     def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
-        """Train on one piece; between ``settle`` and the first one the matrices are the caller's."""
+        """Train on one piece; the caller may use the matrices again after ``settle``."""
         first, last = (int(place) for place in self._borders[number : number + 2])
         done = epoch * self._n_words
         weights, key = Weights(matrices[INPUTS], matrices[OUTPUTS]), key_of(self._config.seed, epoch)
         alphas = self._alpha(done + first), self._alpha(done + last)
         stats = self._loops.piece(weights, self._text, (first, last), key, alphas)
-        # Pages count as this process's memory until they are given back; another thread that wants one reads it again.
+        # Mapped pages count as memory of this process until they are released; other threads can read them again.
         self._store.release(first, last)
         return stats
 
     def rate(self, step: int) -> float:
-        """Return the learning rate after ``step`` pieces over all epochs."""
+        """Return the learning rate after ``step`` pieces, counted over all epochs."""
         epoch, number = divmod(step, self.n_pieces)
         return self._alpha(epoch * self._n_words + int(self._borders[number]))
 
     def _alpha(self, n_done: int) -> float:
-        """Return the rate, which falls in a straight line over the words of all epochs."""
+        """Return the learning rate after ``n_done`` words; it decays linearly."""
         config = self._config
         return config.alpha + (config.min_alpha - config.alpha) * (n_done / (config.epochs * self._n_words))
 
     def settle(self) -> None:
-        """Bring the matrices up to date, where torch holds them elsewhere meanwhile."""
+        """Update the matrices if torch holds the weights on another device."""
         if not isinstance(self._loops, CompiledBackend):
             self._loops.settle()
 
 
 class GloveWorkload:
-    """Pieces of co-occurrences, used as ``TextWorkload`` is. The words of a ``PieceStats`` are pairs.
+    """Pieces of co-occurrences, for GloVe; ``PieceStats.words`` counts pairs.
 
-    Co-occurrences are counted once, into the run's folder of data, then factored pair by pair. The vectors that are
-    wanted are W + W' (``matrices.wanted``).
+    Co-occurrences are counted once, in ``folder``, then factorized. The vectors are W + W' (``matrices.wanted``).
     """
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> None:
-        """Count the co-occurrences, or take those that ``folder`` holds."""
+        """Count the co-occurrences, or reuse the counts in ``folder``."""
         memory = int(config.glove.memory * 1e9)
         self._pairs = count_pairs(folder / GLOVE_FOLDER, encoded.store, config.window, memory, tell)
         assert len(self._pairs.counts), "no line of the encoded text has two words"
@@ -147,13 +146,13 @@ class GloveWorkload:
         self._settings = GloveSettings(config.alpha, config.glove.x_max, config.glove.exponent)
 
     def begin(self, matrices: Matrices) -> None:
-        """Draw vectors and biases evenly within ±0.5 / D; the sums of squares stay 0."""
+        """Draw vectors and biases uniformly within ±0.5 / D; sums of squares stay 0."""
         for number, name in enumerate((INPUTS, OUTPUTS, f"{INPUTS}_bias", f"{OUTPUTS}_bias")):
             key = (self._config.seed, 0x676C6F76, number)
             draw(matrices[name], self.shapes[name].width, key, self._config.dim)
 
     def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
-        """Take a step for each pair of a piece; the pieces of all epochs are the same."""
+        """Take a step per pair of a piece; pieces are the same in every epoch."""
         ends = ("", "_squares", "_bias", "_bias_squares")
         parameters = Parameters(*(matrices[f"{name}{end}"] for end in ends for name in (INPUTS, OUTPUTS)))
         span = number * GLOVE_PIECE, min((number + 1) * GLOVE_PIECE, len(self._pairs.counts))
@@ -161,18 +160,18 @@ class GloveWorkload:
         return PieceStats(loss, terms, terms)
 
     def rate(self, step: int) -> float:
-        """Return the learning rate, which AdaGrad alone makes smaller."""
+        """Return the constant learning rate, which AdaGrad scales per parameter."""
         return self._config.alpha
 
     def settle(self) -> None:
-        """Do nothing: the matrices are worked on where they lie."""
+        """Do nothing: training updates the matrices in place."""
 
 
 Workload: TypeAlias = TextWorkload | GloveWorkload
 
 
 def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> Workload:
-    """Return the work of a configuration on encoded text; ``folder`` may keep more of it. Raises ``UsageError``."""
+    """Return the workload; GloVe stores counts in ``folder``. Raises ``UsageError``."""
     check_vocabulary_size(config, len(encoded.words))
     if config.method == "glove":
         return GloveWorkload(config, encoded, folder, tell)
@@ -180,7 +179,7 @@ def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell:
 
 
 def check_available(config: Word2VecConfig) -> None:
-    """Raise ``UsageError`` where this machine lacks what a configuration needs; asked before any text is read."""
+    """Raise ``UsageError`` if numba or CUDA is needed but unavailable."""
     if config.subwords is not None and not has_numba():
         raise UsageError("subwords need numba", where="subwords", help="pip install numba, or leave them out")
     if config.device == "cuda":
@@ -190,7 +189,7 @@ def check_available(config: Word2VecConfig) -> None:
 
 
 def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
-    """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
+    """Raise ``UsageError`` if the vocabulary has too few words to draw negatives."""
     n_others = n_words - 1
     if config.method != "glove" and config.loss == "negative" and config.negative > n_others:
         what = f"negative={config.negative} exceeds the {n_others} other words of the vocabulary"
@@ -199,6 +198,6 @@ def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
 
 
 def _threads(config: Word2VecConfig) -> str:
-    """Return the threads of a configuration in words."""
+    """Return a description of the threads, for messages."""
     several = "s that share the weights" if not config.deterministic else "s with a copy each"
     return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"

@@ -1,1 +1,1 @@
-"""IBM model 1: word links and translation lexicons."""
+"""Word alignment with IBM Model 1: links and translation lexicons."""

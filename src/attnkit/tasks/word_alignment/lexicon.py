@@ -1,4 +1,4 @@
-"""Word alignment of two line-aligned files by IBM Model 1: a lexicon, and links per pair of lines."""
+"""Word alignment of two files with IBM Model 1: a lexicon and the links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_WORD = 1000  # characters of a word
 
 
 class WordEncoder:
-    """Words between white space, numbered in order of occurrence; 0 for words beyond the maximum."""
+    """Encoder of words as numbers, in order of occurrence; 0 beyond the maximum."""
 
     def __init__(self, most: int = MAX_ENTRIES) -> None:
         self.names: list[str] = [""]
@@ -36,7 +36,7 @@ class WordEncoder:
         return len(self.names)
 
     def encode(self, lines: list[str]) -> list[list[int]]:
-        """Return the numbers of each line's words."""
+        """Return the word numbers of each line."""
         return [[self._numbers.get(word) or self._number(word) for word in line.split()] for line in lines]
 
     def _number(self, word: str) -> int:
@@ -48,7 +48,7 @@ class WordEncoder:
 
 
 class TokenEncoder:
-    """Tokens of a vocabulary."""
+    """Encoder of lines as tokens of a vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -57,58 +57,58 @@ class TokenEncoder:
         return self.tokenizer.vocab_size
 
     def encode(self, lines: list[str]) -> list[list[int]]:
-        """Return the tokens of each line; a blank line has none."""
+        """Return the token ids of each line; a blank line has no tokens."""
         return self.tokenizer.encode([line if line.strip() else "" for line in lines])
 
 
-_WINDOW = 4096  # lines that are encoded together
+_WINDOW = 4096  # lines encoded at a time
 
 
 @dataclass(frozen=True)
 class AlignRequest:
-    """Request of ``attnkit align``."""
+    """Options of ``attnkit align``."""
 
     src: Path
     tgt: Path
-    vocab: Path | None = None  #: vocabulary whose tokens are aligned, for both sides unless ``tgt_vocab`` is given
+    vocab: Path | None = None  #: vocabulary whose tokens are aligned, for both sides unless ``tgt_vocab`` is set
     tgt_vocab: Path | None = None
-    run: Path | None = None  #: a run whose vocabularies are taken instead
+    run: Path | None = None  #: run whose vocabularies are used instead
     method: Method = "grow-diag-final-and"
     iterations: int = 5
     null_prob: float | None = None  #: probability that a target word has no source word; None: 1 / (source length + 1)
     min_prob: float = 0.001
     best: int = 50  #: maximum translations per word, most probable first
-    max_length: int = 256  #: pairs with more words than this on a side are not aligned
-    max_pairs: int = 1 << 25  #: pairs of words that are kept at most; some 100 bytes each
+    max_length: int = 256  #: line pairs with more words than this on either side are not aligned
+    max_pairs: int = 1 << 25  #: maximum number of word pairs kept, some 100 bytes each
 
 
 @dataclass
 class AlignmentReport:
     """Counts of an alignment run."""
 
-    pairs: int = 0  #: pairs of lines
-    blank: int = 0  #: pairs of which a side is blank
-    long: int = 0  #: pairs that are longer than ``max_length``
-    src_words: int = 0
-    tgt_words: int = 0  #: words of the pairs that are aligned
-    word_pairs: int = 0  #: pairs of words that occur in one pair of lines, as many as were kept
-    forgotten: int = 0  #: times that a pair of words was pruned for lack of memory
-    # Direction -> perplexity of a target word under the table that each iteration starts with.
+    pairs: int = 0  #: line pairs
+    blank: int = 0  #: line pairs with a blank side
+    long: int = 0  #: line pairs longer than ``max_length``
+    src_words: int = 0  #: source words of the aligned line pairs
+    tgt_words: int = 0
+    word_pairs: int = 0  #: co-occurring word pairs kept, the maximum of both directions
+    forgotten: int = 0  #: word pairs pruned at ``max_pairs``; repeated prunings count again
+    # Direction -> perplexity per target word before each iteration.
     perplexity: dict[str, list[float]] = field(default_factory=dict)
-    entries: int = 0  #: lines of the dictionary
-    links: int = 0  #: links that were printed
+    entries: int = 0  #: entries of the dictionary
+    links: int = 0  #: links printed
 
 
 class Aligner:
-    """Reads two files once and learns from them; then the dictionary and the links can be had."""
+    """Aligner that reads two files once, then learns a dictionary and links."""
 
     def __init__(self, request: AlignRequest, progress: Callable[[str], None] = lambda text: None) -> None:
-        """Read the text.
+        """Read both files.
 
         Raises:
             DataError: Line counts differ, or there is nothing to align.
             RunError: The run or a vocabulary is missing or damaged.
-            UsageError: Settings that cannot be.
+            UsageError: Options are invalid or conflict.
         """
         if request.run and (request.vocab or request.tgt_vocab):
             raise UsageError("--run and --vocab cannot be combined: the run has its own vocabularies")
@@ -121,7 +121,7 @@ class Aligner:
         self.request = request
         self.report = AlignmentReport()
         self._progress = progress
-        # The units of both sides: a run's tokens, or those of vocabulary files (one serves both), or words.
+        # The units of both sides: tokens of a run, tokens of one or two vocabulary files, or words.
         self.units: tuple[WordEncoder, WordEncoder] | tuple[TokenEncoder, TokenEncoder] = WordEncoder(), WordEncoder()
         if request.run is not None:
             from attnkit.checkpoints.run_folder import RunFolder
@@ -134,15 +134,12 @@ class Aligner:
             self.units = TokenEncoder(src), TokenEncoder(load(request.tgt_vocab) if request.tgt_vocab else src)
         self.corpus = self._read()
         self._loops = fastest()
-        # The place of each target word's source word, -1 for none; ``reverse`` likewise for each source word.
+        # Source position of each target word, -1 for NULL; ``reverse`` has the target position of each source word.
         none: NDArray[np.int32] = np.empty(0, np.int32)
         self.forward = self.reverse = none
 
     def learn(self, book: TextIO | None, *, links: bool = True) -> None:
-        """Learn what is needed for the ``links``, if they will be asked for, and write the dictionary to ``book``.
-
-        Each direction's table is freed before the next one is built.
-        """
+        """Learn the links if ``links`` is set; write the dictionary to ``book``, if any."""
         method = self.request.method
         if book is not None or not links or method != "reverse":
             table = self._learn("forward", self.corpus)
@@ -150,14 +147,14 @@ class Aligner:
                 self.forward = best_links(table, self.corpus, self._loops)
             if book is not None:
                 book.writelines(f"{line}\n" for line in self._entries(table))
-            del table
+            del table  # freed before the table of the other direction is built
         if links and method != "forward":
             c = self.corpus
             turned = AlignmentCorpus(c.tgt, c.tgt_starts, c.src, c.src_starts, c.n_tgt, c.n_src)
             self.reverse = best_links(self._learn("reverse", turned), turned, self._loops)
 
     def links(self) -> Iterator[list[tuple[int, int]]]:
-        """Yield the links (source place, target place) of each pair of lines, in order."""
+        """Yield the links (source position, target position) of each line pair, in order."""
         forward = _lines_of(self.forward, self.corpus.tgt_starts)
         reverse = _lines_of(self.reverse, self.corpus.src_starts)
         for sources, targets in zip(forward, reverse, strict=True):
@@ -221,7 +218,7 @@ class Aligner:
         frequent: list[int] = []
         src, tgt = self.units
         if isinstance(src, WordEncoder) and isinstance(tgt, WordEncoder):
-            named = (rows != 1) & (targets != 0)  # number 0 is many words
+            named = (rows != 1) & (targets != 0)  # number 0 covers all words beyond the maximum
             rows, targets, probs = rows[named], targets[named], probs[named]
             names = (src.names, tgt.names)
         elif isinstance(src, TokenEncoder) and isinstance(tgt, TokenEncoder):
@@ -233,12 +230,12 @@ class Aligner:
 
 
 def as_pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Return links in Pharaoh's form: ``0-0 1-2``."""
+    """Return links in Pharaoh format: ``0-0 1-2``."""
     return " ".join(f"{i}-{j}" for i, j in links)
 
 
 def _lines_of(places: NDArray[np.int32], starts: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Yield the part of each line; empty ones without any positions."""
+    """Yield the positions of each line, an empty list for an empty line."""
     for begin in range(0, len(starts) - 1, _WINDOW):
         ends = starts[begin : begin + _WINDOW + 1].tolist()
         for first, last in pairwise(ends):

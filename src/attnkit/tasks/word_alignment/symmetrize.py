@@ -1,6 +1,6 @@
-"""One alignment of words out of two, one for each direction (Och and Ney 2003; Koehn, Och and Marcu 2003).
+"""Symmetrization of word alignments (Och and Ney 2003; Koehn, Och and Marcu 2003).
 
-Links are pairs (place in the source line, place in the target line), from 0 on.
+Links are pairs (source position, target position), counted from 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 def symmetrize(forward: Links, reverse: Links, method: Method) -> Links:
-    """Return the links that a method makes of those source to target and target to source."""
+    """Combine source-to-target and target-to-source links by a method."""
     if method == "forward":
         return forward
     if method == "reverse":
@@ -28,7 +28,7 @@ def symmetrize(forward: Links, reverse: Links, method: Method) -> Links:
         return forward & reverse
     links = grow_diag(forward, reverse)
     if method != "grow-diag":
-        # Other links of one direction whose source or target word has none yet; with final-and, neither has.
+        # final: add links of either direction whose source or target word is unaligned; final-and: both words.
         need: Callable[[tuple[bool, bool]], bool] = all if method == "grow-diag-final-and" else any
         for rest in (forward, reverse):
             src, tgt = {i for i, _ in links}, {j for _, j in links}
@@ -45,10 +45,10 @@ def _by_target(link: tuple[int, int]) -> tuple[int, int]:
 
 
 def grow_diag(forward: Links, reverse: Links) -> Links:
-    """Grow the intersection by neighbours of its links, diagonal ones too, that the union has.
+    """Grow the intersection with neighbouring links of the union, also diagonal ones.
 
-    A neighbour joins if its source or its target word has no link yet. Links are visited target word by target word,
-    those that have just joined too, and again until none joins.
+    A neighbour is added if its source or target word has no link yet. Links, including those just added, are visited in
+    order of their target words, repeatedly until no more are added.
     """
     union, links = forward | reverse, forward & reverse
     src, tgt = {i for i, _ in links}, {j for _, j in links}

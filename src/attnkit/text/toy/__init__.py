@@ -1,1 +1,1 @@
-"""Generators of parallel text that a small model can learn: English to French, reversal, summaries, code."""
+"""Generators of toy corpora that a small model can learn."""

@@ -1,4 +1,4 @@
-"""The toy corpora: English–French with held-out combinations of words, digit reversal, code, headlines, reviews."""
+"""Toy corpora: English–French, digit reversal, code, headlines and reviews."""
 
 import random
 import zlib
@@ -18,19 +18,19 @@ MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
 
 _TABLES = read_tables("simple_corpora.txt")
 _CODE, _HEADLINES, _REVIEWS = (_TABLES[name] for name in ("code", "headlines", "reviews"))
-# The lecture notes' examples are in no part of the corpus, so that their translations are new.
+# Examples from the lecture notes, kept out of all parts of the corpus so that their translations are unseen.
 NOTES_SENTENCES = ("I am a student.", "The cat sat on the mat.")
-# The notes' words may meet in training: the sentences are new, their combinations of words are not.
+# Words of these examples, never in reserved pairs: the sentences are unseen in training, their word pairs are not.
 _NEVER_RESERVED = frozenset(["noun:cat", "noun:mat", "verb:sit", "noun:student"])
-_RESERVED_SHARE = 40  # one pair of content words in 40 is kept out of training
-_NOVEL_TENTHS = 6  # tenths of the held-out sentences that have a reserved pair
+_RESERVED_SHARE = 40  # one in 40 pairs of content words is kept out of training
+_NOVEL_TENTHS = 6  # tenths of the held-out sentences that contain a reserved pair
 
 
 def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_test: int = 1000) -> dict[str, list[str]]:
-    """Return the lines of each file by name: ``train.en`` and ``train.fr``, ``train.src`` and ``train.tgt``, ….
+    """Generate a corpus; return the lines of each file by name, such as ``train.en``.
 
-    A pure function of its arguments. ``reverse`` has ``test-long`` too, longer than the training strings. ``reviews``
-    are documents and labels separated by a tab, in ``train.tsv`` and so on.
+    The result depends only on the arguments. ``reverse`` also has ``test-long``, with strings longer than in training.
+    ``reviews`` has files such as ``train.tsv``, with documents and labels separated by a tab.
     """
     if kind == "reviews":
         parts = make_reviews(seed, n_train, n_valid, n_test)
@@ -43,7 +43,7 @@ def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_tes
 
 
 def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
-    """Return the lines of each file by name, one file for each side of a part.
+    """Return the lines of each file by name, with one file per side of a part.
 
     >>> as_files({"train": [("a", "b"), ("c", "d")]}, ("en", "fr"))
     {'train.en': ['a', 'c'], 'train.fr': ['b', 'd']}
@@ -57,7 +57,7 @@ def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> d
 
 @dataclass
 class Corpus:
-    """English–French pairs; ``novel`` holds the sources with a pair of content words that no training source has."""
+    """English–French corpus; sources in ``novel`` have a word pair unseen in training."""
 
     test: list[Pair] = field(default_factory=list)
     valid: list[Pair] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Corpus:
 
     @property
     def parts(self) -> Parts:
-        """The pairs by the names of their files."""
+        """Pairs of each part by name."""
         return {"test": self.test, "valid": self.valid, "train": self.train}
 
 
 def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
-    """Make an English–French corpus, a pure function of the arguments in which no source occurs twice.
+    """Generate an English–French corpus, reproducible and without duplicate sources.
 
-    Six held-out sentences in ten have a reserved pair of content words: one that the seed keeps out of training.
+    Six in ten held-out sentences contain a reserved pair of content words, which the seed keeps out of training.
     """
     rng = random.Random(f"english-french {seed}")
     sampler, corpus, seen = Sampler(rng), Corpus(), {line.lower().rstrip(".") for line in NOTES_SENTENCES}
@@ -100,10 +100,10 @@ def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
 
 
 def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Make train, valid and test strings of 1-25 digits, and test-long of 26-30.
+    """Generate digit strings and their reversals: 1-25 digits, 26-30 in test-long.
 
-    Lengths are drawn evenly. No held-out string is in training; at most a fifth of all strings of a length are held
-    out, so that training keeps short ones. Short strings may occur more than once in training.
+    Lengths are drawn uniformly. Held-out strings never occur in training; at most a fifth of the strings of each length
+    are held out, so that short ones remain for training, where they may occur more than once.
     """
     rng = random.Random(f"reversal {seed}")
 
@@ -128,7 +128,7 @@ def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
 
 
 def make_distinct(kind: Literal["code", "summary"], seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Make instructions and statements, or reports and headlines; no source occurs twice."""
+    """Generate instructions with code or reports with headlines; sources are unique."""
     rng, draw = random.Random(f"{kind} {seed}"), {"code": _statement, "summary": _report}[kind]
     seen: set[str] = set()
     parts: Parts = {}
@@ -144,7 +144,7 @@ def make_distinct(kind: Literal["code", "summary"], seed: int, n_train: int, n_v
 
 @dataclass(frozen=True)
 class _Value:
-    """A value in words and in code; ``simple`` code needs no parentheses inside a larger expression."""
+    """A value in words and code; ``simple`` code needs no parentheses when nested."""
 
     words: str
     code: str
@@ -168,7 +168,7 @@ def _value(rng: random.Random, depth: int) -> _Value:
 
 
 def _statement(rng: random.Random) -> Pair:
-    """Draw an instruction and its statement, whose expressions nest up to two deep."""
+    """Draw an instruction and its statement, with expressions nested at most twice."""
     kind = rng.choice(("assignment", "assignment", "conditional", "print", "comprehension"))
     if kind == "assignment":
         target, value = rng.choice(_CODE["names"]), _value(rng, 2)
@@ -194,10 +194,10 @@ def _statement(rng: random.Random) -> Pair:
 
 
 def _report(rng: random.Random) -> Pair:
-    """Fill a template of four sentences: words to draw, facts with their alternatives, and the headline."""
+    """Draw a report (facts from a template and an opinion) and its headline."""
 
     class Words(dict[str, str | list[str]]):
-        def __missing__(self, name: str) -> str:  # a word that is drawn where the text needs it
+        def __missing__(self, name: str) -> str:  # a word drawn anew wherever the text uses it
             return rng.choice(_HEADLINES[name])
 
     names, *facts, headline = rng.choice(list(_TABLES["reports"].values()))
@@ -222,7 +222,7 @@ def _report(rng: random.Random) -> Pair:
 
 
 def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
-    """Make train, valid and test reviews with their labels, "bad" or "good"; no review is in two parts."""
+    """Generate reviews labeled "bad" or "good"; no review occurs in two parts."""
     rng = random.Random(f"reviews {seed}")
     labels = ("bad", "good")
     seen: set[str] = set()

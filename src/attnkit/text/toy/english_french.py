@@ -1,4 +1,4 @@
-"""English–French sentences: a sampler of the synchronous grammar in ``english_french.txt``."""
+"""Sampler of English–French sentences from the grammar in ``english_french.txt``."""
 
 import random
 import re
@@ -24,9 +24,9 @@ _MIDDLES = ("", "not", "never", "often", "always")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence in both languages and its content words (``noun:cat``).
+    """A sentence in both languages, with its content words (``noun:cat``).
 
-    ``key`` is the English without contractions, capitals and final mark: sentences with one key are the same.
+    ``key`` is the English text without contractions, capitals and final mark; sentences with equal keys are duplicates.
     """
 
     en: str
@@ -56,7 +56,7 @@ _TU, _VOUS = (pronoun for pronoun in PRONOUNS if pronoun.en == "you")
 
 
 class Sampler:
-    """Draws the sentences of the grammar; every choice comes from one generator."""
+    """Sampler of sentence pairs; all random choices come from one generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -85,7 +85,7 @@ class Sampler:
     def expand(
         self, symbol: str, words: Words = frozenset(), of: Phrase | None = None, thing: Phrase | None = None
     ) -> Phrase:
-        """Draw a phrase for a symbol: one that the lexicon makes, a clause, or one of the alternatives of a rule."""
+        """Draw a phrase for a symbol: from the lexicon, as a clause or by a rule."""
         match symbol:
             case "noun":
                 return self.describe(self.pick(_nouns(words)), words)
@@ -97,22 +97,22 @@ class Sampler:
             case "couple":
                 return _listed([self.expand("name"), self.describe(self.pick(lexicon.nouns_of(_KIN)))])
             case "pronoun":
-                # Without a noun before it, "they" is "ils": one English sentence has one translation.
+                # Without an antecedent, "they" is always "ils", so that an English sentence has only one translation.
                 options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
-                options += [self._you] * (1 if self._you is _VOUS else 4)  # whoever is addressed is often the subject
+                options += [self._you] * (1 if self._you is _VOUS else 4)  # the addressee is often the subject
                 if "other" in words:
-                    here = self._subject.person  # neither "I see us" nor "they see them", but "he sees them"
+                    here = self._subject.person  # allow "he sees them", but not "I see us" or "they see them"
                     options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
                 return self.pick(options)
             case "object":
                 return self._object(words)
-            case "verb":  # a command to the one addressed, or to us ("we"); or the "infinitive"
+            case "verb":  # an imperative for the addressee or for "we", or the "infinitive"
                 verbs = lexicon.verbs_of("gives" if "gives" in words else "does")
                 plain = [verb for verb in verbs if not verb.flags - {"take", "same"} and not verb.preposition]
                 verb = self._verb = self.pick(plain)
                 command = lexicon.conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
                 return Phrase(verb.en, verb.fr if "infinitive" in words else command, (f"verb:{verb.en}",))
-            case "vocative":  # decides between tu and vous, and what agrees with them
+            case "vocative":  # determines tu or vous, and its gender and number
                 en, _, right = self.pick(lexicon.WORDS["vocatives"]).partition(" = ")
                 features = {word for word in right.split() if word in ("tu", "vous", "feminine", "plural")}
                 self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
@@ -127,7 +127,7 @@ class Sampler:
         return self._write(sides, words, {name: phrase for name, phrase in context.items() if phrase})
 
     def _write(self, sides: tuple[Side, Side], words: Words, drawn: dict[str, Phrase]) -> Phrase:
-        """Fill the slots of a rule; a rule of one slot represents that slot, and the words narrow it too."""
+        """Fill the slots of a rule; if it is a single slot, ``words`` apply to the slot."""
         alone = sides[0] == sides[1] and len(sides[0]) == 1
         content: tuple[str, ...] = ()
         for slot in (part for side in sides for part in side if isinstance(part, Slot)):
@@ -146,7 +146,7 @@ class Sampler:
             [drawn[part.label].form(part.path) if isinstance(part, Slot) else Phrase(part, part) for part in side]
             for side in sides
         )
-        # A clitic inside goes before the verb of the clause, and its gender and number with it.
+        # A clitic inside the phrase moves before the verb of the clause, with its gender and number.
         base = next((phrase for phrase in english if phrase.clitics), Phrase("", ""))
 
         def filled(name: str) -> Phrase:
@@ -159,15 +159,15 @@ class Sampler:
         return filled("")
 
     def _clause(self, name: str, words: Words, of: Phrase | None, thing: Phrase | None) -> Phrase:
-        """Draw a clause: its verb, subject, tense, negation, what follows the verb, and adverbials.
+        """Draw a clause: verb, subject, tense, negation, complement and adverbials.
 
-        ``of`` gives the subject and ``thing`` the object, by a pronoun each.
+        ``of`` determines the subject and ``thing`` the object, each as a pronoun.
         """
         head, *complement = lexicon.GRAMMAR["clauses"][name][0].split(" | ")
         who, group = head.split(", ")
         verb = self.pick([verb for verb in lexicon.verbs_of(group) if _fits(verb, words, of, thing)])
         stative = "stative" in verb.flags
-        # The subject: that of the clause ``of`` itself ("same"), a pronoun for it, or a new one.
+        # The subject is the subject of ``of`` ("same"), a pronoun for it, or a new phrase.
         if of:
             whose = of.forms.get("subject", of)
             subject = whose if "same" in words else pronoun_for(whose)
@@ -178,7 +178,7 @@ class Sampler:
         else:
             noun = self.pick(_nouns(verb.subjects - {"person"}))
             subject = self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
-        # One of the tenses among the words, else one that the verb has.
+        # A tense listed in ``words``, else one that the verb allows.
         weights = {name: tense.stative_weight if stative else tense.weight for name, tense in lexicon.TENSES.items()}
         if "ing" in verb.flags:
             weights |= {"progressive": 3, "was_ing": 1}
@@ -186,7 +186,7 @@ class Sampler:
         refused |= {"present"} if "same" in verb.flags else set()
         allowed = [name for name in weights if name in words] or [name for name in weights if name not in refused]
         tense = self.pick(allowed, [weights[name] for name in allowed])
-        # A negation or, in the simple present, a frequency.
+        # A negation or, in the simple present, an adverb of frequency.
         if "positive" in words:
             middle = ""
         elif tense == "present" and not stative:
@@ -203,7 +203,7 @@ class Sampler:
         elif complement and not words & {"what", "whom", "open"}:
             after = self._write((parse_side(complement[0]), parse_side(complement[-1])), words, {"s": subject})
         self._subject = subject
-        # Place, company or manner, and time: always when the present is a habit.
+        # Place, company or manner, and time, which a habitual present always has.
         tail: list[Phrase] = []
         if "plain" not in words:
             if verb.adverbials and self.chance(0.45):
@@ -214,15 +214,15 @@ class Sampler:
         return Clause(subject, verb, tense, middle, after, tuple(tail), gap).phrase()
 
     def describe(self, noun: Noun, words: Words = frozenset()) -> Phrase:
-        """Give a noun a number, a determiner and, one time in three, adjectives.
+        """Draw a noun phrase: a number, a determiner and perhaps adjectives for a noun.
 
-        ``words``: "the", "definite" (no "a", "some", numbers), "new" (only those), "singular", "plural", "plain" (no
-        adjective).
+        ``words`` may contain "the", "definite" (no "a", "some" or numerals), "new" (only these), "singular", "plural"
+        and "plain" (no adjectives).
         """
         rarely = not noun.kinds.isdisjoint(("kin", "place", "surface"))
         plural = bool(noun.en_plural) and "singular" not in words
         plural = plural and ("plural" in words or self.chance(0.1 if rarely else 0.28))
-        # Somebody's for kin, "some" for what is not counted.
+        # Possessives for kin, "some" for mass nouns.
         owned, kin = not noun.kinds.isdisjoint(_OWNED), "kin" in noun.kinds
         mass = not noun.en_plural and not kin
         weights: dict[str, float] = {}
@@ -237,7 +237,7 @@ class Sampler:
         adjectives = [
             adjective
             for adjective in lexicon.adjectives_for(noun.kinds)
-            # "mon beau père" is the father-in-law, "grand grand-père" a mistake.
+            # "mon beau père" would be a father-in-law, and "grand grand-père" is wrong.
             if adjective.masculine not in noun.fr and (not kin or adjective.masculine != "beau")
         ]
         described = bool(adjectives) and "plain" not in words and self.chance(0.3)
@@ -252,7 +252,7 @@ class Sampler:
         return phrase
 
     def _object(self, words: Words) -> Phrase:
-        """Draw what the verb is done to: a noun, a pronoun for a person, a list, or a kind of thing ("I like cats")."""
+        """Draw an object: a noun, name, pronoun, list or generic noun ("I like cats")."""
         verb, nouns = self._verb, _nouns(self._verb.objects)
         if "person" in verb.objects and words.isdisjoint(("thing", "take", "definite")):
             if self.chance(0.35):
@@ -270,7 +270,7 @@ class Sampler:
         return self.describe(noun, frozenset(["definite"] if (words | verb.flags) & {"thing", "definite"} else []))
 
     def _attribute(self, symbol: str, words: Words, of: Phrase) -> Phrase:
-        """Draw an adjective for ``of`` ("graded": one that can be compared), a profession, or what ``of`` is like."""
+        """Draw an adjective ("graded": with comparative), profession or peer of ``of``."""
         if symbol == "adjective":
             fitting = lexicon.adjectives_for(of.kinds)
             adjective = self.pick([one for one in fitting if one.comparative or "graded" not in words])
@@ -291,13 +291,13 @@ class Sampler:
 
 
 def you_as(pronoun: Phrase, feminine: bool, plural: bool) -> Phrase:
-    """Give "you" the gender and number of whom it addresses, in all forms of the pronoun."""
+    """Return the pronoun "you" with the gender and number of the addressee."""
     forms = {name: replace(form, feminine=feminine, plural=plural) for name, form in pronoun.forms.items()}
     return replace(pronoun, feminine=feminine, plural=plural, forms=forms)
 
 
 def pronoun_for(phrase: Phrase) -> Phrase:
-    """Return the pronoun that represents a phrase: it, le or la for a thing, they, ils or elles for several."""
+    """Return the pronoun for a phrase, which agrees in person, gender and number."""
     if "pronoun" in phrase.kinds:
         return phrase
     thing = "person" not in phrase.kinds and not phrase.plural
@@ -307,7 +307,7 @@ def pronoun_for(phrase: Phrase) -> Phrase:
 
 
 def _listed(parts: Sequence[Phrase]) -> Phrase:
-    """Join phrases into a list; it is feminine only when every member is."""
+    """Join phrases into a list, which is feminine only if all of them are."""
     en, fr = (" , ".join(texts) for texts in zip(*((part.en, part.fr) for part in parts[:-1]), strict=True))
     content = tuple(word for part in parts for word in part.content)
     feminine = all(part.feminine for part in parts)
@@ -316,14 +316,14 @@ def _listed(parts: Sequence[Phrase]) -> Phrase:
 
 @cache
 def _nouns(words: Words) -> tuple[Noun, ...]:
-    """Return the nouns of the kinds among the words: counted ones for "plural", no "my brother" for "new" and "the"."""
-    kin = not words & {"new", "the"}
+    """Return the nouns of kinds in ``words``; "plural" excludes mass nouns."""
+    kin = not words & {"new", "the"}  # kin nouns take only possessives
     nouns = [noun for noun in lexicon.nouns_of(words & _KINDS) if kin or "kin" not in noun.kinds]
     return tuple(noun for noun in nouns if noun.en_plural or "plural" not in words)
 
 
 def _fits(verb: Verb, words: Words, of: Phrase | None, thing: Phrase | None) -> bool:
-    """Tell whether a verb can have the subject and the object that a rule wants."""
+    """Return whether a verb allows the subject and object that a rule requires."""
     subject = of.forms.get("subject", of).kinds if of else frozenset[str]()
     if subject and "any" not in verb.subjects and subject.isdisjoint(verb.subjects):
         return False

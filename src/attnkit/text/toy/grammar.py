@@ -1,4 +1,4 @@
-"""The rules of the synchronous grammar, and agreement within noun phrases and clauses."""
+"""Rules of the synchronous grammar, and agreement in noun phrases and clauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnkit.text.toy.lexicon import Adjective, Noun, Verb
 
 @dataclass(frozen=True)
 class Slot:
-    """``{label=symbol.path words of=label.path object=label.path}`` in a rule."""
+    """A slot of a rule: ``{label=symbol.path words of=label.path object=label.path}``."""
 
     label: str
     symbol: str
@@ -27,7 +27,7 @@ Side = tuple[str | Slot, ...]
 
 @cache
 def parse_side(text: str) -> Side:
-    """Read one side of a rule: text with slots in braces."""
+    """Parse one side of a rule: text with slots in braces."""
     parts: list[str | Slot] = []
     for i, part in enumerate(re.split(r"\{([^}]*)\}", text.strip())):
         if i % 2 == 0:
@@ -43,7 +43,7 @@ def parse_side(text: str) -> Side:
 
 @cache
 def alternatives(symbol: str) -> tuple[tuple[tuple[Side, Side], ...], tuple[float, ...]]:
-    """Return the alternatives of a symbol as (English, French), and their weights."""
+    """Return the (English, French) alternatives of a symbol, and their weights."""
     sides, weights = [], []
     for line in lexicon.GRAMMAR["rules"][symbol]:
         weight, _, text = line.partition(" ") if re.match(r"\d[\d.]*( |$)", line) else ("1", "", line)
@@ -61,10 +61,10 @@ _YOUR_TU = ("ton", "ta", "tes")
 
 @dataclass(frozen=True)
 class Phrase:
-    """Phrase in both languages, with its content words (``noun:cat``) and agreement features.
+    """A phrase in both languages, with content words (``noun:cat``) and features.
 
-    ``clitics`` are the pronouns that French puts before the verb; ``direct``: its participle agrees with them.
-    ``forms`` are other forms of the phrase (``negated``, ``bare``, ``ask``) and its parts (``subject``, ``object``).
+    ``clitics`` are pronouns that French puts before the verb; with ``direct``, the participle agrees with them.
+    ``forms`` holds other forms of the phrase (``negated``, ``bare``, ``ask``) and its parts (``subject``, ``object``).
     """
 
     en: str
@@ -79,7 +79,7 @@ class Phrase:
     forms: Mapping[str, Phrase] = field(default_factory=dict)
 
     def form(self, path: str) -> Phrase:
-        """Return a form by its dotted path (``gap.bare``), the phrase itself for an empty path."""
+        """Return a form by its dotted path (``gap.bare``), or itself for an empty path."""
         phrase = self
         for name in path.split(".") if path else ():
             phrase = phrase.forms[name]
@@ -89,9 +89,9 @@ class Phrase:
 def noun_phrase(
     noun: Noun, determiner: str, *, plural: bool = False, adjectives: Sequence[Adjective] = (), you: int = 4
 ) -> Phrase:
-    """Build a noun phrase: ``the``, ``old``, ``man`` → "the old man" / "le vieil homme".
+    """Build a noun phrase: the, old, man → "the old man" / "le vieil homme".
 
-    An empty determiner is the English generic ("I like cats" / "J'aime les chats"). ``you`` is the person of "your":
+    An empty determiner gives the English generic ("I like cats" / "J'aime les chats"). ``you`` is the person of "your":
     1 (tu) or 4 (vous).
     """
     agreed: dict[bool, list[str]] = {True: [], False: []}  # adjectives before and after the French noun
@@ -115,7 +115,7 @@ def noun_phrase(
     if determiner in ("a", "some"):
         forms["negated"] = Phrase(f"{'any' if determiner == 'some' else 'a'} {en}", f"de {fr}")
     if determiner == "some":
-        forms["after_de"] = Phrase(f"some {en}", fr)  # "besoin de pain": "de" swallows "du" and "des"
+        forms["after_de"] = Phrase(f"some {en}", fr)  # "besoin de pain": no "du" or "des" after "de"
     content = (f"noun:{noun.en}", *(f"adjective:{adjective.en}" for adjective in adjectives))
     return Phrase(
         f"{determiner} {en}".strip(), f"{article} {fr}", content, 5 if plural else 2, noun.feminine, plural, noun.kinds,
@@ -125,10 +125,10 @@ def noun_phrase(
 
 @dataclass(frozen=True)
 class Clause:
-    """A subject, a verb and what goes with them, rendered twice so that both sides say the same.
+    """A clause in both languages: subject, verb, complement and adverbials.
 
-    ``middle`` is "", "not", "never", "often" or "always". ``gap`` is what a relative or interrogative "que" represents:
-    the French participle agrees with it.
+    ``middle`` is "", "not", "never", "often" or "always". ``gap`` is the phrase that a relative or interrogative "que"
+    refers to; the French participle agrees with it.
     """
 
     subject: Phrase
@@ -140,7 +140,7 @@ class Clause:
     gap: Phrase | None = None
 
     def phrase(self) -> Phrase:
-        """Return the clause with its forms ``ask`` and ``bare`` (no subject), and its subject, object and gap."""
+        """Render the clause; its forms are ask, bare (no subject), subject, object, gap."""
         negative = self.middle in ("not", "never")
         after = self.after.forms.get("negated", self.after) if negative and not self.verb.preposition else self.after
         if self.verb.preposition:
@@ -167,7 +167,7 @@ class Clause:
         return replace(whole, content=lemma + tuple(word for part in parts for word in part.content), forms=forms)
 
     def english_verb(self, *, question: bool = False) -> tuple[str, str]:
-        """Return the auxiliary (maybe empty) and the main verb: ``("", "ate")``, ``("is", "eating")``."""
+        """Return the auxiliary and main verb: ``("", "ate")``, ``("is", "eating")``."""
         verb, person = self.verb, self.subject.person
         if verb.en == "be" and self.tense in ("present", "past"):
             return lexicon.TENSES["progressive" if self.tense == "present" else "was_ing"].auxiliaries[person], ""
@@ -179,7 +179,7 @@ class Clause:
         return "", {"did": verb.past, "does": lexicon.inflect(main, "s"), "do": main}[auxiliary]
 
     def french_verb(self) -> list[str]:
-        """Return the words from "ne" to the end of the verb: ``["ne", "la", "ai", "pas", "vue", ""]``."""
+        """Return the verb group, such as ``["ne", "la", "ai", "pas", "vue", ""]``."""
         verb, person, form = self.verb, self.subject.person, lexicon.TENSES[self.tense].fr
         head, _, rest = verb.fr.partition(" ")
         forms = lexicon.conjugate(head)
@@ -191,7 +191,7 @@ class Clause:
             form = "imperfect"
         if form == "perfect":
             moved = verb.reflexive or "movement" in verb.flags
-            # After être the participle agrees with the subject, after avoir with a direct object before the verb.
+            # With être, the participle agrees with the subject; with avoir, with a direct object before the verb.
             agrees = self.subject if moved else self.gap or (self.after if self.after.direct else Phrase("", ""))
             participle = lexicon.agree(forms.participle, feminine=agrees.feminine, plural=agrees.plural)
             finite = lexicon.conjugate("être" if moved else "avoir").present[person]

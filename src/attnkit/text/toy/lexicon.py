@@ -1,4 +1,4 @@
-"""The lexicon of the English–French grammar, the spelling of its word forms, and translation word for word."""
+"""English–French lexicon, word forms and spelling, and word-for-word translation."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _ARTICLE = re.compile(r"\ba (?=[aeioAEIO]|u(?!niversity|seful|niform))")
 
 
 def english_plural(singular: str) -> str:
-    """Return the regular plural of a noun, also a verb's third person (``box`` → ``boxes``, ``fly`` → ``flies``)."""
+    """Return a regular noun plural or third person: ``box`` → ``boxes``."""
     if singular.endswith(("s", "x", "ch", "sh")):
         return singular + "es"
     if singular.endswith("y") and singular[-2] not in "aeiou":
@@ -26,7 +26,7 @@ def english_plural(singular: str) -> str:
 
 
 def inflect(verb: str, ending: str) -> str:
-    """Return a regular form of a verb, with ``s``, ``ed`` or ``ing``: ``fly`` → ``flies``, ``see`` → ``seeing``."""
+    """Return a regular verb form in ``s``, ``ed`` or ``ing``: ``fly`` → ``flies``."""
     head, space, rest = verb.partition(" ")
     if ending == "s":
         head = {"have": "has", "go": "goes", "do": "does"}.get(head, english_plural(head))
@@ -40,7 +40,7 @@ def inflect(verb: str, ending: str) -> str:
 
 
 def contract_english(words: str) -> str:
-    """Shorten words as speech does.
+    """Contract words as in spoken English.
 
     >>> contract_english("she is happy and you did not see it")
     "she's happy and you didn't see it"
@@ -50,7 +50,7 @@ def contract_english(words: str) -> str:
 
 
 def write_english(words: str) -> str:
-    """Turn words separated by spaces into a sentence: a or an, a capital, attached punctuation.
+    """Join words into a sentence: "a" or "an", a capital, attached punctuation.
 
     >>> write_english("a old man sleeps .")
     'An old man sleeps.'
@@ -72,12 +72,12 @@ _IMPERFECT = ("ais", "ais", "ait", "ions", "iez", "aient")
 
 
 def starts_with_vowel(word: str) -> bool:
-    """Tell whether a word calls for elision: ``ami``, ``homme`` and ``œuf`` do, ``haut`` does not."""
+    """Return whether a word requires elision: ``ami``, ``homme``, but not ``haut``."""
     return _VOWEL.match(word) is not None
 
 
 def french_plural(singular: str) -> str:
-    """Return the regular plural of a noun or an adjective (``gâteau`` → ``gâteaux``, ``cheval`` → ``chevaux``)."""
+    """Return the regular plural of a noun or adjective: ``cheval`` → ``chevaux``."""
     if singular.endswith(("s", "x", "z")):
         return singular
     if singular.endswith(("eau", "eu")) and singular != "bleu":
@@ -86,15 +86,15 @@ def french_plural(singular: str) -> str:
 
 
 def agree(participle: str, *, feminine: bool, plural: bool) -> str:
-    """Return a participle in gender and number: ``écrit`` → ``écrites``, ``assis`` stays in the masculine plural."""
+    """Return a participle inflected for gender and number: ``écrit`` → ``écrites``."""
     form = participle + "e" if feminine else participle
     return form + "s" if plural and not form.endswith("s") else form
 
 
 def write_french(words: str) -> str:
-    """Turn words separated by spaces into a sentence: elision, contraction, a capital, attached punctuation.
+    """Join words into a sentence: elision, contraction, a capital, punctuation.
 
-    A question or exclamation mark keeps a space before it, as French writes it.
+    Question and exclamation marks keep the space before them, as is usual in French.
 
     >>> write_french("le homme va à le jardin .")
     "L'homme va au jardin."
@@ -108,21 +108,21 @@ def write_french(words: str) -> str:
 
 @dataclass(frozen=True)
 class Conjugation:
-    """The forms of a French verb by person (je, tu, il, nous, vous, ils), and its masculine singular participle."""
+    """Forms of a French verb by person (je, tu, il, nous, vous, ils)."""
 
     present: tuple[str, ...]
     imperfect: tuple[str, ...]
     future: tuple[str, ...]
-    participle: str
+    participle: str  #: masculine singular
 
     def imperative(self, person: int) -> str:
-        """Return the command to tu (1), nous (3) or vous (4): verbs in -e and aller drop the s of tu."""
-        form = self.present[person]
+        """Return the imperative of tu (1), nous (3) or vous (4)."""
+        form = self.present[person]  # tu drops the s of -es and vas: "mange", "va"
         return form[:-1] if person == 1 and form.endswith(("es", "vas")) else form
 
 
 def read_tables(name: str) -> dict[str, dict[str, list[str]]]:
-    """Return the entries of a file of this folder by section and key.
+    """Read a file in this folder; return its entries by section and key.
 
     A line is ``key: entry; entry``; an indented line adds entries to the key above.
     """
@@ -145,7 +145,7 @@ _IRREGULAR = dict(entry.split(" = ") for entry in WORDS["irregular"])
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun in both languages, with empty plurals if it is not counted."""
+    """A noun in both languages; plurals are empty if they are not used."""
 
     en: str
     en_plural: str
@@ -153,7 +153,7 @@ class Noun:
     fr_plural: str
     feminine: bool
     kind: str  #: its class
-    kinds: frozenset[str]  #: its class, what else it can be, and its English name
+    kinds: frozenset[str]  #: its class, its further classes and its English name
 
 
 @dataclass(frozen=True)
@@ -161,28 +161,28 @@ class Adjective:
     """An adjective in both languages."""
 
     en: str
-    comparative: str  #: empty where comparing makes no sense
+    comparative: str  #: empty if the adjective has no comparative
     masculine: str
     feminine: str
-    liaison: str  #: the masculine form before a vowel, if it has its own (``vieil homme``)
+    liaison: str  #: masculine form before a vowel, if different (``vieil homme``)
     before: bool  #: whether French puts the adjective before the noun
     kinds: frozenset[str]
 
     def agree(self, *, feminine: bool, plural: bool) -> str:
-        """Return the French form; colours of two words (``bleu clair``) never change."""
+        """Return the French form; two-word colours (``bleu clair``) have no plural."""
         form = self.feminine if feminine else self.masculine
         return french_plural(form) if plural and " " not in form else form
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One sense of an English verb and its French; the kinds of subjects and objects and the adverbials that fit."""
+    """One sense of a verb in both languages, with fitting arguments and adverbials."""
 
     en: str
     past: str
     ing: str
-    fr: str  #: perhaps with a complement (``avoir besoin``)
-    preposition: str  #: the French one before an object (``jouer de``)
+    fr: str  #: may include a complement (``avoir besoin``)
+    preposition: str  #: French preposition before an object (``jouer de``)
     reflexive: bool
     group: str
     subjects: frozenset[str]
@@ -192,10 +192,10 @@ class Verb:
 
 
 class Tense(NamedTuple):
-    """How a tense is made and how often it is drawn."""
+    """A tense: its formation and the weight with which it is drawn."""
 
-    auxiliaries: tuple[str, ...]  #: english, by person
-    en: str  #: form of the verb, or what comes before it
+    auxiliaries: tuple[str, ...]  #: English auxiliaries by person
+    en: str  #: form of the verb, or the words before it
     fr: str
     weight: float
     stative_weight: float
@@ -203,20 +203,20 @@ class Tense(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """English singular and plural and French masculine, feminine and plural, empty if not used; what it fits."""
+    """A determiner in both languages; unused forms are empty."""
 
-    en: tuple[str, str]
-    fr: tuple[str, ...]
+    en: tuple[str, str]  #: singular and plural
+    fr: tuple[str, ...]  #: masculine, feminine and plural
     weight: float
-    fits: str
+    fits: str  #: "any", "owned", "indefinite" or "indefinite mass"
 
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """Conjugate a verb given by its infinitive, in -er, -ir or -re, without a reflexive pronoun.
+    """Conjugate a verb in -er, -ir or -re, given by its non-reflexive infinitive.
 
-    The lexicon has ``six present forms, participle, future stem`` of an irregular verb; or, of one in -er, its stem
-    before a silent ending (``achèt`` for ``acheter``).
+    The lexicon has ``six present forms, participle, future stem`` for irregular verbs and, for some verbs in -er, the
+    stem before a silent ending (``achèt`` for ``acheter``).
     """
     stem, ending, irregular = infinitive[:-2], infinitive[-2:], _IRREGULAR.get(infinitive, "")
     if "," in irregular:
@@ -237,14 +237,14 @@ def conjugate(infinitive: str) -> Conjugation:
     else:
         raise ValueError(f"no rule conjugates {infinitive!r}")
     base = "ét" if infinitive == "être" else present[3].removesuffix("ons")
-    # "mangions", "lancions": before an i the plain stem has the sound already.
+    # "mangions", "lancions": before an i, the plain stem already has the right sound.
     plain = stem if ending == "er" else base
     imperfect = tuple((plain if end[0] == "i" else base) + end for end in _IMPERFECT)
     return Conjugation(present, imperfect, tuple(future + end for end in _FUTURE), participle)
 
 
 def _entries(section: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the header, the English and the French of each entry of a section."""
+    """Yield (header, English, French) for each entry of a section."""
     for header, entries in GRAMMAR[section].items():
         for entry in entries:
             left, right = entry.split(" = ")
@@ -302,7 +302,7 @@ DETERMINERS = tuple(_determiner(entry) for entry in WORDS["determiners"])
 
 @cache
 def nouns_of(kinds: frozenset[str]) -> tuple[Noun, ...]:
-    """Return the nouns of any of the kinds; a noun's own name is one of its kinds."""
+    """Return nouns of any of the kinds; each noun's English name is one of its kinds."""
     return tuple(noun for noun in NOUNS if noun.kinds & kinds)
 
 
@@ -314,7 +314,7 @@ def adjectives_for(kinds: frozenset[str]) -> tuple[Adjective, ...]:
 
 @cache
 def verbs_of(group: str) -> tuple[Verb, ...]:
-    """Return the verbs of a class of clauses, such as ``does``, ``acts`` or ``goes``."""
+    """Return the verbs of a group, such as ``does``, ``acts`` or ``goes``."""
     return tuple(verb for verb in VERBS if verb.group == group)
 
 
@@ -324,17 +324,17 @@ _FULL_FORMS = {"won't": "will not", "can't": "can not", "n't": " not", "'m": " a
 
 @cache
 def dictionary() -> dict[str, str]:
-    """Return the lexicon as one French form for each lower-cased English word form."""
+    """Return one French form for each lower-cased English word form."""
     entries: dict[str, str] = {}
     for line in (line for lines in GRAMMAR["rules"].values() for line in lines if "{" not in line and "|" in line):
         en, fr = (text.strip() for text in line.split("|"))
         if " " not in en:
             entries[en.lower()] = fr
-    # The first sense of a word wins, and "go" over "go out".
+    # The first sense of a word wins, and "go" wins over "go out".
     for verb in sorted(VERBS, key=lambda verb: " " in verb.en):
         head, _, rest = verb.fr.partition(" ")
         forms = conjugate(head)
-        # Participles for the past, the French third person for the rest.
+        # The participle for past forms, the French third person for all others.
         present, participle = (rest, rest) if "agrees" in verb.flags else (forms.present[2], forms.participle)
         base, past, ing = (form.split()[0] for form in (verb.en, verb.past, verb.ing))
         entries = {base: present, inflect(base, "s"): present, ing: present, past: participle} | entries
@@ -349,7 +349,7 @@ def dictionary() -> dict[str, str]:
 
 
 def translate_word_for_word(line: str) -> str:
-    """Replace each word by its dictionary form, in the same order, and spell the result as French is spelled."""
+    """Translate each word by ``dictionary`` and apply French spelling."""
     for short, long in _FULL_FORMS.items():
         line = line.replace(short, long)
     words = [word.lower() for word in _TOKEN.findall(line)]

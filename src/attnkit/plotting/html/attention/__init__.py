@@ -1,4 +1,4 @@
-"""The page of ``attend``: its data, with weights rounded and compressed to base 64."""
+"""HTML page of ``attnkit attend``, with weights as compressed Base64."""
 
 import base64
 import zlib
@@ -12,24 +12,24 @@ from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.attention"
 SCRIPTS = ("read.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.js")
-"""Parts of the one script, in their order."""
-MOST, LEAST = 4, 2  #: decimals of a weight
+"""Files of the page's script, in order."""
+MOST, LEAST = 4, 2  #: maximum and minimum number of decimals of a weight
 ROOM = 3_800_000
-"""Bytes for the weights of a page whose whole is to stay below 4 MB; with the fewest decimals it may take more."""
+"""Bytes for weights in a page of at most 4 MB; may be exceeded even with the minimum number of decimals."""
 
 
 def pack(map: AttentionMap, digits: int) -> str:
-    """Return the weights of a map and the mean of each layer's heads, (L, H + 1, T, S), rounded, as base 64."""
+    """Return rounded weights and head means (L, H + 1, T, S) as compressed Base64."""
     rows = np.nan_to_num(np.asarray(map.weights, np.float64), nan=0.0, posinf=6.5, neginf=0.0)
     rows = np.concatenate([rows, rows.mean(1, keepdims=True)], 1)
     numbers = np.clip(np.rint(rows * 10**digits), 0, 65_535).astype("<u2")
-    # The high bytes are nearly all alike: by themselves they take next to nothing.
+    # Stored separately, the nearly constant high bytes compress to almost nothing.
     planes = numbers.reshape(-1).view(np.uint8).reshape(-1, 2).T.tobytes()
     return base64.b64encode(zlib.compress(planes, 6)).decode("ascii")
 
 
 def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[tuple[int, str]]:
-    """Return all maps packed, each with its number of decimals: as many as fit, the first maps first."""
+    """Pack maps with as many decimals as fit in ``room``, favouring earlier maps."""
     finest = [pack(map, MOST) for map in maps]
     if sum(len(text) for text in finest) <= room:
         return [(MOST, text) for text in finest]
@@ -45,10 +45,10 @@ def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[tuple[int, 
 
 
 def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) -> str:
-    """Return an HTML document that shows the sentences; ``facts`` says what made them, in words.
+    """Return an HTML page of the attention maps; ``facts`` describe their origin.
 
-    Nothing in it leads elsewhere, and a policy in it forbids that anything could: no request, no further script, no
-    markup from text. Tokens occur in it as JSON in which no sign can end the element that holds them.
+    The content security policy of the page forbids requests, other scripts and markup created from text. Tokens are
+    embedded as JSON in which markup characters are escaped.
     """
     packed = pack_all([map for sentence in sentences for map in sentence.maps])
     data = {

@@ -1,4 +1,4 @@
-"""Build the HTML page of projected word vectors; its scripts are in the same folder."""
+"""HTML page of projected word vectors; its scripts are in the same folder."""
 
 import base64
 import zlib
@@ -13,20 +13,20 @@ from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.projection"
-SCRIPTS = ("vectors.js", "map.js", "main.js")  #: parts of the one script, in their order
-SPAN = 65_535  #: whole numbers that the longer side of the map is divided into
+SCRIPTS = ("vectors.js", "map.js", "main.js")  #: files of the page's script, in order
+SPAN = 65_535  #: largest coordinate, on the longer side of the map
 _BLOCK = 4096  # rows
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Words, where they stand, and the vectors by which they have neighbours; V words of D numbers."""
+    """V words with 2-D positions, and D-dimensional vectors for nearest neighbours."""
 
-    words: Sequence[str]  #: the most frequent first: they are named first too
+    words: Sequence[str]  #: most frequent first; labels are placed in this order
     points: NDArray[np.float64]  #: (V, 2)
-    vectors: NDArray[np.float32]  #: (V, D), of any length
+    vectors: NDArray[np.float32]  #: (V, D), not necessarily normalized
     note: str  #: meaning of the two dimensions, as a sentence
-    facts: Mapping[str, str]  #: model and method, in words
+    facts: Mapping[str, str]  #: description of model and method: name -> text
 
 
 def build_projection(projection: Projection) -> str:
@@ -49,7 +49,7 @@ def build_projection(projection: Projection) -> str:
 
 
 def coordinates(points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return points as whole numbers from 0 to ``SPAN``, both axes by one measure; (V, 2)."""
+    """Return points (V, 2) as integers from 0 to ``SPAN``, with equal axis scales."""
     low = points.min(0)
     longest = float((points.max(0) - low).max())
     found: NDArray[np.int64] = np.rint((points - low) * (SPAN / longest if longest > 0 else 0.0)).astype(np.int64)
@@ -57,7 +57,7 @@ def coordinates(points: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Return each row divided by its largest number and rounded to 127ths; the cosine of rows stays but for that."""
+    """Quantize each row to -127..127; cosines are preserved up to rounding."""
     found = np.empty(vectors.shape, np.int8)
     for start in range(0, len(vectors), _BLOCK):
         rows = np.asarray(vectors[start : start + _BLOCK], np.float64)
@@ -67,12 +67,12 @@ def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def packed(numbers: NDArray[np.int8]) -> str:
-    """Return whole numbers compressed, in base 64."""
+    """Return integers as compressed Base64."""
     return base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode("ascii")
 
 
 def largest_error(vectors: NDArray[np.float32], numbers: NDArray[np.int8], n_rows: int = 64) -> float:
-    """Return how far the cosines of quantised vectors are from the true ones at most, of some rows with all."""
+    """Return the largest cosine error of quantization, for ``n_rows`` rows with all."""
     some = np.linspace(0, len(vectors) - 1, min(n_rows, len(vectors))).astype(np.int64)
     worst = 0.0
     for start in range(0, len(vectors), _BLOCK):
@@ -83,7 +83,7 @@ def largest_error(vectors: NDArray[np.float32], numbers: NDArray[np.int8], n_row
 
 
 def unit(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return rows of length 1; a row of zeros stays one."""
+    """Return rows normalized to unit length; all-zero rows stay zero."""
     exact = np.asarray(rows, np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     return exact / np.where(lengths > 0, lengths, 1.0)
