@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from attnkit.tasks.translation.loading import LoadedRun
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
+# Compiled code is kept where this user's is, also for commands with another home: compiling the loops takes long.
+os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")))
 
 # A shell lets a background job ignore Ctrl-C, and children inherit that: tests of it need it back.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -260,7 +263,7 @@ class Workshop:
             model.output.bias[sorted(set(other.src_tokenizer.encode(["0123456789 "])[0]))] += 9.0
             model.output.bias[EOS_ID] += ends
         model.eval()
-        return replace(other, checkpoint="random", config=config, model=cast(Any, pack(model)))
+        return replace(other, config=config, model=cast(Any, pack(model)))
 
 
 def drain(events: Iterable[Any]) -> list[Any]:
@@ -285,6 +288,18 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
             make(unfinished)
             unfinished.rename(folder)
     return folder
+
+
+def compile_engine() -> None:
+    """Compile the loops that translate in float32, unless the cache has them: commands find them there, and say so.
+
+    Called while the others wait for ``trained``: each would compile them, for about 20 seconds.
+    """
+    from attnkit.kernels.native import is_available, load_searches
+    from attnkit.kernels.simd.targets import choose_target
+
+    if is_available():
+        load_searches(choose_target(), "float32")
 
 
 @pytest.fixture(scope="session")
@@ -386,4 +401,9 @@ def pretrained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> 
 def trained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Transformer that has seen a few steps."""
     config = workshop.configure("transformer")
-    return made_once(tmp_path_factory, "trained", lambda folder: workshop.train(config, folder / "run")) / "run"
+
+    def make(folder: Path) -> None:
+        compile_engine()
+        workshop.train(config, folder / "run")
+
+    return made_once(tmp_path_factory, "trained", make) / "run"

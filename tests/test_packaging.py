@@ -98,7 +98,7 @@ def test_an_installed_wheel_runs_the_demo(wheel: Path, tmp_path: Path) -> None:
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version and call("attnkit", "--version") == f"attnkit {version[1]}\n"
     shown = call("attnkit", "demo")
-    scores = [float(score) for score in re.findall(r"(?:unseen sentences|own lexicon): ([0-9.]+)", shown)]
+    scores = [float(score) for score in re.findall(r"(?:unseen sentences|corpus lexicon): ([0-9.]+)", shown)]
     assert len(scores) == 2 and scores[0] >= 90 and scores[1] <= 50, shown
     assert "étudiant" in shown and "assis sur la natte" in shown, shown
     test = (tmp_path / "demo-run" / "corpus" / "test.en").read_bytes()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnkit.tasks.translation.engines import Engine, Precision
     from attnkit.tasks.translation.translator import Translator
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
@@ -85,17 +86,27 @@ def train(
     return load(run, device=resolved.config.device)
 
 
-def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: str = "float32") -> Translator:
+def load(
+    run: str | Path,
+    *runs: str | Path,
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: int | None = None,
+) -> Translator:
     """Load a run, or several runs as an ensemble, for translation and scoring.
 
-    If a damaged checkpoint is skipped in favour of an older one, a ``UserWarning`` is issued.
+    ``engine`` selects compiled loops (CPU) or torch, ``auto`` compiled loops if possible. ``threads``: None takes all
+    CPUs. If a damaged checkpoint is skipped in favour of an older one, a ``UserWarning`` is issued.
 
     Raises:
         RunError: a run is missing, damaged or of another task.
+        UsageError: the engine or the precision is not available for these runs.
     """
     from attnkit.tasks.translation.translator import load_translator
 
-    translator = load_translator([Path(run), *map(Path, runs)], device=device, precision=precision)
+    paths = [Path(run), *map(Path, runs)]
+    translator = load_translator(paths, device=device, precision=precision, engine=engine, threads=threads)
     for text in dict.fromkeys(text for loaded in translator.runs for text in loaded.warnings):
         warnings.warn(text, stacklevel=2)
     return translator

@@ -77,7 +77,9 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
     begun = folder / "run" / "config.yaml"
     if begun.exists() and (other := load_yaml(begun).get("seed")) != seed:
         raise UsageError(
-            f"the folder contains a demo with seed {other}", where=str(folder), help="choose another -o, or that seed"
+            f"the folder contains a demo with seed {other}",
+            where=str(folder),
+            help="choose another -o, or use that seed",
         )
     yield StatusEvent(f"generating {SIZES[0]:,} English sentences with French translations")
     corpus = write_corpus(folder / "corpus", seed)

@@ -8,7 +8,7 @@ _HELP = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some disk space or quota, {_AGAIN}"),
     errno.EFBIG: f"raise the file size limit (ulimit -f), {_AGAIN}",
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check owner and permissions, or choose another folder"),
-    errno.EMFILE: f"raise the limit of open files (ulimit -n), {_AGAIN}",
+    errno.EMFILE: f"raise the limit on open files (ulimit -n), {_AGAIN}",
     errno.ENOENT: "check the spelling of the folder's name",
     errno.EISDIR: "name a file, not a folder",
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY), "move it aside or choose another name"),

@@ -126,7 +126,7 @@ def test_other_things_are_refused_in_plain_words(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "cat.jpg").touch()
     for path, reading, writing in (
-        (tmp_path / "nowhere", "no run folder", None),
+        (tmp_path / "nowhere", "no such run folder", None),
         (folder / "cat.jpg", "is a file, not a run folder", "is not a folder"),
         (folder, "is not a run folder", "contains other files and is not a run folder"),
     ):

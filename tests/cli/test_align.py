@@ -81,7 +81,7 @@ def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
         ([src, tgt, "--method", "both"], 2, "grow-diag"),
         ([src, tgt, "--null-prob", 2], 2, "--null-prob must be above 0 and below 1"),
         ([src, tgt, "--iterations", 0], 2, "--iterations"),
-        ([src, tgt, "--run", tmp_path / "none"], 4, "no run folder"),
+        ([src, tgt, "--run", tmp_path / "none"], 4, "no such run folder"),
         ([src, tgt, "--vocab", tmp_path / "none"], 4, "no such vocabulary file"),
         ([src, tgt, "-o", tmp_path / "no" / "such" / "folder"], 5, "cannot write"),
     ):

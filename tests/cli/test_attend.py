@@ -154,16 +154,16 @@ def test_the_files_it_writes(call: Call, trained: Path, tmp_path: Path) -> None:
 def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, tmp_path: Path) -> None:
     given = ["attend", trained, "\U0001f9ff", "--target", "1", "--device", "cpu"]
     code, _, err = call(*given, "--png", tmp_path / "a.png")
-    assert code == 0 and "warning: no installed font has \U0001f9ff" in err and "or write --svg" in err
+    assert code == 0 and "warning: no installed font has \U0001f9ff" in err and "or use --svg" in err
     assert "warning" not in call(*given, "--svg", tmp_path / "a.svg")[2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, ["no run or no text given", "--example cat"]),
-        (["{run}"], 2, ["no run or no text given"]),
-        (["missing", LINE], 4, ["no run folder"]),
+        ([], 2, ["no run or text given", "--example cat"]),
+        (["{run}"], 2, ["no run or text given"]),
+        (["missing", LINE], 4, ["no such run folder"]),
         (["{blind}", LINE], 4, ["no attention", "model.alignment"]),
         (["{run}", "  "], 3, ["blank", "source:1"]),
         (["{run}", "1 " * 200], 3, ["tokens, more than", "source:1"]),

@@ -65,7 +65,7 @@ def test_a_changed_key_is_named_with_old_and_new(call: Call, workshop: Any, trai
 
 def test_an_argument_that_begins_with_a_dash_is_no_flag_after_two_dashes(call: Call) -> None:
     code, out, err = call("translate", "--", "--debug")
-    assert (code, out) == (4, "") and "no run folder --debug" in err
+    assert (code, out) == (4, "") and "no such run folder: --debug" in err
     assert "Traceback" not in err
 
 

@@ -22,7 +22,7 @@ def test_what_can_be_exported_is_said(call: Call, workshop: Any) -> None:
 @pytest.mark.parametrize(
     ("system", "setting", "said"),
     [
-        ("huggingface", "model.norm=pre", "Marian with norms before"),
+        ("huggingface", "model.norm=pre", "Marian with pre-norm sublayers"),
         ("huggingface", "model.positions=rotary", "Marian with rotary positions"),
         ("huggingface", "model.kind=rnn", "does not support translation models of kind 'rnn'"),
         ("huggingface", "model.alignment=additive", "attention other than scaled_dot"),

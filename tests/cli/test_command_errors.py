@@ -73,7 +73,7 @@ def test_run_folders(call: Call, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("mine")
     for command in (["translate"], ["average"]):
-        refused(call(*command, tmp_path / "missing"), 4, "no run folder")
+        refused(call(*command, tmp_path / "missing"), 4, "no such run folder")
         refused(call(*command, tmp_path / "other"), 4, "is not a run folder")
     refused(call("translate", trained / "checkpoints/step-12", "-i", "/dev/null"), 4, "is a checkpoint")
     refused(call("average", trained, "--last", 9), 4, "fewer than 9")
@@ -102,7 +102,7 @@ def test_debug_shows_the_traceback(call: Call, tmp_path: Path, place: int) -> No
     arguments.insert(place, "--debug")
     code, out, err = call(*arguments)
     assert (code, out) == (4, "")
-    assert "Traceback" in err and err.splitlines()[-2].startswith("error: no run folder")
+    assert "Traceback" in err and err.splitlines()[-2].startswith("error: no such run folder")
 
 
 def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:

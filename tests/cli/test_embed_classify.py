@@ -227,7 +227,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["train", "--task", "autoencode", "--data", "{nan}"], 3, "not finite"),
         (["train", "--task", "text-classification", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
         (["train", "--task", "text-classification", "--data", "{vectors}"], 3, ""),
-        (["embed", "{missing}", "{documents}"], 4, "no run folder"),
+        (["embed", "{missing}", "{documents}"], 4, "no such run folder"),
         (["embed", "RUN vectors", "{wide}"], 3, "7 numbers, not 6"),
         (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
         (["embed", "RUN vectors", "{documents}"], 3, "is not a number"),

@@ -37,7 +37,7 @@ def test_from_a_pretrained_run_to_a_classifier(call: Call, workshop: Any, pretra
     code, out, _ = call("verify", run)
     assert code == 0 and "good" in out
     card = (run / "README.md").read_text()
-    assert "A classifier of texts (bert)" in card and "attnkit predict run" in card and "table.tsv" in card
+    assert "A text classifier (bert)" in card and "attnkit predict run" in card and "table.tsv" in card
     code, _, err = call(*words, "--from-scratch")
     assert code == 2 and "finetuning.from_scratch: False -> True" in err
 
@@ -146,7 +146,7 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     assert shown["task"]["origin"] == str(tmp_path / "own.yaml")
     for text, said in (
         ("task: classify\n", "names the task 'classify'; expected one of text-classification"),
-        ("", "no task"),
+        ("", "does not name a task"),
     ):
         (tmp_path / "own.yaml").write_text(text)
         code, _, err = call(*words, "--config", tmp_path / "own.yaml")

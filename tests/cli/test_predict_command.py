@@ -167,15 +167,15 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["nowhere", "test.tsv"], 4, "no run folder nowhere"),
+        (["nowhere", "test.tsv"], 4, "no such run folder: nowhere"),
         (["run", "none.tsv"], 2, "no such file: none.tsv"),
         (["run", "test.tsv", "--summary"], 2, "this option requires gold labels"),
         (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or omit -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
         (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "also an input file"),
-        (["run", "test.tsv", "--format", "conll"], 2, "does not read conll"),
-        (["tagger", "test.conll", "--all"], 2, "add --json; without --all it has the probability"),
+        (["run", "test.tsv", "--format", "conll"], 2, "does not support the format 'conll'"),
+        (["tagger", "test.conll", "--all"], 2, "add --json, or leave out --all"),
         (
             ["reader", "test.json", "--gold", "--confusion", "page.html"],
             2,

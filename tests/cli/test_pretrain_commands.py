@@ -99,7 +99,7 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "text.txt", "--set", "masking.random_replace_prob=0.5"], 2, "must sum to at most 1"),
         (["pretrain-mlm", "empty.txt"], 3, "empty"),
         (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
-        (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no validation document"),
+        (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no validation documents"),
         (["pretrain-mlm", "blank.txt"], 3, "too few for training and validation"),
         (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row: too few for training and validation"),
         (["pretrain-mlm", "bytes.txt"], 3, "not UTF-8"),

@@ -155,7 +155,8 @@ def test_a_torn_end_that_no_checkpoint_knows_of_is_no_damage(run: Path) -> None:
         thing.text for thing in found.things if thing.name == "metrics.jsonl"
     )
     (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes().split(b"\n", 1)[0] + b"\n")
-    assert "metrics.jsonl: has lost" in bad(verify_run(run))[0]
+    said = bad(verify_run(run))[0]
+    assert said.startswith("metrics.jsonl: is ") and said.endswith(" bytes shorter than recorded")
 
 
 def test_a_run_in_use_is_checked_as_far_as_it_is_complete(
@@ -214,7 +215,7 @@ def test_what_is_no_run_is_refused_before_anything_is_looked_at(call: Call, run:
     (tmp_path / "other/file").write_text("mine")
     (tmp_path / "text").write_text("text")
     for path, said in (
-        (tmp_path / "missing", "no run folder"),
+        (tmp_path / "missing", "no such run folder"),
         (tmp_path / "text", "is a file, not a run folder"),
         (tmp_path / "empty", "is not a run folder"),
         (tmp_path / "other", "is not a run folder"),

@@ -53,7 +53,7 @@ def test_words_that_are_not_there(call: Call, vectors: Path) -> None:
     code, _, err = call("word2vec", "one-hot", "motel", "hotel")
     assert code == 2 and "no such run or file: hotel" in err and "the last argument is a run or vector file" in err
     code, _, err = call("word2vec", "one-hot", "hotel", "Hotel", vectors)
-    assert code == 2 and "two different words are needed" in err
+    assert code == 2 and "at least two different words are required" in err
 
 
 def test_one_vector_in_every_sentence(call: Call, vectors: Path) -> None:
@@ -89,7 +89,7 @@ def test_sentences_without_the_word(call: Call, vectors: Path) -> None:
     code, _, err = call("word2vec", "compare-context", vectors, "apples fall", "an apple", "--word", "apple")
     assert code == 3 and "sentence:1" in err
     code, _, err = call("word2vec", "compare-context", vectors, "an apple", "--word", "apple")
-    assert code == 2 and "two sentences are needed" in err
+    assert code == 2 and "at least two sentences are required" in err
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])

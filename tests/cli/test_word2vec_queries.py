@@ -55,7 +55,7 @@ def test_queries_of_standard_input(call: Call, path: Path, monkeypatch: pytest.M
     typed(monkeypatch, "apple\n\nkign\nking woman\n")
     code, out, err = call("word2vec", "similar", path, "-n", 1)
     assert code == 0 and out.splitlines()[:2] == ["apple", "  plum  0.9986"] and out.splitlines()[2] == "king woman"
-    assert "no vector for 'kign'" in err and "near spellings: king" in err
+    assert "no vector for 'kign'" in err and "similar spellings: king" in err
     typed(monkeypatch, "kign\nman king woman\n")
     code, out, _ = call("word2vec", "analogy", path, "-n", 1, "--json")
     first, second = map(json.loads, out.splitlines())
@@ -133,7 +133,7 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("2 2\na 1 2\nb 1 x\n")
     (tmp_path / "pairs").write_text("king queen\n")
     for arguments, code, said in (
-        (["similar", path, "kign"], 3, "near spellings: king"),
+        (["similar", path, "kign"], 3, "similar spellings: king"),
         (["similar", tmp_path / "bad", "a"], 3, "bad:3"),
         (["similar", tmp_path / "none", "a"], 2, "no such file"),
         (["similar", tmp_path, "a"], 4, "no word vectors in the folder"),
@@ -147,7 +147,11 @@ def test_errors(call: Call, path: Path, tmp_path: Path) -> None:
         (["cluster", path, "-k", 2, "-o", path], 2, "is also an input file"),
         (["convert", path, path], 2, "is also an input file"),
         (["convert", path, tmp_path / "a.xyz"], 2, "unknown suffix"),
-        (["convert", path, tmp_path / "a.txt", "--space", " "], 2, "--space must not be white space"),
+        (
+            ["convert", path, tmp_path / "a.txt", "--space", " "],
+            2,
+            "--space must be a non-empty string without white space",
+        ),
         (["convert", path, tmp_path / "no" / "a.npy"], 5, "cannot write"),
     ):
         found, out, err = call("word2vec", *arguments)

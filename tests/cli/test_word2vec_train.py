@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[list[Any], int, str]] = {
     "rates that rise": (["text.txt", "--alpha", 0.01, "--min-alpha", 0.02], 2, "alpha=0.01\n  at min_alpha (flag)"),
     "n-grams that shrink": (["text.txt", "--min-n", 5, "--max-n", 4], 2, "min_n=5 is more than max_n=4"),
     "many negatives": (["text.txt", "--negative", 14], 2, "negative=14 exceeds the 13 other words"),
-    "only rare words": (["text.txt", "--min-count", 10_000], 3, "no word occurs 10,000 times"),
+    "only rare words": (["text.txt", "--min-count", 10_000], 3, "no word occurs at least 10,000 times"),
     "one word": (["text.txt", "--max-vocab", 1], 2, "exceeds the 0 other words"),
     "a key that is none": (["text.txt", "--set", "windw=3"], 2, "did you mean 'window'"),
     "bytes": (["bytes.txt"], 3, "bytes.txt:2"),

@@ -31,7 +31,7 @@ def test_lists_become_tuples() -> None:
         ({"src": [], "tgt": []}, "at least 1 item"),
         ({"weights": [1, 1]}, "2 values for 1 pairs"),
         ({"weights": [0]}, "at least one above 0"),
-        ({"weights": [-1]}, "none below 0"),
+        ({"weights": [-1]}, "between 0 and 1,000"),
         ({"valid_src": ["v"]}, "given together"),
         ({"valid_src": [], "valid_tgt": []}, "at least one"),
         ({"valid_src": ["v"], "valid_tgt": ["v", "w"]}, "same number"),

@@ -94,7 +94,7 @@ def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypa
     [
         (b"", "no text", "a.txt"),
         (b" \n\t\n", "no text", "a.txt"),
-        (b"a b c\nd e\n", "no word occurs 5 times: the most frequent, 'a', occurs once", "a.txt"),
+        (b"a b c\nd e\n", "no word occurs at least 5 times: the most frequent, 'a', occurs once", "a.txt"),
         (b"a\nb\n" * 9, "no line contains two in-vocabulary words", "a.txt"),
         (b"a b\nc \xffd\n", r"byte 0xFF is not UTF-8 \(byte 3 of the line\)", "a.txt:2"),
         (b"a b\nc d\xe6\xbc", r"byte 0xE6 is not UTF-8 \(byte 4 of the line\)", "a.txt:2"),
@@ -130,7 +130,7 @@ def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(make_text().encode())[:-20])
     with pytest.raises(DataError, match="damaged or truncated") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a.gz"], WordsConfig())
-    assert "fetch it again" in str(caught.value.help)
+    assert "download it again" in str(caught.value.help)
     assert not (tmp_path / "e").exists()
 
 

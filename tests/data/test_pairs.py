@@ -112,7 +112,7 @@ def test_stores_of_another_corpus_are_refused(tmp_path: Path) -> None:
     make(tmp_path, [([5], [6])])
     make(tmp_path / "two", [([5], [6]), ([5], [6])])
     (tmp_path / "pairs" / "pairs.json").write_bytes((tmp_path / "two" / "pairs" / "pairs.json").read_bytes())
-    with pytest.raises(RunError, match=r"pairs.json does not fit"):
+    with pytest.raises(RunError, match=r"pairs.json does not match"):
         Pairs.open(tmp_path / "pairs")
     (tmp_path / "pairs" / "pairs.json").write_text('{"format": 1}')
     with pytest.raises(RunError, match=r"pairs.json does not describe"):

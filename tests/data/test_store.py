@@ -97,7 +97,7 @@ def test_wrong_sizes_name_the_file(tmp_path: Path, name: str, change: str) -> No
 def test_offsets_of_another_store_are_refused(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [ROWS], 100)
     np.array([0, 3, 3, 4, 5], "<i8").tofile(tmp_path / "s" / "offsets.bin")
-    with pytest.raises(RunError, match=r"offsets.bin does not fit ids.bin"):
+    with pytest.raises(RunError, match=r"offsets.bin does not match ids.bin"):
         Store.open(tmp_path / "s")
 
 

@@ -140,7 +140,7 @@ def test_wrong_input_is_refused(make_model, pad):
     with pytest.raises(ValueError, match="one row per sentence"):
         search([make_model()], Sources(src, mask, torch.tensor([[5]])), SearchConfig())
     for rows in ([[0, 5], [6, 7]], [[5, 2], [6, 7]], [[1, 5], [6, 7]]):
-        with pytest.raises(ValueError, match="a prefix holds words only"):
+        with pytest.raises(ValueError, match="a prefix must contain only words"):
             search([make_model()], Sources(src, mask, torch.tensor(rows)), SearchConfig())
     with pytest.raises(ValueError, match="share their target vocabulary"):
         search([make_model(0, 9), make_model(0, 10)], Sources(src, mask), SearchConfig())

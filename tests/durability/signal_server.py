@@ -41,6 +41,8 @@ class Request:
     sleep_in: tuple[str, str] | None = None
     """Module and name of a function that sleeps before it does anything, having made the file ``asleep``."""
     asleep: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Changed variables."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def run(request: Request, err: int) -> None:
         os.dup2(nowhere, 1)
         os.dup2(err, 2)
         os.close(err)
+        os.environ.update(request.environment)
         if request.at_once is not None:
             importlib.import_module("attnkit.text.vocabulary").AT_ONCE = request.at_once  # type: ignore[attr-defined]
         if request.sleep_in is not None:

@@ -163,10 +163,10 @@ Change = Callable[[Path], object]
 SAY, LAST = "translate run -i {src}", "translate run -i {src} --checkpoint last"
 RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     # what becomes of a good run; command; exit code; words
-    "missing to score": (shutil.rmtree, "score run {src} {tgt}", 4, ("no run folder run", "help: ")),
-    "missing to export": (shutil.rmtree, "export run out --to ctranslate2", 4, ("no run folder run",)),
-    "missing to begin from": (shutil.rmtree, "{train} -o new --init-from run", 4, ("no run folder run",)),
-    "missing for workers": (shutil.rmtree, "translate run -i {src} --workers 2", 4, ("no run folder run",)),
+    "missing to score": (shutil.rmtree, "score run {src} {tgt}", 4, ("no such run folder: run", "help: ")),
+    "missing to export": (shutil.rmtree, "export run out --to ctranslate2", 4, ("no such run folder: run",)),
+    "missing to begin from": (shutil.rmtree, "{train} -o new --init-from run", 4, ("no such run folder: run",)),
+    "missing to translate": (shutil.rmtree, "translate run -i {src} --threads 2", 4, ("no such run folder: run",)),
     "empty to translate": (as_empty, SAY, 4, ("run is not a run folder",)),
     "empty to average": (as_empty, "average run", 4, ("run is not a run folder",)),
     "a file to translate": (as_file, SAY, 4, ("run is a file, not a run folder", "-i run")),

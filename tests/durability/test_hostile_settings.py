@@ -112,7 +112,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
         ("model.tie_embeddings=all needs joint", "(c.yaml)"),
     ),
     "weights too many": ("data: {weights: [1, 2]}", 2, ("weights has 2 values for 1", "at data.weights (c.yaml)")),
-    "weight too large": ("data: {weights: [1e9]}", 2, ("weights must be at most 1,000",)),
+    "weight too large": ("data: {weights: [1e9]}", 2, ("weights must be between 0 and 1,000",)),
     "threads too many": ("threads: 1000000000", 2, ("threads: invalid value 1000000000",)),
 }
 DATA = re.compile(r"^data: \{", re.MULTILINE)
@@ -237,10 +237,24 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["translate", "{run}", "-i", "{src}", "--length-penalty", "inf"],
         ("length_penalty: invalid value inf",),
     ),
-    "a million workers": (["translate", "{run}", "-i", "{src}", "--workers", "1000000"], ("--workers",)),
-    "workers with threads": (
-        ["translate", "{run}", "--workers", "2", "--threads", "2"],
-        ("each worker uses one thread", "--threads"),
+    "a million threads": (["translate", "{run}", "-i", "{src}", "--threads", "1000000"], ("--threads",)),
+    "no such engine": (["translate", "{run}", "-i", "{src}", "--engine", "cuda"], ("--engine", "'cuda'")),
+    "no such precision": (["translate", "{run}", "-i", "{src}", "--precision", "int4"], ("--precision", "'int4'")),
+    "compiled, on a GPU": (
+        ["translate", "{run}", "-i", "{src}", "--engine", "compiled", "--device", "cuda"],
+        ("no compiled form of a GPU", "at --engine", "use --engine auto"),
+    ),
+    "compiled samples": (
+        ["translate", "{run}", "-i", "{src}", "--engine", "compiled", "--device", "cpu", "--sampling"],
+        ("no compiled form of sampling", "at --engine"),
+    ),
+    "int8 by torch": (
+        ["translate", "{run}", "-i", "{src}", "--engine", "torch", "--precision", "int8"],
+        ("int8 needs compiled loops", "at --precision", "use --precision float32 or bfloat16"),
+    ),
+    "an ensemble in int8": (
+        ["translate", "{run}", "{run}", "-i", "{src}", "--precision", "int8", "--device", "cpu"],
+        ("int8 needs compiled loops, which do not support an ensemble",),
     ),
     "batches of 0": (["translate", "{run}", "-i", "{src}", "--batch-size", "0"], ("--batch-size",)),
     "checkpoint of bytes": (

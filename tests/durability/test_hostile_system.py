@@ -59,7 +59,12 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
         ("the working directory does not exist",),
     ),
     "no home": ("unset HOME; TMPDIR=/nonexistent attnkit $TRAIN -o run", 0, ("done: 2 steps",)),
-    "no home to translate": ("unset HOME; TMPDIR=/proc attnkit translate $1 -i a --workers 2", 0, ()),
+    "no home to translate": ("unset HOME; TMPDIR=/proc attnkit translate $1 -i a --threads 2", 0, ()),
+    "no place to translate for compiled code": (
+        "HOME=/proc XDG_CACHE_HOME=/proc TMPDIR=/proc attnkit translate $1 -i a --device cpu --threads 2",
+        0,
+        ("compiling the float32 translation engine",),
+    ),
     "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("usable for training",)),
     "locale POSIX": ("LC_ALL=POSIX PYTHONUTF8=0 attnkit translate $1 -i ü", 0, ()),
     "an unknown locale": ("LC_ALL=xx_XX.latin9 attnkit check none-ü a", 2, ("no such file: none-ü",)),
@@ -71,7 +76,7 @@ TRAIN = (
 )
 
 
-SLOW = ("training, all closed", "no home to translate", "32 files to translate", "locale POSIX", "stdin is closed")
+SLOW = ("training, all closed", "no place to translate for compiled code", "no home to translate", "32 files to translate", "locale POSIX", "stdin is closed")
 SLOW += (
     "training, stderr full",
     "no home",
@@ -120,39 +125,59 @@ class Refused:
     def __init__(self, *given): raise FileNotFoundError(2, "No such file or directory")
 _multiprocessing.SemLock = Refused
 """
-KILL = """
-import multiprocessing, signal, threading, time
-def kill():
-    while not multiprocessing.active_children(): time.sleep(0.01)
-    for worker in multiprocessing.active_children(): os.kill(worker.pid, signal.SIGKILL)
-threading.Thread(target=kill, daemon=True).start()
-"""
-NO_SHM = """unshare -rm sh -c '
-mount -t tmpfs -o ro none /dev/shm && exec "$0" -m attnkit translate "$1" -i a --workers 2' $PYTHON $1"""
 
 
-def test_no_semaphores_for_workers(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+def test_no_semaphores(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+    """As where /dev/shm cannot be written."""
     (tmp_path / "a").write_text(LINES)
-    ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=NO_SEMAPHORES)
-    ended.check(5, "cannot start worker processes", "remove --workers")
-    train = [*TRAIN.split(), "-o", "run"]
-    attnkit(train, tmp_path, before=NO_SEMAPHORES).check(0, "done: 2 steps")
+    translate = ["translate", trained, "-i", "a", "--device", "cpu", "--threads", "2"]
+    for arguments, word in ((translate, ""), ([*TRAIN.split(), "-o", "run"], "done: 2 steps")):
+        attnkit(arguments, tmp_path, before=NO_SEMAPHORES).check(0, word)
 
 
-def test_a_shared_memory_that_cannot_be_written(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+COMPILERS = {
+    # what is started to compile; words
+    "missing": (None, ("cannot start the compiler: ", "No such file or directory")),
+    "refused": ("", ("cannot start the compiler: ", "Permission denied")),
+    "failing": ("#!/bin/sh\necho some >&2; echo words >&2; exit 1\n", ("cannot be compiled: words",)),
+    "killed": ("#!/bin/sh\nkill -9 $$\n", ("the translation engine cannot be compiled: ",)),
+}
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_a_compiler_that_ends(attnkit: Any, trained: Path, tmp_path: Path, name: str) -> None:
+    """As when memory runs out. Compiled code is asked for where there is none yet; torch needs none."""
     (tmp_path / "a").write_text(LINES)
-    real = sys.modules["commandline"].real
-    if real("unshare -rm mount -t tmpfs none /dev/shm", tmp_path).code:
-        pytest.skip("no name space of its own for mounts here")
-    ended = real(NO_SHM, tmp_path, trained, env={"PYTHON": sys.executable})
-    ended.check(5, "cannot start worker processes", "remove --workers")
+    script, words = COMPILERS[name]
+    if script is not None:
+        (tmp_path / "compiler").write_text(script)
+        (tmp_path / "compiler").chmod(0o755 if script else 0o644)
+    given = {"env": {"XDG_CACHE_HOME": str(tmp_path)}}
+    given["before"] = "import sys; sys.executable = os.path.abspath('compiler')"
+    translate = ["translate", trained, "-i", "a", "--device", "cpu"]
+    attnkit([*translate, "-o", "out"], tmp_path, **given).check(5, *words, "help: use --engine torch")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", *["compiler"] * (script is not None)]
+    ended = attnkit([*translate, "--engine", "torch"], tmp_path, **given)
+    ended.check(0)
+    assert "compil" not in ended.err and ended.out.count("\n") == N
 
 
-def test_a_worker_that_dies(attnkit: Any, trained: Path, tmp_path: Path) -> None:
-    """As when memory runs out and the system chooses one to end."""
+def test_damaged_compiled_code_is_not_run(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+    """It is compiled anew: here by a compiler that refuses, which shows that it was asked."""
     (tmp_path / "a").write_text(LINES)
-    ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=KILL)
-    ended.check(5, "a worker process ended unexpectedly", "lower --workers")
+    kept = Path(os.environ["XDG_CACHE_HOME"], "attnkit", "numba")
+    translate = ["translate", trained, "-i", "a", "--device", "cpu"]
+    given = {"env": {"XDG_CACHE_HOME": str(tmp_path)}, "before": "import sys; sys.executable = '/none'"}
+    own = tmp_path / "attnkit" / "numba"
+    own.mkdir(parents=True)
+    for path in kept.glob("search-*-float32-*.o"):
+        shutil.copy(path, own)
+    expected = attnkit(translate, tmp_path, **given)
+    expected.check(0)
+    for damage in (lambda data: data[:-1], lambda data: data[:-9] + b"\0" + data[-8:], lambda data: b""):
+        for path in kept.glob("search-*-float32-*.o"):
+            (own / path.name).write_bytes(damage(path.read_bytes()))
+        attnkit(translate, tmp_path, **given).check(5, "cannot start the compiler")
 
 
 TERMINALS: list[dict[str, str | None]] = [{"COLUMNS": n} for n in ("20", "1", "0", "-7", "x", str(10**18))]

@@ -48,7 +48,7 @@ PLACES = [("start", 2), ("middle", 1), ("end", 7), ("middle", N), ("start", N), 
 COMMANDS = {
     "check": ("check bad good", 3, "lines with bytes that are not UTF-8"),
     "vocab": ("vocab good bad -o v.json", 3, "is not UTF-8 (byte {column} of the line)"),
-    "translate": ("translate {run} -i bad -o out", 0, "bad bytes became U+FFFD"),
+    "translate": ("translate {run} -i bad -o out", 0, "invalid bytes replaced with U+FFFD"),
     "translate strictly": ("translate {run} --strict -i bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
     "score": ("score {run} good bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
     "score-bleu": ("score-bleu good bad", 3, "is not UTF-8 (byte {column} of the line)"),
@@ -98,9 +98,9 @@ ENCODINGS: dict[str, tuple[bytes, str]] = {
     "UTF-16 BE without a mark": (TEXT.encode("utf-16-be"), "looks like UTF-16"),
     "UTF-32 LE": (b"\xff\xfe\0\0" + TEXT.encode("utf-32-le"), "looks like UTF-32"),
     "UTF-32 BE": (b"\0\0\xfe\xff" + TEXT.encode("utf-32-be"), "looks like UTF-32"),
-    "gzip, misnamed": (gzip.compress(GOOD), "name it .gz"),
-    "xz, misnamed": (lzma.compress(GOOD), "name it .xz"),
-    "bzip2, misnamed": (bz2.compress(GOOD * 9), "name it .bz2"),
+    "gzip, misnamed": (gzip.compress(GOOD), "add .gz to its name"),
+    "xz, misnamed": (lzma.compress(GOOD), "add .xz to its name"),
+    "bzip2, misnamed": (bz2.compress(GOOD * 9), "add .bz2 to its name"),
     "a program": (b"\x7fELF\x02\x01\x01\0\0\0\xff\0", "looks binary"),
 }
 

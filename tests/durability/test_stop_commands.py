@@ -73,7 +73,8 @@ def translate(place: Place, *more: Any) -> list[Any]:
 
 CASES = {
     "translate": Case(translate, ("out",)),
-    "translate, two workers": Case(lambda place: translate(place, "--workers", 2), ("out",)),
+    "translate, two threads": Case(lambda place: translate(place, "--threads", 2, "--beam-size", 8), ("out",)),
+    "translate, torch": Case(lambda place: translate(place, "--engine", "torch"), ("out",)),
     "score": Case(
         lambda place: [
             *("score", place.run, place.corpus / "lines", place.corpus / "lines"),
@@ -108,7 +109,6 @@ CASES = {
         lambda place: ["score-bleu", *[place.corpus / "lines"] * 2, "--against", place.corpus / "lines"], ()
     ),
 }
-SLOW = "translate, two workers"  # two seconds, in which torch is loaded
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def stop(signals: Any, place: Place, case: Case, folder: Path, seeds: range) -> 
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", [name for name in CASES if name != SLOW])
+@pytest.mark.parametrize("name", CASES)
 def test_a_stopped_command_leaves_all_or_nothing(signals: Any, place: Place, tmp_path: Path, name: str) -> None:
     for first in range(0, 16, 2):  # a busy machine may let both signals come too late
         folder = tmp_path / f"from-{first}"
@@ -185,21 +185,27 @@ def test_100_stopped_commands(signals: Any, place: Place, tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM])
-def test_workers_end_with_the_command(signals: Any, place: Place, tmp_path: Path, number: int) -> None:
-    """The signal comes while they load torch."""
+def test_threads_end_with_the_command(signals: Any, place: Place, tmp_path: Path, number: int) -> None:
+    """The signal comes while they are in a search of many seconds, in compiled code."""
     here = fresh(place, tmp_path / "here")
-    ended = signals(*CASES[SLOW].command(here), when="child", signals=[(0.4, number)])
+    many = tmp_path / "many"
+    many.write_text((place.corpus / "lines").read_text() * 40)
+    options = ["--threads", 2, "--beam-size", 64, "--min-length", 200, "--max-length", 200]
+    command = ["translate", place.run, "-i", many, "-o", here.folder / "out", "--device", "cpu", *options]
+    ended = signals(*command, signals=[(1.5, number)])
+    assert (ended.code, ended.alive, ended.err) == (128 + number, False, "interrupted\n")
+    assert ended.seconds < 4 and list(here.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [SIGINT, SIGTERM])
+def test_the_compiler_ends_with_the_command(signals: Any, place: Place, tmp_path: Path, number: int) -> None:
+    here = fresh(place, tmp_path / "here")
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ended = signals(*translate(here), environment=environment, when="child", signals=[(0.4, number)])
     assert (ended.code, ended.alive) == (128 + number, False), ended.err
-    assert ended.err == "interrupted\n"
-    assert list(here.folder.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_workers_end_when_the_command_is_killed(signals: Any, place: Place, tmp_path: Path) -> None:
-    for moment in (0.05, 1.0):
-        here = fresh(place, tmp_path / str(moment))
-        ended = signals(*CASES[SLOW].command(here), when="child", signals=[(moment, signal.SIGKILL)])
-        assert (ended.code, ended.alive) == (-signal.SIGKILL, False)
+    notes, last = ended.err.splitlines()
+    assert "compiling the float32 translation engine" in notes and last == "interrupted"
+    assert list(here.folder.iterdir()) == [] and not list(tmp_path.rglob("*.o"))
 
 
 # -- the process that makes a vocabulary

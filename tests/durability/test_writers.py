@@ -126,9 +126,10 @@ class Event(NamedTuple):
 
 
 def keep_loops(folder: Path) -> None:
-    """Put the loops of word vectors into another cache, as compiling each takes seconds."""
+    """Put the loops of word vectors and of translation into another cache, as compiling each takes seconds."""
     from attnkit.kernels import jit as compiled
-    from attnkit.kernels import word2vec_backend, words
+    from attnkit.kernels import native, word2vec_backend, words
+    from attnkit.kernels.simd.targets import choose_target
 
     words.compiled_loops()
     word2vec_backend.CompiledBackend(
@@ -136,6 +137,10 @@ def keep_loops(folder: Path) -> None:
     )
     if (kept := compiled.cache_folder() / compiled._sources()).is_dir():  # what others are writing now is left out
         shutil.copytree(kept, folder / compiled._sources(), ignore=shutil.ignore_patterns("*.tmp.*"))
+    native.load_searches(choose_target(), "float32")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in compiled.cache_folder().glob("search-*-float32-*.o"):
+        shutil.copy(path, folder)
 
 
 def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:

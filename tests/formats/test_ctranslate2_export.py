@@ -89,7 +89,7 @@ def test_a_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: 
 def test_missing_package_names_the_extra(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    with pytest.raises(UsageError, match="needs ctranslate2") as caught:
+    with pytest.raises(UsageError, match="ctranslate2 is not installed") as caught:
         export_ctranslate2(run, tmp_path / "out")
     assert caught.value.help is not None and "attnkit[ctranslate2]" in caught.value.help
 

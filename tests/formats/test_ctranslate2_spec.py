@@ -69,7 +69,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
         (RnnConfig(), "does not support models of kind 'rnn'"),
         (TransformerConfig(positions="alibi"), "alibi positions"),
         (TransformerConfig(alignment="dot"), "attention other than scaled_dot with softmax"),
-        (TransformerConfig(pattern="window"), "sparse patterns"),
+        (TransformerConfig(pattern="window"), "sparse attention patterns"),
         (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "attention other than scaled_dot with softmax"),
     ],
 )

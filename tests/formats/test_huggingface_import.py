@@ -290,8 +290,8 @@ def test_what_was_imported_can_be_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rotary_value": True}, "roformer with rotary_value True"),
-        ({"embedding_size": 16}, "roformer with embedding_size 16"),
+        ({"rotary_value": True}, "unsupported rotary_value True for roformer"),
+        ({"embedding_size": 16}, "unsupported embedding_size 16 for roformer"),
         ({"type_vocab_size": 1}, "one non-zero segment embedding"),
     ],
     ids=str,
@@ -342,7 +342,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda hub: (hub / "config.json").unlink(), "no config.json"),
     "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "no model.safetensors"),
     "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "no tokenizer"),
-    "pickles only": (pickled, "pytorch_model.bin is a pickle"),
+    "pickles only": (pickled, "pytorch_model.bin is not supported; only safetensors"),
     "several files": (
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
         "sharded weights",
@@ -354,7 +354,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a width that is not a number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
     "more layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=3), "the weights lack '.*layer.2"),
     "fewer layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=1), "unexpected weight '.*layer.1"),
-    "another width": (lambda hub: rewrite(hub, hidden_size=64), r"is \[\d+, 32\], config.json implies \[\d+, 64\]"),
+    "another width": (
+        lambda hub: rewrite(hub, hidden_size=64),
+        r"has shape \[\d+, 32\], but config.json implies \[\d+, 64\]",
+    ),
     "enormous": (lambda hub: rewrite(hub, vocab_size=BIG, hidden_size=1 << 16), "config.json implies"),
     "odd heads": (lambda hub: rewrite(hub, num_attention_heads=5), "must be a multiple"),
     "a decoder": (lambda hub: rewrite(hub, is_decoder=True), "is_decoder"),
@@ -418,7 +421,7 @@ def test_a_mutated_vocabulary_fills_masks_or_is_refused(value: Any, tmp_path: Pa
         return
     opened = load_model(tmp_path / "run", "mlm", device="cpu")
     if not value or set(value) <= {"[PAD]", "[UNK]"}:
-        with pytest.raises(RunError, match="only special entries"):
+        with pytest.raises(RunError, match="only special tokens"):
             FillMaskPipeline(opened)
     else:
         assert FillMaskPipeline(opened).fill(["a [MASK]"])[0].masks[0]

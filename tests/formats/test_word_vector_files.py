@@ -200,13 +200,13 @@ def test_broken_text(case: str) -> None:
 
 GOOD = b"2 2\n" + packed(b"a", 1, 2) + packed(b"b", 3, 4)
 BROKEN_BINARY = {
-    "cut off in a row": (GOOD[:-1], "cut off here", "row 2 of 2"),
-    "cut off in a word": (GOOD[:-9], "cut off here", "row 2 of 2"),
-    "cut off before a row": (GOOD[:-10], "cut off here", "row 2 of 2"),
+    "cut off in a row": (GOOD[:-1], "truncated here", "row 2 of 2"),
+    "cut off in a word": (GOOD[:-9], "truncated here", "row 2 of 2"),
+    "cut off before a row": (GOOD[:-10], "truncated here", "row 2 of 2"),
     "longer than said": (GOOD + packed(b"c", 5, 6), "10 extra bytes after the last", "a.bin"),
     "a huge width": (b"2 99999999\n" + GOOD[4:], "words of width 99,999,999", "a.bin"),
-    "too wide for the file": (b"2 60000\n" + GOOD[4:], "cut off here", "row 1 of 2"),
-    "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "cut off here", "row 3 of 999,999,999,999"),
+    "too wide for the file": (b"2 60000\n" + GOOD[4:], "truncated here", "row 1 of 2"),
+    "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "truncated here", "row 3 of 999,999,999,999"),
     "no words": (b"0 2\n", "declares 0 words", "a.bin"),
     "no sizes": (b"king 2\n", "the header is missing", "a.bin"),
     "nothing": (b"", "the header is missing", "a.bin"),

@@ -76,5 +76,5 @@ def test_the_threshold_has_few_digits(surety: tuple[float, float], told: float) 
 def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="1 answers for 2 questions"):
         answer_scores(["a"], [["a"], ["b"]])
-    with pytest.raises(ValueError, match="every question has an answer"):
+    with pytest.raises(ValueError, match="every question must have a reference answer"):
         answer_scores(["a"], [[]], "1.1")

@@ -33,7 +33,7 @@ def test_labels_stand_in_the_order_of_the_alphabet_unless_told() -> None:
     assert confusion(["b", "c"], ["a", "c"]).labels == ("a", "b", "c")
     with pytest.raises(ValueError, match="unknown labels: c"):
         confusion(["c"], ["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="1 labels found for 2"):
+    with pytest.raises(ValueError, match="got 1 predicted labels for 2"):
         confusion(["c"], ["a", "b"])
 
 

@@ -40,5 +40,5 @@ def test_scores_worked_out_by_hand() -> None:
 
 def test_no_scores_without_examples() -> None:
     for found, expected in (([], []), (["a"], [])):
-        with pytest.raises(ValueError, match="labels found"):
+        with pytest.raises(ValueError, match="predicted labels for"):
             label_scores(found, expected)

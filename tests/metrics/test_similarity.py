@@ -35,5 +35,5 @@ def test_ranks_equal_a_naive_loop() -> None:
 def test_a_constant_has_no_correlation_and_lengths_must_agree() -> None:
     assert math.isnan(pearson([1, 1, 1], [1, 2, 3])) and math.isnan(spearman([1, 2, 3], [4, 4, 4]))
     for x, y in (([1], [1]), ([1, 2], [1, 2, 3]), ([], [])):
-        with pytest.raises(ValueError, match="cannot correlate"):
+        with pytest.raises(ValueError, match="expected two sequences of the same length"):
             pearson(x, y)

@@ -217,7 +217,7 @@ def test_multihead_takes_a_name_or_one_a_head() -> None:
     assert torch.equal(named(x), listed(x))
     mixed = MultiHeadAttention(24, 6, alignment=MIXED)
     assert mixed(x, attend_within(AttentionScope(causal=True))).shape == x.shape
-    with pytest.raises(ValueError, match="names 2 functions for 6 heads"):
+    with pytest.raises(ValueError, match="got 2 functions for 6 heads"):
         MultiHeadAttention(24, 6, alignment=["dot", "dot"])
 
 

@@ -103,7 +103,7 @@ def test_what_has_no_meaning_has_a_reason() -> None:
     for name, distribution in PAIRS:
         options = Example(name, distribution).options
         assert incompatibility(name, distribution, options) is None
-    assert "similarity gaussian" in str(incompatibility("similarity", "normalize", AttentionOptions()))
+    assert "similarity to gaussian" in str(incompatibility("similarity", "normalize", AttentionOptions()))
     for activation in ("tanh", "relu", "sigmoid", "softplus", "gelu", "silu"):
         reason = incompatibility("activated_general", "normalize", AttentionOptions(activation=activation))
         assert (reason is None) == (activation in NOT_NEGATIVE)
@@ -214,7 +214,7 @@ def test_one_head_is_what_several_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SAME_WIDTH))
 def test_products_need_equal_widths(name: str) -> None:
-    with pytest.raises(ValueError, match="one width, not 3 and 4"):
+    with pytest.raises(ValueError, match="equal width, not 3 and 4"):
         make_alignment(name, 3, 4)  # type: ignore[arg-type]
 
 

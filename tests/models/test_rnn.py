@@ -161,7 +161,7 @@ def test_head_of_a_shortlist_is_part_of_the_whole() -> None:
 
 def test_layer_by_layer_needs_as_many_layers() -> None:
     """A mismatch is told in a plain sentence that names the way out."""
-    with pytest.raises(ValueError, match="as many decoder as encoder layers, not 1 and 2; decoder_init=bridge"):
+    with pytest.raises(ValueError, match="equal encoder_layers and decoder_layers, not 1 and 2; decoder_init=bridge"):
         RnnConfig(decoder_init="layers", encoder_layers=1, decoder_layers=2)
 
 
@@ -174,7 +174,7 @@ def test_two_directions_need_an_even_width() -> None:
 
 def test_one_matrix_needs_one_vocabulary() -> None:
     """Tying all of them with two vocabularies is refused."""
-    with pytest.raises(ValueError, match="one joint vocabulary, not 13 and 14"):
+    with pytest.raises(ValueError, match="a joint vocabulary, not two of 13 and 14"):
         RnnTranslator(RnnConfig(tie_embeddings="all"), 13, 14)
 
 

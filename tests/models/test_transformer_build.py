@@ -65,7 +65,7 @@ def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], m
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"alignment": ["dot", "dot"]}, "alignment names 2 functions, but n_heads is 4: name one for all heads"),
+        ({"alignment": ["dot", "dot"]}, "alignment names 2 functions, but n_heads is 4: give one name for all heads"),
         ({"distribution": ["softmax"] * 5}, "distribution names 5 functions, but n_heads is 4"),
         (
             {"alignment": ["kernel", "kernel", "kernel", "deep"], "distribution": "normalize"},

@@ -19,7 +19,7 @@ def test_a_line_by_hand() -> None:
         [place("The ", " sat.", Candidate("▁dog", 0.5), Candidate("▁cat", 0.125), Candidate("▁" + "x" * 40, 0.1))]
     )
     assert found.splitlines() == [
-        "  sees                          is                  guesses",
+        "  context                       token               predictions",
         "  The ___ sat.                  ▁cat          12.5  ▁dog 50.0  ▁cat 12.5",
     ]
 

@@ -41,7 +41,7 @@ def test_a_wrong_name_is_told_with_the_nearest_right_one() -> None:
 def test_a_list_of_another_length_is_told() -> None:
     lines = refuse("transformer", "model.alignment=[scaled_dot, additive]")
     assert lines[0] == (
-        "error: model: alignment names 2 functions, but n_heads is 4: name one for all heads or one for each"
+        "error: model: alignment names 2 functions, but n_heads is 4: give one name for all heads or one per head"
     )
     assert "model.alignment (--set model.alignment)" in lines[1]
 
@@ -50,7 +50,7 @@ def test_a_pair_without_meaning_is_told_with_the_reason() -> None:
     lines = refuse("transformer", "model.distribution=normalize")
     assert "alignment scaled_dot cannot be combined with distribution normalize: its scores may be negative" in lines[0]
     lines = refuse("rnn", "model.alignment=similarity", "model.distribution=normalize")
-    assert "attention_options.similarity gaussian is never negative" in lines[0]
+    assert "set attention_options.similarity to gaussian" in lines[0]
 
 
 def test_a_list_is_not_for_recurrent_models() -> None:

@@ -128,7 +128,7 @@ def test_what_a_model_has_not_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="this model has no layer 3") as caught:
         open_reader(runs["masked tokens"], 3, "cpu")
     assert caught.value.help == "choose 0 (embeddings) to 2 (last layer)"
-    with pytest.raises(UsageError, match="GPT's first token attends to itself only"):
+    with pytest.raises(UsageError, match=r"GPT has no \[CLS\] vector: its first token attends only to itself"):
         line_vectors(open_reader(runs["next words"], None, "cpu"), LINES, "cls")
     with pytest.raises(UsageError, match="--layer cannot be combined with --what static"):
         request = Request(runs["masked tokens"], [], device="cpu", what="static", layer=1)

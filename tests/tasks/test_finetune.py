@@ -313,7 +313,7 @@ def test_settings_that_do_not_fit_the_encoder(workshop: Any, pretrained: Path, t
 
 
 def test_only_runs_of_hidden_words_are_finetuned(trained: Path, workshop: Any) -> None:
-    with pytest.raises(RunError, match="'translation', not a masked language model or a classifier of texts"):
+    with pytest.raises(RunError, match="'translation', not a masked language model or a text classifier"):
         finetuned(trained, workshop.file("table.tsv"))
 
 

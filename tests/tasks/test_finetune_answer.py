@@ -256,7 +256,7 @@ def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, 
 
 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
-    "empty": ("", DataError, "this is not JSON"),
+    "empty": ("", DataError, "invalid JSON"),
     "no questions": ('{"data": []}', DataError, "no questions in this file"),
     "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question in this file has an answer"),
     "elsewhere": (
@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
         DataError,
         "character 99 is ''",
     ),
-    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but it has answers"),
+    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "is true, but the question has answers"),
     "one paragraph": (json.dumps(tree_of()), DataError, "1 row: too few for training and validation"),
 }
 

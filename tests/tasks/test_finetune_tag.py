@@ -305,7 +305,8 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
     text = "one B-a\ntwo I-a\n\nthree O\nfour I-b\n\n"
     said, run = begin(tmp_path, text * 2, valid=text + "one B-a\nfour I-b\n")
     assert [told for told in warnings(said) if "BIO" in told] == [
-        f"4 tags do not follow BIO and are read as conlleval does, the first: {tmp_path / 'a.conll'}:5: 'I-b' as 'B-b'"
+        f"4 tags do not follow BIO and are interpreted as by conlleval; the first one: {tmp_path / 'a.conll'}:5: "
+        "'I-b' as 'B-b'"
     ]
     prepared = TASK.load_data(
         configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data"
@@ -319,7 +320,7 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
 def test_a_slip_in_the_development_file_alone_is_told(tmp_path: Path) -> None:
     said, _ = begin(tmp_path, "a B-x\nb O\n\n" * 9, valid="b O\na I-x\n")
     assert [told for told in warnings(said) if "BIO" in told] == [
-        f"1 tag does not follow BIO and is read as conlleval does: {tmp_path / 'b.conll'}:2: 'I-x' as 'B-x'"
+        f"1 tag does not follow BIO and is interpreted as by conlleval: {tmp_path / 'b.conll'}:2: 'I-x' as 'B-x'"
     ]
 
 

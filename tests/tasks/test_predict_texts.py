@@ -230,7 +230,7 @@ def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch:
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"format": "squad"}, "does not read squad", "choose lines, table, pairs"),
+    ({"format": "squad"}, "does not support the format 'squad'", "choose lines, table, pairs"),
     ({"format": "lines", "gold": True}, "--format lines has no gold labels", "--format table"),
     ({"format": "pairs", "gold": True}, "--format pairs has no gold labels", "--format table"),
 ]

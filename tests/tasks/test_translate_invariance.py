@@ -1,4 +1,4 @@
-"""In float32 a line's translation depends on the line alone: not on batch sizes, batch mates, order or processes."""
+"""In float32 a line's translation depends on the line alone: not on batch sizes, batch mates, order or threads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from attnkit.checkpoints.weights import tensors_of
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.seq2seq import LocalSearch, SearchJob
+from attnkit.engine.compiled import CompiledSearch
+from attnkit.engine.seq2seq import LocalSearch
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -118,30 +119,30 @@ def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> No
     assert firsts != seconds
 
 
-def test_worker_processes_change_nothing(trained: Path) -> None:
-    """A tensor that crosses a process border costs a file descriptor for as long as it lives: arrays do not."""
-    lines = make_lines(60)
-    alone, several = load_translator([trained]), load_translator([trained], workers=2)
-    try:
-        batching = Batching(16)
-        here = list(alone.stream(lines, None, batching, record=True))
-        there = list(several.stream(lines, None, batching, record=True))
-        parts = [part for members in several.split(lines, None, 0) for part in members]
-        (raw,) = several.searcher.search_all([parts], SearchJob(several.search, record=True))
-    finally:
-        several.close()
-    expected, found = facts(here), facts(there)
-    assert found[0] == expected[0]
-    assert found[1] == pytest.approx(expected[1], abs=1e-4)
-    for one, other in zip(here, there, strict=True):
-        for left, right in zip(one.outputs[0].attention or [], other.outputs[0].attention or [], strict=True):
-            assert np.allclose(left, right, atol=1e-5)
-    assert raw and all(isinstance(best.attention, np.ndarray) for best, *_ in raw)
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("transformer")])
+def test_compiled_loops_ignore_how_lines_are_batched(workshop: Any, trained: Path, name: str) -> None:
+    """They find what torch finds, in any number of threads."""
+    kind, changes = MODELS[name]
+    run = workshop.random_run(trained, kind, **changes)
+    weights = {key: tensor.numpy() for key, tensor in tensors_of(run.model).items()}
+    n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
+    threads = (CompiledSearch(run.config.model, weights, n_words, n_threads=n) for n in (1, 3))
+    one, several = (Translator([run], searcher) for searcher in threads)
+    torch = Translator([run], LocalSearch([run.model], run.device))
+    lines = make_lines(150 if name in MORE else 45)
+    for options in ({"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 3}):
+        config = one.configure(options)
+        for translator in (one, several):
+            assert_batches_change_nothing(translator, lines, 45 // config.num_hypotheses, config)
+        expected, *others = (facts(list(translator.stream(lines, config))) for translator in (one, several, torch))
+        for texts, scores in others:
+            assert texts == expected[0]
+            assert scores == pytest.approx(expected[1], abs=1e-4)
 
 
 def test_an_ensemble_of_one_run_twice_is_that_run(trained: Path) -> None:
     lines = make_lines(50)
-    one, two = load_translator([trained]), load_translator([trained, trained])
+    one, two = load_translator([trained], device="cpu"), load_translator([trained, trained], device="cpu")
     expected, found = facts(list(one.stream(lines))), facts(list(two.stream(lines)))
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-4)

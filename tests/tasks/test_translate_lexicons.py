@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,20 +236,33 @@ def test_unknown_words_of_a_line_in_parts(worded: Path, words: Path) -> None:
     assert translator.translate([line]) == expected(plain, parts, DICTIONARY)
 
 
-@pytest.mark.slow
-def test_worker_processes_change_nothing(
+def test_compiled_loops_leave_lexicons_to_torch(
     worded: Path, trained: Path, tokens: Path, words: Path, tmp_path: Path
 ) -> None:
-    for run, options in ((worded, {"unknowns": True, "dictionary": words}), (trained, {"shortlist": tokens})):
-        alone = stream(run, LINES, tmp_path, **options)
-        request = TranslateRequest([run], tmp_path / "input.txt", device="cpu", workers=2, **options)
-        assert [line for group in translate_stream(request, print) for line in group] == alone
+    """A note tells of it, once; it is refused where nothing but compiled loops will do."""
+    cases: list[tuple[Path, dict[str, Any], str]] = [
+        (worded, {"unknowns": True, "dictionary": words}, "a model of kind rnn"),
+        (trained, {"shortlist": tokens}, "shortlists"),
+        (trained, {"search": {"coverage_penalty": 0.2}}, "attention weights"),
+    ]
+    for run, options, reason in cases:
+        expected = stream(run, LINES, tmp_path, engine="torch", **options)
+        notes: list[str] = []
+        request = TranslateRequest([run], tmp_path / "input.txt", device="cpu", threads=1, **options)
+        request = replace(request, batching=Batching(4, window=2))
+        assert [line for group in translate_stream(request, notes.append) for line in group] == expected
+        assert notes == [f"compiled loops do not support {reason}; using torch, which is slower"]
+        with pytest.raises(UsageError, match=f"no compiled form of {reason}") as caught:
+            stream(run, LINES, tmp_path, engine="compiled", **options)
+        assert (caught.value.where, caught.value.help) == ("--engine", "use --engine auto")
+        with pytest.raises(UsageError, match=f"int8 needs compiled loops, which do not support {reason}"):
+            stream(run, LINES, tmp_path, precision="int8", **options)
 
 
 def test_what_cannot_replace_unknown_words(
     workshop: Any, worded: Path, trained: Path, tokens: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="this run's kind is char") as caught:
+    with pytest.raises(UsageError, match="this run has a vocabulary of kind char") as caught:
         stream(trained, ["1"], tmp_path, unknowns=True)
     assert "--set vocabulary.kind=word" in (caught.value.help or "")
     with pytest.raises(RunError, match="is a token lexicon, not a word lexicon"):

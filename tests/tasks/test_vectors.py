@@ -113,7 +113,7 @@ def test_unknown_words_are_told_with_near_spellings() -> None:
     with pytest.raises(DataError, match="no vector for 'motel'") as found:
         vectors.most_similar("motel")
     assert isinstance(found.value, KeyError) and str(found.value) == "no vector for 'motel'"
-    assert found.value.help == "near spellings: Motel, hotel"
+    assert found.value.help == "similar spellings: Motel, hotel"
     with pytest.raises(KeyError):
         vectors["restaurnat"]
 
@@ -212,7 +212,7 @@ def test_a_packed_file_that_is_cut_short_is_told(tmp_path: Path, ending: str) ->
     path.write_bytes(pack(plain.read_bytes())[:-30])
     with pytest.raises(DataError, match="damaged or truncated") as found:
         Vectors.load(path)
-    assert "fetch it again" in str(found.value.help)
+    assert "download it again" in str(found.value.help)
 
 
 def saved_run(path: Path, **settings: Any) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_what_a_run_would_refuse_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "wide.txt").write_text("1 2\na 0.5 0.25\n")
     (tmp_path / "few.txt").write_text("a b\n" * 9)
     (tmp_path / "cut.gz").write_bytes(gzip.compress(path.read_bytes())[:3000])
-    with pytest.raises(UsageError, match="have 2 numbers, not 100"):
+    with pytest.raises(UsageError, match="have dimension 2, not 100"):
         told(path, init_from=str(tmp_path / "wide.txt"))
     with pytest.raises(UsageError, match="exceeds the 1 other words"):
         told(tmp_path / "few.txt")

@@ -66,7 +66,7 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
         request = TrainRequest(
             resolve({"task": "word2vec", "data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run"
         )
-        with pytest.raises(UsageError, match="have 7 numbers, not 100") as found:
+        with pytest.raises(UsageError, match="have dimension 7, not 100") as found:
             list(train(request))
         assert found.value.help == "use --dim 7"
     assert not (tmp_path / "run").exists()

@@ -189,10 +189,10 @@ def test_text_that_changed_and_text_that_is_gone(text: Path, tmp_path: Path) -> 
 
 REFUSED: dict[str, tuple[bytes, dict[str, Any], type[AttnkitError], str]] = {
     "an empty file": (b"", {}, DataError, "no text"),
-    "only rare words": (b"a b c d e f\n" * 4, {"data__min_count": 5}, DataError, "no word occurs 5 times"),
+    "only rare words": (b"a b c d e f\n" * 4, {"data__min_count": 5}, DataError, "no word occurs at least 5 times"),
     "one word a line": (b"a\nb\nc\nd\n", {}, DataError, "no line contains two in-vocabulary words"),
     "few words": (b"a b c\n" * 9, {"negative": 3}, UsageError, "negative=3 exceeds"),
-    "another width": (b"a b c d e f\n", {"init_from": "wide.txt"}, UsageError, "have 2 numbers, not 20"),
+    "another width": (b"a b c d e f\n", {"init_from": "wide.txt"}, UsageError, "have dimension 2, not 20"),
 }
 
 

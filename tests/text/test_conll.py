@@ -174,15 +174,15 @@ def test_tags_that_break_their_scheme_are_counted_and_the_first_is_named(tmp_pat
     errors = summarize_tags([path])
     assert errors.n_errors == {"bio": 3, "iob1": 2, "bioes": 4, "bilou": 5}
     assert tag_warnings("bio", errors) == [
-        f"3 tags do not follow BIO and are read as conlleval does, the first: {path}:5: 'I-PER' as 'B-PER'"
+        f"3 tags do not follow BIO and are interpreted as by conlleval; the first one: {path}:5: 'I-PER' as 'B-PER'"
     ]
     other = tmp_path / "other"
     other.write_text("a E-x\n")
     one, none = summarize_tags([other]), TagSummary()
     told = f"{other}:1: 'E-x' as 'B-x'"
-    assert tag_warnings("bio", none, one) == [f"1 tag does not follow BIO and is read as conlleval does: {told}"]
+    assert tag_warnings("bio", none, one) == [f"1 tag does not follow BIO and is interpreted as by conlleval: {told}"]
     assert tag_warnings("bio", none, one, errors) == [
-        f"4 tags do not follow BIO and are read as conlleval does, the first: {told}"
+        f"4 tags do not follow BIO and are interpreted as by conlleval; the first one: {told}"
     ]
     assert tag_warnings("bio", none) == []
 

@@ -140,8 +140,8 @@ def test_pairs_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line", "said"),
     [
-        ("label\ttext\npos\ta\nneg\n", 3, "this line has 1 column, not 2"),
-        ("label\ttext\npos\ta\tb\n", 2, "this line has 3 columns, not 2"),
+        ("label\ttext\npos\ta\nneg\n", 3, "this line has 1 column, but the header has 2"),
+        ("label\ttext\npos\ta\tb\n", 2, "this line has 3 columns, but the header has 2"),
         ("label\ttext\n \ta\n", 2, "the label is missing"),
         (f"label\ttext\n{'x' * 201}\ta\n", 2, "this label has 201 characters"),
         ("pos\tgood\nneg\tbad\npos\tfine\n", 1, "not a header: 'pos' also occurs in line 3"),

@@ -96,7 +96,7 @@ def test_bad_bytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
     ("content", "guess"),
     [
         ("hei".encode("utf-16"), "UTF-16"),
-        (gzip.compress(b"a\n", mtime=0), "name it .gz"),
+        (gzip.compress(b"a\n", mtime=0), "add .gz to its name"),
         (b"\x7fELF\x80\0\0", "looks binary"),
         (b"caf\xe9", "iconv"),
     ],

@@ -83,7 +83,7 @@ ANSWER = (*QUESTION, "answers", 0)
         ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\]: 'context' is missing or not a string"),
         ((*QUESTION, "id"), 7, r"qas\[0\]: 'id' is missing"),
         ((*QUESTION, "id"), "b", r"qas\[1\]: duplicate question id 'b'"),
-        ((*QUESTION, "is_impossible"), True, "'is_impossible' is true, but it has answers"),
+        ((*QUESTION, "is_impossible"), True, "'is_impossible' is true, but the question has answers"),
         ((*QUESTION, "is_impossible"), "no", "'is_impossible' is missing or not true or false"),
         ((*ANSWER, "answer_start"), True, r"answers\[0\]: 'answer_start' is missing or not an integer"),
         ((*ANSWER, "answer_start"), 12, "the context at character 12 is '08 points ', not '308 points'"),
@@ -136,7 +136,7 @@ def test_halves_of_characters_are_found_and_mended() -> None:
 
 def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, '{"data": [\n1,]\n}')
-    with pytest.raises(DataError, match="this is not JSON") as caught:
+    with pytest.raises(DataError, match="invalid JSON") as caught:
         read_squad(path)
     assert caught.value.where == f"{path}:2"
     path.write_bytes(b'{"data":\n"\xff"}')

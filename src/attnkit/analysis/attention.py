@@ -42,11 +42,10 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
         facts = {"run": str(opened.path), "checkpoint": opened.checkpoint.name, "model": kind}
         classifier = HanPredictor(opened, PredictRequest(query.run, []), lambda text: None)
         return AttentionReport(facts, _documents(classifier, query), tuple(warnings), classifier.warnings)
-    translator = load_attending(query)
-    run = translator.runs[0]
+    translator, run = load_attending(query)
     sentences = (
         AttentionExample(line.source, line.target, attention_maps(run, line), line.tree, line.facts)
-        for line in written_lines(translator, query)
+        for line in written_lines(translator, run, query)
     )
     return AttentionReport(run_summary(run), sentences, run.warnings)
 
@@ -74,13 +73,13 @@ def _documents(classifier: HanPredictor, query: AttentionQuery) -> Iterator[Atte
         yield AttentionExample(document, found.label, maps, facts=facts, sides=("Document", "Label"))
 
 
-def load_attending(query: AttentionQuery) -> Translator:
-    """Load a run for local search; raise ``RunError`` if it has no attention."""
+def load_attending(query: AttentionQuery) -> tuple[Translator, LoadedRun]:
+    """Load a run for search by torch; raise ``RunError`` if it has no attention."""
     run = load_run(query.run, device=query.device, checkpoint=query.checkpoint)
     if not run.config.model.has_attention:
-        help = "train one with model.alignment=additive"
+        help = "train a model with attention: --set model.alignment=additive"
         raise RunError("this model has no attention weights", where=str(run.path), help=help)
-    return Translator([run], LocalSearch([run.model], run.device))
+    return Translator([run], LocalSearch([run.model], run.device)), run
 
 
 def run_summary(run: LoadedRun) -> dict[str, str]:
@@ -107,12 +106,11 @@ class ForcedTarget:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def written_lines(translator: Translator, query: AttentionQuery) -> Iterator[ForcedTarget]:
+def written_lines(translator: Translator, run: LoadedRun, query: AttentionQuery) -> Iterator[ForcedTarget]:
     """Yield each line with its given translation, or else with the model's own.
 
     Raises ``DataError`` if a line is blank or too long, or if a given translation has too many tokens.
     """
-    run = translator.runs[0]
     for number, source, target in pair_lines(query):
         if not source.strip():
             raise DataError("the line is blank", where=f"source:{number}")

@@ -150,7 +150,7 @@ def write_files(
         texts = [heading, *(token for one in slices for token in (*one.queries, *one.keys))]
         if format != "svg" and (missing := missing_glyphs(texts)):
             some = f"{' '.join(missing[:5])}{' …' if len(missing) > 5 else ''}"
-            tell(f"warning: no installed font has {some}; install one (pip install mplfonts), or write --svg")
+            tell(f"warning: no installed font has {some}; install one (pip install mplfonts), or use --svg")
         contents.append((path, attention_picture(slices, format, heading)))
     for path, content in contents:  # after all are rendered: a failure leaves no files
         with atomic.open_output(path) as stream:

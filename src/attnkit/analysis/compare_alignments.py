@@ -60,8 +60,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
 
     Raises ``UsageError`` for an unknown layer, or for a named function that cannot be combined with the distribution.
     """
-    translator = load_attending(query)
-    run = translator.runs[0]
+    translator, run = load_attending(query)
     model = run.config.model
     n_layers = model.decoder_layers if model.kind == "transformer" else 1
     number = n_layers if layer is None else layer
@@ -83,7 +82,7 @@ def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: C
             warnings.append(f"{name} skipped: {reason}")
     facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
     functions = FunctionChoice(named, distribution, functions.seed)
-    sentences = (_compared(run, line, functions, number) for line in written_lines(translator, query))
+    sentences = (_compared(run, line, functions, number) for line in written_lines(translator, run, query))
     return AttentionReport(facts, sentences, tuple(warnings))
 
 

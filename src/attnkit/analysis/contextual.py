@@ -61,7 +61,7 @@ def compare_contexts(
     """
     if len(sentences) < 2:
         help = 'give two: "I eat an apple." "Apple released iOS."'
-        raise UsageError("two sentences are needed to compare", help=help)
+        raise UsageError("at least two sentences are required", help=help)
     spans: list[tuple[int, int]] = []  # first whole-word match in each sentence
     for number, sentence in enumerate(sentences, 1):
         match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)

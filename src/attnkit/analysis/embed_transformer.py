@@ -104,7 +104,9 @@ def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cl
     """
     if what == "cls" and isinstance(reader.model, Gpt):
         help = "use --what mean"
-        raise UsageError("GPT's first token attends to itself only", where="--what cls", help=help)
+        raise UsageError(
+            "GPT has no [CLS] vector: its first token attends only to itself", where="--what cls", help=help
+        )
     rows = reader.tokenizer.encode(lines)
     totals, counts = np.zeros((len(rows), reader.width)), np.zeros((len(rows), 1))
     for read in read_texts(reader, rows):

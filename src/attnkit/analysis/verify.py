@@ -157,7 +157,7 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
             lines = logs.line_ranges(log.damaged, log.n_damaged)
             yield CheckResult(path.name, False, f"{lines} damaged")
         elif size is not None and log.size < size:
-            yield CheckResult(path.name, False, f"has lost {size - log.size:,} bytes")
+            yield CheckResult(path.name, False, f"is {size - log.size:,} bytes shorter than recorded")
         else:
             torn = f", {log.n_truncated:,} of them truncated"
             end = torn if size is None else "; the truncated last line is removed when the run resumes"
@@ -205,7 +205,7 @@ def _config(folder: RunFolder, newest: Checkpoint) -> CheckResult:
     if changed or dump_yaml(config).encode() != raw:
         why = "; ".join(changed) or "edited by hand"
         return CheckResult("config.yaml", False, f"differs from the one in {newest.name}: {why}")
-    return CheckResult("config.yaml", True, f"as in {newest.name}, except for limits")
+    return CheckResult("config.yaml", True, f"same as in {newest.name}, except for limits")
 
 
 def _data(folder: RunFolder) -> CheckResult:

@@ -34,7 +34,7 @@ def is_run(path: Path) -> bool:
 def check_is_run(path: Path) -> None:
     """Raise ``RunError`` unless ``path`` is a run folder."""
     if not os.path.lexists(path):
-        raise RunError(f"no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
+        raise RunError(f"no such run folder: {path}", help="check the spelling, or train one: attnkit train -o RUN")
     if not path.is_dir():
         raise RunError(f"{path} is a file, not a run folder", help="give the folder written by attnkit train")
     if (path / checkpoint.FILE_NAME).exists() and path.resolve().parent.name == "checkpoints":
@@ -64,7 +64,7 @@ def check_target_dir(path: Path) -> None:
 def check_not_symlink(folder: Path) -> None:
     """Raise ``RunError`` if ``folder`` is a symbolic link or a file."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):  # never write outside the run folder
-        raise RunError(f"{folder} is not a folder of this run", help="replace the file or symbolic link by the folder")
+        raise RunError(f"{folder} is not a folder of this run", help="replace the file or link with the folder")
 
 
 def removable(

@@ -1,6 +1,5 @@
 """Weights in safetensors files, with checks of size, header and finite values."""
 
-import math
 from collections.abc import Mapping
 
 import safetensors
@@ -8,18 +7,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from attnkit.checkpoints.arrays import MODEL, Layout, misfit, read_entries
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
-from attnkit.io.safe_read import parse_json, tensor_entries
 from attnkit.models.config import ModelConfig
 from attnkit.training.flat_optimizer import buffers_of
 
-MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
 """Dtypes of tensors in checkpoints -> safetensors names."""
-_PREFIX = 8  # bytes at the start of a file that give the length of its header
-_ENTRY = 1 << 10  # maximum header bytes per tensor
 
 
 def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -33,7 +29,7 @@ def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_
     It is called before the model is built, so that a crafted configuration cannot exhaust the memory.
     """
     if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
-        raise _misfit(
+        raise misfit(
             checkpoint, MODEL, f"a joint vocabulary is needed, not two of {vocab_sizes[0]} and {vocab_sizes[1]} entries"
         )
     check_min_parameters(checkpoint, config.min_parameters(*vocab_sizes))
@@ -43,25 +39,25 @@ def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
     """Raise ``RunError`` if the weight file is too short for ``n_weights`` numbers."""
     size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
-        raise _misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
+        raise misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Read a file's tensors; raise ``RunError`` if they are unexpected or not finite."""
-    size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
-    # Check the size before anything is read.
-    if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
-        raise _misfit(checkpoint, file, f"the file has {size:,} bytes, expected about {least:,}")
-    raw = checkpoint.read(file)
+    raw, _ = read_entries(checkpoint, file, layout_of(expected))
     try:
-        check_header(raw, expected)
         tensors = safetensors.torch.load(raw)
     except (ValueError, safetensors.SafetensorError) as error:
-        raise _misfit(checkpoint, file, str(error)) from error
+        raise misfit(checkpoint, file, str(error)) from error
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken and file == MODEL:
         raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
     return tensors
+
+
+def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+    """Return the names, dtypes and shapes of tensors."""
+    return {name: (DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
@@ -78,28 +74,3 @@ def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Serialize tensors in the safetensors format."""
     # safetensors rejects views, and tied or flat parameters are views of one buffer.
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-
-
-def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
-    """Raise ``ValueError`` unless safetensors bytes contain exactly these tensors."""
-    n_header = int.from_bytes(raw[:_PREFIX], "little")
-    begin = _PREFIX + n_header
-    if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):
-        raise ValueError("the header is too long")
-    header = parse_json(raw[_PREFIX:begin])
-    entries = tensor_entries(header, begin, len(raw))
-    if odd := header.keys() ^ expected.keys():
-        raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
-    for name, tensor in expected.items():
-        wanted = DTYPES[tensor.dtype], tuple(tensor.shape)
-        if entries[name][:2] != wanted:
-            stored, shape = entries[name][:2]
-            raise ValueError(f"'{name}' is {stored} {[*shape]}"[:80] + f", not {wanted[0]} {[*wanted[1]]}")
-
-
-def _n_bytes(tensor: Tensor) -> int:
-    return math.prod(tensor.shape) * tensor.element_size()
-
-
-def _misfit(checkpoint: Checkpoint, file: str, why: str) -> RunError:
-    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / file))

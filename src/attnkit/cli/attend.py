@@ -70,7 +70,7 @@ def command(
         raise UsageError("the example takes no run and writes no files", where="--example", help="leave out the others")
     if mode != "example" and (run is None or not text):
         help = 'attnkit attend RUN "a sentence", or attnkit attend --example cat'
-        raise UsageError("no run or no text given", help=help)
+        raise UsageError("no run or text given", help=help)
     check_outputs(run, text or [], outputs)
     for name in given:
         if mode not in OPTIONS[name]:

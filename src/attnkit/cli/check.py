@@ -39,9 +39,9 @@ def command(
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,
-        Option(help="Check too whether a trained model can be exported (translation, or the task of --set task=NAME)."),
+        Option(help="Also check whether a trained model can be exported (translation, or --set task=NAME)."),
     ] = None,
-    settings: Annotated[Path | None, Option("--config", help="Configuration to check --export-to with.")] = None,
+    settings: Annotated[Path | None, Option("--config", help="Configuration file for --export-to.")] = None,
     sets: Annotated[
         list[str] | None,
         Option("--set", help="Configuration key for --export-to, e.g. model.norm=post.", metavar="KEY=VALUE"),

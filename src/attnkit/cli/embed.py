@@ -53,7 +53,7 @@ def command(
         raise UsageError("--summary requires --reconstruct", where="--summary", help="add --reconstruct")
     if static and inputs:
         fault = "--what static embeds the vocabulary, not lines"
-        raise UsageError(fault, where="--what static", help="leave FILE out")
+        raise UsageError(fault, where="--what static", help="leave out FILE")
     check_not_overwriting(output, sources)  # before torch is loaded
     from attnkit.analysis.embed import BINARY, EmbedTotals, Request, embed_stream, render, write_binary, write_table
 

@@ -51,7 +51,7 @@ def command(
     if task is None and (config is None or not config.is_file()):  # a pipe can be read only once: not here
         raise UsageError("no task given", where="--task", help=help)
     if task is None and config is not None and (name := load_yaml(config).get("task")) not in TASKS:
-        found = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
+        found = "does not name a task" if name is None else f"names the task '{str(name)[:40]}'"
         raise UsageError(f"{config} {found}; expected one of {', '.join(TASKS)}", where="--task", help=help)
     flags: dict[str, object] = {"task": task, "data.files": train or None, "data.valid_files": dev or None}
     flags |= {"finetuning.from_scratch": from_scratch, "limits.early_stopping_patience": patience}

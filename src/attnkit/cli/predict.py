@@ -34,7 +34,7 @@ def command(
     checkpoint: CheckpointName = None,
     device: Device = "auto",
     threads: Threads = None,
-    strict: Annotated[bool, Option(help="Reject invalid UTF-8, as tables, CoNLL and SQuAD always do.")] = False,
+    strict: Annotated[bool, Option(help="Reject invalid UTF-8 (always done for tables, CoNLL and SQuAD).")] = False,
 ) -> None:
     """Predict labels, tags or answers, one line per input; scores go to stderr.
 

@@ -36,9 +36,13 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per line.")] = False,
     batch_size: Annotated[int | None, Option(min=1, help="Batch size. [default: 64 sentences or 4096 tokens]")] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
-    workers: Annotated[int, Option(min=1, max=256, help="Worker processes with one thread each.")] = 1,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: Annotated[
+        Literal["float32", "bfloat16", "int8"], Option(help="Precision; int8 is the fastest, on CPUs only.")
+    ] = "float32",
+    engine: Annotated[
+        Literal["auto", "compiled", "torch"], Option(help="Compiled loops (CPU) or torch; auto: compiled if possible.")
+    ] = "auto",
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
     strict: options.Strict = False,
@@ -75,7 +79,7 @@ def command(
         attention=return_attention,
         as_json=json,
         batching=Batching(batch_size or (64 if batch_type == "sentences" else 4096), batch_type),
-        workers=workers,
+        engine=engine,
         device=device,
         precision=precision,
         threads=threads,

@@ -111,7 +111,7 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(brief(keys[-1]), sorted(_siblings(model, tree, keys[:-1])), n=1)
         meant = ".".join([*keys[:-1], *close])
-        hint = f"did you mean '{meant}'?" if close else "see `attnkit train --dry-run` for every key"
+        hint = f"did you mean '{meant}'?" if close else "run `attnkit train --dry-run` to see all keys"
         return UsageError(f"unknown key '{dotted}'", where=where, help=hint)
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         context = problem.get("ctx", {})
@@ -136,7 +136,7 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
         except (TypeError, ValueError, RecursionError):
             shown = brief(str(value))
             return UsageError(f"{brief(dotted)}: invalid value {shown}: neither a finite number nor text", where=where)
-    return UsageError("the configuration is nested too deep")
+    return UsageError("the configuration is nested too deeply")
 
 
 def _where(dotted: str, origins: Mapping[str, str], message: str = "") -> str | None:

@@ -82,8 +82,8 @@ _CARD = """\
 # A translation model for CTranslate2
 
 Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs `pip install "attnkit[ctranslate2]"`, for the
-tokenizer and the translator. CTranslate2 identifies a vocabulary entry by its name, listed by id; the names
-are unique labels for people; only the tokenizer maps an id to its text. Run this inside the folder:
+tokenizer and the translator. CTranslate2 identifies vocabulary entries by name; the vocabulary files list
+the names by id. The names are only labels: the tokenizer converts between text and ids. Run this inside the folder:
 
 ```python
 import json
@@ -112,7 +112,7 @@ def translate(lines: list[str], beam_size: int = 5) -> list[str]:
 print("\\n".join(translate(["A dog runs."])))
 ```
 
-`compute_type="int8"` is faster but changes some lines. `attnkit translate` also does the following: a blank line
+`compute_type="int8"` is faster but changes some translations. `attnkit translate` also does the following: a blank line
 stays blank, lines of more than {max_source} tokens are split and rejoined, and the maximum length grows with the
 source (here it is 256 tokens).
 """

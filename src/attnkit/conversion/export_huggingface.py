@@ -201,6 +201,6 @@ _CARD = """\
 {use}
 ```
 
-The tokenizer returns the same ids as attnkit, with one exception: if a text contains the name of a special entry, e.g.
-`[SEP]`, transformers reads it as that entry, attnkit as ordinary text.
+The tokenizer returns the same ids as attnkit, with one exception: if a text contains the name of a special token, e.g.
+`[SEP]`, transformers reads it as that token, attnkit as ordinary text.
 """

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from attnkit.checkpoints.arrays import MODEL
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder, check_target_dir, is_run
-from attnkit.checkpoints.weights import MODEL, tensors_of, to_bytes
+from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
 from attnkit.data.labels import Labels
@@ -91,7 +92,7 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
     if not folder.is_dir():
-        raise RunError(f"no such folder: {folder}", help="use a folder of save_pretrained")
+        raise RunError(f"no such folder: {folder}", help="use a folder written by save_pretrained")
     check_target_dir(run)
     if is_run(run):
         raise UsageError("the output folder already contains a run", where=str(run), help="choose a new folder with -o")
@@ -135,11 +136,11 @@ def _weights_path(folder: Path) -> Path:
     pickles = [name for name in PICKLES if (folder / name).exists()]
     if pickles:
         help = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
-        raise RunError(f"{pickles[0]} is a pickle; only safetensors are read", where=str(folder), help=help)
+        raise RunError(f"{pickles[0]} is not supported; only safetensors files are read", where=str(folder), help=help)
     if (folder / "model.safetensors.index.json").exists():
         help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
         raise RunError("sharded weights are not supported", where=str(folder), help=help)
-    raise RunError(f"no model.safetensors in {folder}", help="use a folder of save_pretrained")
+    raise RunError(f"no model.safetensors in {folder}", help="use a folder written by save_pretrained")
 
 
 def _plan(
@@ -177,7 +178,7 @@ def _plan(
         if name not in names:
             what = f"the weights lack '{name}'"
         elif (entry := entries[names[name]]).shape != shape:
-            what = f"'{name}' is {list(entry.shape)}, config.json implies {list(shape)}"
+            what = f"'{name}' has shape {list(entry.shape)}, but config.json implies {list(shape)}"
         elif entry.dtype not in weights.DTYPES:
             what = f"'{name}' has the unsupported dtype {entry.dtype}"
         else:
@@ -294,4 +295,4 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
                 own[positions].add_(segment)  # adding it to every token equals adding it to every position
             elif bool(segment.any()):
                 what = "RoFormer with one non-zero segment embedding is not supported"
-                raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")
+                raise RunError(what, where="type_vocab_size", help="supported: two segments, or one of zeros")

@@ -53,7 +53,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
-        raise RunError(what, where=str(folder), help="it takes a RoFormer with a tokenizer.json of BERT's kind")
+        raise RunError(what, where=str(folder), help="use a RoFormer with a BERT-style tokenizer.json")
     tree, where = _read_tokenizer(folder, settings)
     names = dict(DEFAULTS[model])  # of the special tokens, by role
     for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
@@ -67,7 +67,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     except ValueError as error:
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
         what = f"the tokenizer cannot be imported: {why}"
-        raise RunError(what, where=where, help="it takes those of BERT and GPT-2") from error
+        raise RunError(what, where=where, help="supported: tokenizers of BERT and GPT-2") from error
 
 
 def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
@@ -268,7 +268,7 @@ def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
     except ValueError as error:
         raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
     except FileNotFoundError as error:
-        raise RunError(f"no {path.name} in {path.parent}", help="use a folder of save_pretrained") from error
+        raise RunError(f"no {path.name} in {path.parent}", help="use a folder written by save_pretrained") from error
     except OSError as error:
         raise system_failure("read", path, error) from error
 

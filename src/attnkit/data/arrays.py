@@ -82,7 +82,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
             vectors = block.astype(np.float32)
         odd = np.flatnonzero(~np.isfinite(vectors).all(1))
         if len(odd):
-            what = "this row holds a number that is not finite or too large for float32"
+            what = "this row contains a number that is not finite or is too large for float32"
             raise DataError(what, where=f"{path}:{lines[odd[0]]}")
         yield vectors
         empty = False

@@ -44,7 +44,7 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
         if self.weights is not None and len(self.weights) != len(self.src):
             raise ValueError(f"weights has {len(self.weights)} values for {len(self.src)} pairs of files")
         if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MAX_WEIGHT):
-            raise ValueError(f"weights must be at most {_MAX_WEIGHT:,}, none below 0 and at least one above 0")
+            raise ValueError(f"weights must be between 0 and {_MAX_WEIGHT:,}, with at least one above 0")
         if (self.valid_src is None) != (self.valid_tgt is None):
             raise ValueError("valid_src and valid_tgt must be given together")
         if self.valid_src is not None and self.valid_tgt is not None:

@@ -86,5 +86,5 @@ def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str],
             raise DataError(f"too many labels: more than {MAX_LABELS:,}", where=where)
     if len(labels) < 2:
         what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"no {unit}s"
-        raise DataError(what, where=where, help="a classifier needs two labels or more")
+        raise DataError(what, where=where, help="a classifier needs at least two labels")
     return labels, total

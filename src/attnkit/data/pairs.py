@@ -79,7 +79,7 @@ class Pairs:
         index = read_index(path, _PairsIndex)
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
         if not len(src) == len(tgt) == sum(index.corpora):
-            what = "the encoded text is damaged: pairs.json does not fit the two stores"
+            what = "the encoded text is damaged: pairs.json does not match the two stores"
             raise RunError(what, where=str(path))
         return cls(src, tgt, index.corpora, index.dropped)
 

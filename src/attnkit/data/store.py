@@ -67,7 +67,7 @@ class Store:
         ids = _map(folder / "ids.bin", np.dtype(index.dtype), index.ids)
         offsets = _map(folder / "offsets.bin", np.dtype("<i8"), index.lines + 1)
         if offsets[0] != 0 or offsets[-1] != index.ids:
-            raise _damaged(folder / "offsets.bin", "does not fit ids.bin")
+            raise _damaged(folder / "offsets.bin", "does not match ids.bin")
         return cls(folder, ids, offsets, index)
 
     def __len__(self) -> int:
@@ -211,7 +211,7 @@ def read_index(path: Path, schema: type[Index]) -> Index:
         check_system(path, error)
         raise _damaged(path, "cannot be read") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
-        raise _damaged(path, f"is not of format {FORMAT}")
+        raise _damaged(path, f"is not in format {FORMAT}")
     try:
         return schema.model_validate_json(json.dumps(index))
     except (ValueError, RecursionError) as error:

@@ -45,7 +45,7 @@ class TempIdFile:
             at += len(view)
             while view:
                 if not (n_read := self._stream.readinto(view)):
-                    raise OSError(errno.EIO, "the temporary file is shorter than what was written")
+                    raise OSError(errno.EIO, "the temporary file is shorter than expected")
                 view = view[n_read:]
             yield numbers
 

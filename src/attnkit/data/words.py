@@ -273,14 +273,14 @@ def open_words(folder: Path) -> Encoded:
         index = _WordsIndex.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
         raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
         if sha256(raw).hexdigest() != index.sha256:
-            raise ValueError("the words file is damaged: checksum mismatch")
+            raise ValueError("checksum mismatch of the words file")
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and not is_file_fault(error):
             raise system_failure("read", folder, error) from error
         raise RunError(f"the encoded text is damaged: {error}", where=str(folder)) from error
     words, store = WordVocabulary.from_bytes(raw, where=str(folder / FILE)), Store.open(folder)
     if store.vocab_size != len(words):
-        raise RunError(f"the encoded text is damaged: {FILE} does not fit ids.bin", where=str(folder))
+        raise RunError(f"the encoded text is damaged: {FILE} does not match ids.bin", where=str(folder))
     return Encoded(words, store, index.n_raw, tuple(index.warnings))
 
 
@@ -296,7 +296,7 @@ def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]
         most = int(np.argmax(text.counts))
         name, n = text.names(np.array([most]))[0][:40], int(text.counts[most])
         often = "once" if n == 1 else f"{n:,} times"
-        what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, occurs {often}"
+        what = f"no word occurs at least {settings.min_count:,} times: the most frequent, {name!r}, occurs {often}"
         raise DataError(what, where=where, help=_HELP if _is_dense(text) else "lower --min-count")
     return kept[np.lexsort((text.first[kept], -text.counts[kept]))][: settings.max_vocab]
 

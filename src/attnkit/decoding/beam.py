@@ -10,7 +10,8 @@ from torch import Tensor
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Constraints, SourceBatch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import Hypothesis, SearchHistory, active_rows
+from attnkit.decoding.hypotheses import SearchHistory, active_rows
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.decoding.selection import topk_continuations
 from attnkit.protocols import BOS_ID, EOS_ID
 

@@ -59,7 +59,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
         is_word = prefix != PAD_ID
         # A word to the right of padding, or a special token among the words.
         if bool((is_word[:, 1:] & ~is_word[:, :-1]).any()) or bool(((prefix == BOS_ID) | (prefix == EOS_ID)).any()):
-            raise ValueError("a prefix holds words only, and padding only at its end")
+            raise ValueError("a prefix must contain only words, with padding only at its end")
     if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
         raise ValueError("context_ids must have one row per sentence, and cannot be combined with a shortlist")
     forced = [0] * n_sentences if prefix is None else is_word.sum(1).tolist()

@@ -5,7 +5,6 @@ Steps are stored unchanged, and results are traced back once at the end, so noth
 Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +14,11 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.protocols import EOS_ID
 
 ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which finished ones are dropped; dropping copies states
 ROUND = 8  #: the number of kept rows is a multiple of this, or 1, 2 or 4, so that kernels are reused
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """Translation of a sentence, with its scores."""
-
-    ids: list[int]  #: target words without BOS_ID and EOS_ID, including a forced prefix
-    score: float  #: log-probability / length**alpha plus the coverage term; length includes EOS_ID
-    log_prob: float  #: natural logarithm of the probability, including EOS_ID and a forced prefix
-    attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, if recorded
-    finished: bool  #: False if truncated at the maximum length
 
 
 class _Endings(NamedTuple):

@@ -9,7 +9,8 @@ from attnkit.decoding.beam import BeamTrace, beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble, apply_shortlist
-from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
+from attnkit.decoding.hypotheses import SearchHistory
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.decoding.sampling import TokenCallback, build_sampler, decode_step_by_step, pick_best
 from attnkit.protocols import Decodable
 

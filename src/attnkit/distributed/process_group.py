@@ -245,7 +245,7 @@ class ProcessGroup:
             # The unresponsive rank cannot report this, so all the others do.
             raise PeerLostError(
                 f"no response from another process of this run for {self.timeout:g} seconds",
-                help="run the same command again to resume; rank_timeout sets the wait",
+                help="run the same command again to resume; increase rank_timeout to wait longer",
             ) from error
         what = "another process of this run ended or is unreachable"
         if self.rank > 1:  # rank 0 may be the lost process

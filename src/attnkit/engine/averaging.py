@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from attnkit.checkpoints.arrays import MODEL
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of, to_bytes
+from attnkit.checkpoints.weights import read_tensors, tensors_of, to_bytes
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read_state
 from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from attnkit.checkpoints.arrays import MODEL
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.logs import append_record
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, to_bytes
+from attnkit.checkpoints.weights import OPTIMIZER, read_tensors, to_bytes
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group

@@ -44,9 +44,15 @@ def load_model(
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     for warning in warnings:
         warn(warning)
-    config = read_run_config(chosen, task)
+    return load_checkpoint(path, chosen, read_run_config(chosen, task), device=device, dtype=dtype)
+
+
+def load_checkpoint(
+    path: Path, checkpoint: Checkpoint, config: Any, *, device: str = "auto", dtype: torch.dtype | None = None
+) -> LoadedModel:
+    """Load a verified checkpoint's model; raise ``RunError`` for misfit weights."""
     where = choose_device(device)
-    # Checks the number of weights first, so that a crafted configuration cannot exhaust memory.
-    model = task_of(config).model_for_checkpoint(chosen, config)
-    load_weights(model, chosen)
-    return LoadedModel(path, chosen, config, model.eval().to(where, dtype), where)
+    # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
+    model = task_of(config).model_for_checkpoint(checkpoint, config)
+    load_weights(model, checkpoint)
+    return LoadedModel(path, checkpoint, config, model.eval().to(where, dtype), where)

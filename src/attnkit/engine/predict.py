@@ -196,7 +196,7 @@ def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
         named = bool(suffixes) and suffixes[-1] in spec.gold_suffixes
         return cast(Format, known[named or (request.gold and known[0] in _UNLABELED)])
     if request.format not in known:
-        what = f"{task} does not read {request.format}"
+        what = f"task '{task}' does not support the format '{request.format}'"
         raise UsageError(what, where="--format", help=f"choose {', '.join(known)}")
     if request.gold and request.format in _UNLABELED:
         what = f"--format {request.format} has no gold labels"

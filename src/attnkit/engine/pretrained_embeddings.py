@@ -87,11 +87,9 @@ def init_embeddings(
         tokenizer = Tokenizer.from_json(texts.get(name, texts[names[0]]))
         match = find_words(tokenizer, source.vectors.key_to_index, source.vectors.unseen)
         if not match.words:
-            raise UsageError(
-                f"none of the {match.n_words:,} words of the vocabulary has a vector in {source.name}",
-                where=source.key,
-                help="check language and tokenization of the vectors, or train some: attnkit word2vec train TEXT",
-            )
+            what = f"none of the {match.n_words:,} words of the vocabulary has a vector in {source.name}"
+            help = "check the language and tokenization of the vectors, or train vectors: attnkit word2vec train TEXT"
+            raise UsageError(what, where=source.key, help=help)
         rows = np.stack([np.asarray(source.vectors[word], np.float32) for word in match.words.values()])  # (n, D)
         finite = np.isfinite(rows).all(1)  # (n,)
         if not finite.all():

@@ -103,7 +103,7 @@ HAN_CLASSIFICATION = TaskSpec(
 # The other fine-tuning tasks differ only in names and formats.
 _FINETUNED = replace(
     HAN_CLASSIFICATION,
-    description="a classifier of texts",
+    description="a text classifier",
     unit="texts",
     task_path="tasks.finetuning.text_classification:TASK",
     config_path="tasks.finetuning.config:TextClassificationConfig",
@@ -183,7 +183,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "question-answering": replace(
         _FINETUNED,
-        description="a reader that answers questions",
+        description="a question-answering model",
         unit="questions",
         task_path="tasks.finetuning.question_answering:TASK",
         config_path="tasks.finetuning.config:QuestionAnsweringConfig",

@@ -1,15 +1,6 @@
 """Loss of sequence-to-sequence models and batched search."""
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,46 +10,14 @@ from torch import Tensor
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import PairBatch
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.decoding.search import Sources, search
+from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
 from attnkit.engine.task import Stop, until_stopped
-from attnkit.errors import SystemFailure
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID
-from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary import defer_signals
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
-Found = list[list[Hypothesis]]
-LoadModel = Callable[[Path], TranslationModel]  #: loads the model of a run folder on the CPU
-_FIRST_JOIN = 0.05  # seconds
-_LAST_JOIN = 5.0  # seconds
-
-
-@dataclass(frozen=True)
-class LineSegment:
-    """An encoded line, or one segment of a line that is too long for the model."""
-
-    line: int  #: line number in the whole input; (``line``, ``number``) is the random-number key
-    number: int  #: index of the segment within its line
-    ids: list[int]
-    prefix: list[int]
-    allowed: NDArray[np.int32] | None = None  #: target ids allowed besides EOS and the prefix; None allows all
-
-
-@dataclass(frozen=True)
-class SearchJob:
-    """Settings of a search."""
-
-    config: SearchConfig
-    record: bool = False
-
-
-class SearchBackend(Protocol):
-    """Protocol of a backend that searches batches and yields results in order."""
-
-    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
-        """Yield the hypotheses of each segment, best first, batch by batch."""
 
 
 class LocalSearch:
@@ -81,84 +40,6 @@ class LocalSearch:
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
         return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
-
-
-class ProcessPoolSearch:
-    """Search backend of several single-threaded processes; close it after use."""
-
-    def __init__(self, load: LoadModel, runs: Sequence[Path], workers: int) -> None:
-        """Start ``workers`` processes; each calls the picklable ``load`` for every run."""
-        context = multiprocessing.get_context("spawn")  # after a fork, torch's thread pools have no threads
-        others = set(multiprocessing.active_children())
-        self._pool: ProcessPoolExecutor | None = None
-        self._processes: list[BaseProcess] = []
-        try:
-            # Only the parent process handles signals, and then ends its workers.
-            with defer_signals():
-                self._pool = ProcessPoolExecutor(workers, context, _begin, (load, list(runs)))
-                for _ in range(workers):  # a process starts with its first job, so start all of them
-                    self._pool.submit(int)
-                self._processes = [child for child in multiprocessing.active_children() if child not in others]
-        except (OSError, ImportError) as error:  # e.g. no /dev/shm for semaphores, too many processes or files
-            self.close()
-            raise SystemFailure(f"cannot start worker processes: {error}", help="remove --workers") from error
-        except BaseException:
-            self.close()
-            raise
-
-    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
-        assert self._pool is not None
-        try:
-            # map keeps the order of batches, regardless of which process finishes first.
-            yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
-        except BrokenProcessPool as error:
-            help = "if memory ran out, lower --workers or --batch-size"
-            raise SystemFailure("a worker process ended unexpectedly", help=help) from error
-
-    def close(self) -> None:
-        """Kill the worker processes."""
-        if self._pool is not None:
-            # A process killed while it sends a result blocks the pool's reading thread forever, hence the timeouts.
-            end = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
-            end.start()
-            end.join(_FIRST_JOIN)  # the pool must know of the shutdown before a process dies, or its thread raises
-            for process in self._processes:
-                process.kill()
-            end.join(_LAST_JOIN)
-            self._pool = None  # frees its semaphores
-
-
-_in_worker: list[LocalSearch | Exception] = []
-
-
-def _begin(load: LoadModel, runs: list[Path]) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    try:
-        _in_worker.append(LocalSearch([load(path) for path in runs], torch.device("cpu")))
-    except Exception as error:  # raised by the first search, in the parent process
-        _in_worker.append(error)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent ends, even if the parent was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        # Returns when the parent's end of a pipe closes, also after SIGKILL.
-        parent.join()
-        os._exit(1)
-
-
-def _search(work: tuple[list[LineSegment], SearchJob]) -> Found:
-    found = _in_worker[0]
-    if isinstance(found, Exception):
-        raise found
-    return found.search_batch(*work)
-
-
-def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
-    """Return settings that forbid the unused ids at the end of a padded vocabulary."""
-    return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

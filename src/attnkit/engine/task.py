@@ -118,7 +118,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Yield errors in the contents of a checkpoint; raise ``RunError`` for fatal ones."""
         import torch
 
-        from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
+        from attnkit.checkpoints.arrays import MODEL
+        from attnkit.checkpoints.weights import OPTIMIZER, read_tensors, tensors_of
 
         expected = tensors_of(cast(torch.nn.Module, self.model_for_checkpoint(checkpoint, config)))
         read_tensors(checkpoint, MODEL, expected)

@@ -89,5 +89,5 @@ def open_tokenizer(path: Path) -> Tokenizer:
     # The best checkpoint; all checkpoints of a run have the same vocabulary.
     checkpoint = RunFolder(path).checkpoint()[0]
     if "tokenizer.json" not in checkpoint.manifest.files:
-        raise RunError("this run has no tokenizer", where=str(path), help="use a vocabulary of attnkit vocab")
+        raise RunError("this run has no tokenizer", where=str(path), help="use a vocabulary made by attnkit vocab")
     return read_tokenizer(checkpoint)

@@ -91,7 +91,7 @@ def _empty_spec(config: TransformerConfig) -> Any:
     try:
         from ctranslate2 import specs
     except ImportError as error:
-        raise UsageError("this needs ctranslate2", help='pip install "attnkit[ctranslate2]"') from error
+        raise UsageError("ctranslate2 is not installed", help='pip install "attnkit[ctranslate2]"') from error
     kinds = specs.common_spec.Activation
     shape: dict[str, Any] = {
         "pre_norm": config.norm == "pre",

@@ -60,11 +60,11 @@ def check_marian(config: ModelConfig) -> None:
     positions, attention = config.positions, "attention other than scaled_dot with softmax"
     _refuse(
         "transformers",
-        (config.norm != "post", "model.norm", "Marian with norms before the sublayers", "norm post"),
+        (config.norm != "post", "model.norm", "Marian with pre-norm sublayers", "norm post"),
         (positions != "sinusoidal", "model.positions", f"Marian with {positions} positions", "sinusoidal positions"),
         (not config.plain_attention, _FUNCTIONS, f"Marian with {attention}", _PLAIN),
-        (config.pattern != "none", "model.pattern", "Marian with sparse patterns of attention", "pattern none"),
-        (config.embedding_norm, "model.embedding_norm", "Marian with norms on embeddings", "embedding_norm false"),
+        (config.pattern != "none", "model.pattern", "Marian with sparse attention patterns", "pattern none"),
+        (config.embedding_norm, "model.embedding_norm", "Marian with normalized embeddings", "embedding_norm false"),
         (config.norm_eps != NORM_EPS, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
     )
 
@@ -80,8 +80,8 @@ def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
     _refuse(
         "CTranslate2",
         (not plain, _FUNCTIONS, "attention other than scaled_dot with softmax", f"{_PLAIN}, in every head"),
-        (config.pattern != "none", "model.pattern", "sparse patterns of attention", "pattern none"),
+        (config.pattern != "none", "model.pattern", "sparse attention patterns", "pattern none"),
         (other, f"model.{key}", f"this value of {key}", norms),
-        (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoder with {positions} positions", listed),
+        (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoders with {positions} positions", listed),
     )
     return config

@@ -97,7 +97,7 @@ class TensorEntry(NamedTuple):
     end: int
 
 
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]:
@@ -112,16 +112,16 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
         if name == "__metadata__":
             continue
         if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"'{name[:80]}' is not described as a tensor")
+            raise ValueError(f"the header entry '{name[:80]}' does not describe a tensor")
         shape, span, dtype = value["shape"], value["data_offsets"], value["dtype"]
         numbers = [*shape, *span] if isinstance(shape, list) and isinstance(span, list) else [None]
         integers = all(type(number) is int and number >= 0 for number in numbers)
         if not integers or len(span) != 2 or len(shape) > 8:  # a product of many long integers would take minutes
             raise ValueError(f"'{name[:80]}' has no shape or no byte range")
-        if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
-            raise ValueError(f"'{name[:80]}' is of the type {str(dtype)[:20]}")
-        if span[1] - span[0] != math.prod(shape) * _ITEM_BYTES[dtype]:
-            raise ValueError(f"'{name[:80]}' does not take the bytes of its shape")
+        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+            raise ValueError(f"'{name[:80]}' has the unsupported dtype {str(dtype)[:20]}")
+        if span[1] - span[0] != math.prod(shape) * ITEM_BYTES[dtype]:
+            raise ValueError(f"the byte range of '{name[:80]}' does not match its shape")
         entries[name] = TensorEntry(dtype, tuple(shape), begin + span[0], begin + span[1])
     last = begin
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
@@ -129,7 +129,7 @@ def tensor_entries(header: Any, begin: int, size: int) -> dict[str, TensorEntry]
             raise ValueError("the tensors overlap or leave gaps")
         last = entry.end
     if last != size:
-        raise ValueError(f"its tensors take {last:,} bytes, the file has {size:,}")
+        raise ValueError(f"the tensors end at byte {last:,}, but the file has {size:,} bytes")
     return entries
 
 

@@ -23,7 +23,7 @@ def intrinsic(*kinds: str, result: str = "void") -> Callable[[Callable[..., Any]
     """Turn an emitter of LLVM code into a numba function; no effect without numba.
 
     ``kinds`` are the operands after the builder: "lanes" is a tuple whose length is passed to the emitter as the width,
-    "array" is passed as a pointer to its first item, "pair" is two int64, and all others are numba types.
+    "array" is passed as a pointer to its first item, "int64[3]" is a tuple of 3, and all others are numba types.
     """
 
     def mark(emitter: Callable[..., Any]) -> Any:
@@ -33,9 +33,8 @@ def intrinsic(*kinds: str, result: str = "void") -> Callable[[Callable[..., Any]
         # numba reads the number of operands from the wrapped function's signature.
         @wraps(emitter)
         def typed(typing: Any, *operands: Any) -> Any:
-            known = {"lanes": None, "array": None, "pair": types.UniTuple(types.int64, 2)}
-            chosen = [known.get(kind, getattr(types, kind, None)) for kind in kinds]
-            signature = getattr(types, result)(*(a or b for a, b in zip(chosen, operands, strict=True)))
+            chosen = [_operand_type(kind) or operand for kind, operand in zip(kinds, operands, strict=True)]
+            signature = getattr(types, result)(*chosen)
 
             def emit(context: Any, b: Any, signature: Any, values: Any) -> Any:
                 passed: list[Any] = []
@@ -52,6 +51,13 @@ def intrinsic(*kinds: str, result: str = "void") -> Callable[[Callable[..., Any]
         return extending.intrinsic(typed)
 
     return mark
+
+
+def _operand_type(kind: str) -> Any:
+    """Return the numba type of a kind of operand; None: that of the argument."""
+    if kind.startswith("int64["):
+        return types.UniTuple(types.int64, int(kind[6:-1]))
+    return getattr(types, kind, None) if kind not in ("lanes", "array") else None
 
 
 # --- single vectors
@@ -220,7 +226,7 @@ def dots16(b: Any, width: int, matrix: Any, x: Any, out: Any) -> None:
     store(b, _dot_products(b, width, Row(b, width, x), addresses), out, 0)
 
 
-@intrinsic("lanes", "int64", "array", "int64", "pair", "array")
+@intrinsic("lanes", "int64", "array", "int64", "int64[2]", "array")
 def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any, steps: Any) -> None:
     """Add steps[k] * row to the error, then steps[k] * x to row rows[k], for k < n."""
     x, error = cgutils.unpack_tuple(b, x_and_error, 2)
@@ -236,7 +242,7 @@ def update(b: Any, width: int, matrix: Any, rows: Any, n: Any, x_and_error: Any,
     total.save()
 
 
-@intrinsic("lanes", "int64", "int64", "pair", "int64")
+@intrinsic("lanes", "int64", "int64", "int64[2]", "int64")
 def weigh(b: Any, width: int, matrix: Any, n: Any, steps: Any, out: Any) -> None:
     """Add n adjacent rows, each times its float in ``steps``, to the row at ``out``."""
     first, stride = cgutils.unpack_tuple(b, steps, 2)

@@ -121,7 +121,7 @@ def corpus_chrf(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricSco
 
 def _check_lengths(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> None:
     if not hyps or not refs:
-        raise ValueError("there is nothing to score: no hypotheses or no references")
+        raise ValueError("nothing to score: expected at least one hypothesis and one reference")
     for number, lines in enumerate(refs, 1):
         if len(lines) != len(hyps):
             raise ValueError(f"{len(hyps)} hypotheses but {len(lines)} lines in reference {number}")

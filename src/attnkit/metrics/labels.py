@@ -85,7 +85,7 @@ def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> Lab
     Raises ``ValueError`` if the lengths differ or are 0.
     """
     if len(found) != len(expected) or not expected:
-        raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
+        raise ValueError(f"got {len(found)} predicted labels for {len(expected)} examples")
     right = Counter(label for label, other in zip(found, expected, strict=True) if label == other)
     # F1 is 2 TP / (2 TP + FP + FN): predictions (TP + FP) plus gold labels (TP + FN) are the denominator.
     both = Counter(found) + Counter(expected)
@@ -96,7 +96,7 @@ def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> Lab
 def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
     """Return the confusion matrix; raise ValueError for a label not in ``labels``."""
     if len(found) != len(expected):
-        raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
+        raise ValueError(f"got {len(found)} predicted labels for {len(expected)} examples")
     names = tuple(sorted({*found, *expected}) if labels is None else labels)
     index = {label: i for i, label in enumerate(names)}
     if unknown := {*found, *expected} - index.keys():

@@ -38,5 +38,5 @@ def ranks(values: Sequence[float] | NDArray[Any]) -> Doubles:
 def _rows(found: ArrayLike, expected: ArrayLike) -> tuple[Doubles, Doubles]:
     x, y = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
-        raise ValueError(f"cannot correlate shapes {x.shape} and {y.shape}")
+        raise ValueError(f"expected two sequences of the same length, at least 2, not shapes {x.shape} and {y.shape}")
     return x, y

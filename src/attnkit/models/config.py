@@ -95,7 +95,7 @@ class LayerConfig:
         for name, names in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(names, str) and len(names) != self.n_heads:
                 what = f"{name} names {len(names)} functions, but n_heads is {self.n_heads}"
-                raise ValueError(f"{what}: name one for all heads or one for each")
+                raise ValueError(f"{what}: give one name for all heads or one per head")
         for align, distribute in self.heads:
             check_attention_pair(align, distribute, self.attention_options)
         if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
@@ -295,14 +295,14 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         if self.alignment != "none":
             check_attention_pair(self.alignment, self.distribution, self.attention_options)
         elif self.distribution != "softmax":
-            raise ValueError(f"distribution {self.distribution} needs an alignment: without one no scores")
+            raise ValueError(f"distribution {self.distribution} needs an alignment other than none")
         elif self.decoder_init == "zeros" and not self.gives_context:
             what = "alignment none, decoder_init zeros and feed_context false"
             raise ValueError(f"{what} leave the decoder without source information")
         if self.bidirectional and self.d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.decoder_init == "layers" and self.encoder_layers != self.decoder_layers:
-            what = f"as many decoder as encoder layers, not {self.encoder_layers} and {self.decoder_layers}"
+            what = f"equal encoder_layers and decoder_layers, not {self.encoder_layers} and {self.decoder_layers}"
             raise ValueError(f"decoder_init=layers requires {what}; decoder_init=bridge allows any number")
         return self
 

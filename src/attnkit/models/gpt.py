@@ -160,7 +160,7 @@ class SlidingWindowLM:
             ValueError: ``n_beams`` is not 1, or there is padding.
         """
         if n_beams != 1:
-            raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")
+            raise ValueError("a sliding window supports one beam per text only: repeat the text in several rows")
         return self._read(src[:, -self.window :], src_mask)
 
     def step(self, prev: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:

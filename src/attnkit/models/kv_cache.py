@@ -86,7 +86,7 @@ class BeamState:
         A distance is the slot's step minus this step. Raises ``ValueError`` if n_queries is not the number of beams.
         """
         if n_queries != self.ancestry.shape[1]:
-            raise ValueError(f"the state has {self.ancestry.shape[1]} beams, not {n_queries}: call reorder")
+            raise ValueError(f"the state has {self.ancestry.shape[1]} beams, not {n_queries}: call reorder_beams")
         first, last = self.n_slots, self.n_slots + n_queries
         if last > self.ancestry.shape[2]:
             # Never beyond max_length: products run over free slots too.

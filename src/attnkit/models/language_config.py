@@ -108,7 +108,7 @@ class BertConfig(LanguageConfig, frozen=True):
     @model_validator(mode="after")
     def _pairs_have_segments(self) -> BertConfig:
         if self.next_sentence and self.n_segments < 2:
-            raise ValueError("next_sentence needs n_segments of 2 or more: the two parts of a pair")
+            raise ValueError("next_sentence needs n_segments of at least 2, one per text of a pair")
         if self.next_sentence and self.separators > 1:
             raise ValueError("next_sentence needs separators=1, as in BERT")
         return self

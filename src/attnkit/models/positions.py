@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes
+
 
 @lru_cache(maxsize=16)
 def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -110,16 +112,6 @@ class AlibiBias(nn.Module):
         return -self.slopes[:, None, None] * distance.abs().to(self.slopes.dtype)  # (H, 1, 1) * (T, S)
 
 
-def alibi_slopes(n_heads: int) -> list[float]:
-    """Return the slopes of n heads: 2^(-8/n), 2^(-16/n), … if n is a power of two."""
-    # The largest power of two that is at most n_heads.
-    power = 1 << (n_heads.bit_length() - 1)
-    slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
-    # For other n, every second slope of the next power of two is added (Press 2021).
-    between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
-    return slopes + between[: n_heads - power]
-
-
 class RelativeBias(nn.Module):
     """Trained bias per head and distance bucket, one table per stack (Raffel 2020).
 
@@ -127,7 +119,9 @@ class RelativeBias(nn.Module):
     the last one. With both_ways, as in T5's encoder, each direction has half of the buckets.
     """
 
-    def __init__(self, n_heads: int, both_ways: bool, n_buckets: int = 32, max_distance: int = 128) -> None:
+    def __init__(
+        self, n_heads: int, both_ways: bool, n_buckets: int = N_BUCKETS, max_distance: int = MAX_DISTANCE
+    ) -> None:
         super().__init__()
         self.both_ways, self.n_buckets, self.max_distance = both_ways, n_buckets, max_distance
         self.table = nn.Parameter(torch.empty(n_buckets, n_heads).normal_(std=n_buckets**-0.5))

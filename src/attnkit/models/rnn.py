@@ -171,7 +171,7 @@ class RnnTranslator(TranslationModel):
         joint = config.tie_embeddings == "all"
         if joint and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
+                f"tie_embeddings all needs a joint vocabulary, not two of {src_vocab_size} and {tgt_vocab_size} words"
             )
         self.start_from, self.decoder_layers = config.decoder_init, config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)

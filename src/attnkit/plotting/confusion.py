@@ -74,7 +74,7 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
     precision = "".join(f"<td>{share}</td>" for share in _shares(counts, 0))
     n_right, total = int(counts.trace()), int(counts.sum())
     accuracy = f"{100 * n_right / total:.1f}" if total else "-"
-    caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} right ({accuracy} %). Shades: share of a row."
+    caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} correct ({accuracy} %). Shade: share of row."
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
     return "\n".join(
         [

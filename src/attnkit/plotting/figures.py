@@ -104,7 +104,7 @@ def mask_picture(lesson: MaskLesson, format: PictureFormat) -> bytes:
 
     def draw(figure: Figure) -> None:
         _write(figure, _PAD, 26, title, 15.0, weight="bold")
-        _write(figure, _PAD, 46, "row: position that attends; column: position attended to", _SMALL)
+        _write(figure, _PAD, 46, "rows: query positions; columns: key positions", _SMALL)
         axes = _axes(figure, left, 84, n * cell, n * cell)
         _cells(axes, lesson.mask, ("#eef1f4", "#0072b2"), (0, 1), edge=2.0)
         rows = [f"{word} {i + 1}".strip() for i, word in enumerate(words)]
@@ -122,7 +122,7 @@ def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
 
     def draw(figure: Figure) -> None:
         _write(figure, _PAD, 26, f"Sinusoidal positions, {columns} dimensions", 15.0, weight="bold")
-        _write(figure, _PAD, 46, "down: position; across: sine and cosine in turn, fast to slow", _SMALL)
+        _write(figure, _PAD, 46, "rows: positions; columns: alternating sine and cosine, fast to slow", _SMALL)
         axes = _axes(figure, left, top, columns * wide, rows * high)
         mesh = _cells(axes, table, ("#0072b2", "#ffffff", "#d55e00"), (-1, 1))
         axes.set_yticks(np.arange(0, rows, 10) + 0.5, [str(i) for i in range(0, rows, 10)])

@@ -69,14 +69,14 @@ PATTERN_WORDS = {
     "  see all and are seen by all.",
 }
 _WHY_CAUSAL = """\
-  A decoder writes one word after the other. In training the whole sentence is
+  A decoder generates one word after another. In training the whole sentence is
   known, and all its words are predicted at once: each from the words before it.
   The mask hides the words that are not written yet, or the model would learn to
   copy them. A masked token's score becomes minus infinity before the softmax,
   and e to minus infinity is 0.
 """
 _CAUSAL_ROWS = """
-  Each row sums to 100, up to rounding: the first word can only look at itself,
+  Each row sums to 100, up to rounding: the first word attends only to itself,
   the last one shares its attention among all."""
 _WHY_SPARSE = """\
   Attention compares pairs of positions; their number grows with the square of
@@ -86,7 +86,7 @@ _WHY_SPARSE = """\
 _POSITIONS = """
   PE(pos, 2i) = sin(pos / 10000^(2i/{width})), PE(pos, 2i+1) = cos(pos / 10000^(2i/{width}))
   {width} numbers here (a real model has hundreds): pairs of a sine and a cosine, the
-  first pair turning fast, each next one more slowly.
+  first pair rotating fastest, each later pair more slowly.
 """
 _SHIFT = """
   So a shift by {shift} positions is the same linear map at every
@@ -97,17 +97,17 @@ _ENCODER = """
   largest difference between its two vectors, one from each sentence:
 """
 _SHUFFLED = """
-  Without positions the differences are rounding alone: the model cannot tell
+  Without positions the differences are rounding errors: the model cannot tell
   one order from another. With positions, a vector depends on word position."""
 _POOLING = """
   {n_points} noisy points are drawn around y = 2 sin x + x^0.8. To fit a curve:
-  at x, take the mean of all y, each weighted by how near its own x lies. That
+  at x, take the mean of all y, each weighted by how close its own x is. That
   is attention: x is the query, the points' x are keys, their y are values, and
 
     weights = softmax( -((x - x_i) w)^2 / 2 ),   curve(x) = sum of weights y_i
 """
 _FITS = """
-  Errors are squared distances from the true curve; the points that count are e
+  Errors are squared distances from the true curve; the effective points are e
   to the entropy of the weights; both are means over the curve. With w = 1 many
   points count, near and far, and the curve is too flat. w was learned from the
   points alone, each predicted from the others. A larger w looks at near points
@@ -132,7 +132,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
     for text, row in zip(rows, lesson.mask, strict=True):
         cells = "".join("  " + paint("#", _SEES, colour) if sees else "  ." for sees in row)
         lines.append("  " + set_cell_size(text, margin - 2) + cells)
-    lines += ["", "  # may look   . may not: the weight is exactly 0", ""]
+    lines += ["", "  # allowed   . masked: the weight is exactly 0", ""]
     if lesson.pattern is None:
         drawn = attention_map(lesson.weights, numbers, words, colour=colour, width=76)
         lines += [_WHY_CAUSAL, paint("Weights in percent if all scores are equal", _STRONG, colour), ""]
@@ -180,7 +180,7 @@ def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
     title = "Kernel regression, the precursor of attention (Nadaraya, Watson 1964)"
     lines = [paint(title, _STRONG, colour), _POOLING.format(n_points=len(lesson.curves[0].x))]
     lines += [character_plot(lesson.curves, colour=colour), ""]
-    lines.append(f"  {'':<28}{'w':>8}{'squared error':>16}{'points that count':>20}")
+    lines.append(f"  {'':<28}{'w':>8}{'squared error':>16}{'effective points':>20}")
     for fit in lesson.fits:
         w = "-" if fit.w is None else f"{fit.w:.2f}"
         lines.append(f"  {fit.name:<28}{w:>8}{fit.error:>16.4f}{fit.effective_points:>20.1f}")

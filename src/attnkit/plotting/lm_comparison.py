@@ -34,7 +34,7 @@ class TokenComparison:
 def render(places: Sequence[TokenComparison], width: int = 80) -> str:
     """Format one line per position: context, token and predictions, in percent."""
     room = max(10, (width - _PIECE - 12) // 2)
-    head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"
+    head = f"  {'context':{room}}  {'token':{_PIECE + 6}}  predictions"
     lines = [head]
     for place in places:
         seen = set_cell_size(around(place.before, place.after, room), room)

@@ -19,7 +19,7 @@ FORMULAS = {
     "feature": "s = w · tanh(W₁ φ₁(K) + W₂ φ₂(K) + b), φ₁ the key, φ₂ its position",
     "softmax": "weight = exp(s) / sum of all exp(s)",
     "normalize": "weight = s / sum of all s",
-    "hard": "weight = 1 for the largest score, the first of equals, else 0",
+    "hard": "weight = 1 for the largest score (the first if tied), else 0",
     "sigmoid": "weight = 1 / (1 + exp(-s)), independently for each word",
     "sparsemax": "weight = max(s - τ, 0), τ such that all sum to one",
     "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
@@ -80,7 +80,7 @@ def render_example(walk: WorkedExample) -> str:
         lines += ["1. Compare the query with each key: q · k", *_numbers(walk, before["dot products"]), ""]
         verb, number = "Scale", 2
     lines += [f"{number}. {verb} by {alignment}", f"   {FORMULAS[alignment]}", *_numbers(walk, walk.scores), ""]
-    lines += [f"{number + 1}. Weigh by {distribution}", f"   {FORMULAS[distribution]}"]
+    lines += [f"{number + 1}. Compute weights by {distribution}", f"   {FORMULAS[distribution]}"]
     if "exponentials" in before:
         powers = before["exponentials"]
         lines += ["   exp(s)", *_numbers(walk, powers), f"   their sum is {sum(powers):.3f}; each is divided by it"]

@@ -33,7 +33,7 @@ _FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "blank": ("pairs of blank lines", _PAIR),
     "blank_source": ("pairs with a blank source", _PAIR),
     "blank_target": ("pairs with a blank target", _PAIR),
-    "odd_ratio": ("pairs whose length ratio deviates from the typical one by a factor above {times:g}", _PAIR),
+    "odd_ratio": ("pairs whose length ratio deviates from the typical one by more than a factor of {times:g}", _PAIR),
     "long": ("lines of more than {limit}", _SIDES),
     "duplicate": ("pairs that repeat an earlier pair", _PAIR),
     "source_overlap": ("lines that also occur in the training source", ("source",)),

@@ -135,7 +135,7 @@ def tag_warnings(scheme: Scheme, *summaries: TagSummary) -> list[str]:
         return []
     n = sum(summary.n_errors[scheme] for summary in wrong)
     what = "1 tag does not follow" if n == 1 else f"{n:,} tags do not follow"
-    read = "is read as conlleval does" if n == 1 else "are read as conlleval does, the first"
+    read = "is interpreted as by conlleval" if n == 1 else "are interpreted as by conlleval; the first one"
     return [f"{what} {scheme.upper()} and {read}: {wrong[0].first_errors[scheme]}"]
 
 

@@ -96,7 +96,7 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
             help = "remove tabs from the documents" if more else "add a tab and the label after the document"
             raise DataError(what, where=f"{path}:{number}", help=help)
         if fault := label_fault(label):
-            raise DataError(fault, where=f"{path}:{number}", help="expected per line: document, tab, label")
+            raise DataError(fault, where=f"{path}:{number}", help="expected on each line: document, tab, label")
         yield columns[0], label
 
 
@@ -215,7 +215,7 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequenc
         label = left[0]
     for i in (label, *texts):
         if i is not None and len(names[i]) > MAX_LABEL_LENGTH:
-            raise ValueError(f"a column's name has {len(names[i]):,} characters")
+            raise ValueError(f"a column's name has {len(names[i]):,} characters, which is too many")
     return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, tuple(names))
 
 
@@ -275,7 +275,7 @@ class LabeledTable:
         for number, line in enumerate(self._lines, 2):
             cells, where, label = line.split("\t"), f"{self.path}:{number}", None
             if len(cells) != len(names):
-                what = f"this line has {_n_columns(cells)}, not {len(names)} like the header"
+                what = f"this line has {_n_columns(cells)}, but the header has {len(names)}"
                 help = "remove tabs from the texts" if len(cells) > len(names) else "separate columns by tabs"
                 raise DataError(what, where=where, help=help)
             if label_column is not None:

@@ -37,9 +37,9 @@ _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 _MAGIC = {
-    b"\x1f\x8b": "the file looks gzip-compressed: name it .gz",
-    b"\xfd7zXZ": "the file looks xz-compressed: name it .xz",
-    b"BZh": "the file looks bzip2-compressed: name it .bz2",
+    b"\x1f\x8b": "the file looks gzip-compressed: add .gz to its name",
+    b"\xfd7zXZ": "the file looks xz-compressed: add .xz to its name",
+    b"BZh": "the file looks bzip2-compressed: add .bz2 to its name",
     b"PK\x03\x04": "the file looks like a zip archive: unpack it first",
     b"\xff\xfe\0\0": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
     b"\0\0\xfe\xff": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
@@ -258,7 +258,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
     if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
         what = f"the compressed file is damaged or truncated: {error}"
         where = f"{path}, after line {line}" if line else str(path)
-        return DataError(what, where=where, help="fetch it again, or pack the text again")
+        return DataError(what, where=where, help="download it again, or compress the text again")
     if isinstance(error, OSError):
         return system_failure("read", path, error)
     return SystemFailure(f"cannot read {path}: {error}")
@@ -381,7 +381,7 @@ def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
     warnings = []
     if counts.n_bad:
         where = f"{name}:{counts.first_bad}"
-        warnings.append(f"{counts.n_bad} lines are not UTF-8, the first at {where}; bad bytes became U+FFFD")
+        warnings.append(f"{counts.n_bad} lines are not UTF-8, the first at {where}; invalid bytes replaced with U+FFFD")
     if counts.n_carriage_returns:
         warnings.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
     return warnings

@@ -52,7 +52,7 @@ def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
                 yield chunk(pending[:n_taken], ends)
             elif len(pending) > MAX_BYTES:
                 what = f"this line has more than {MAX_BYTES:,} bytes without a space"
-                raise DataError(what, where=f"{path}:{counts.n_lines + 1}", help="put a line feed after each sentence")
+                raise DataError(what, where=f"{path}:{counts.n_lines + 1}", help="put each sentence on a separate line")
             pending, n_done = pending[n_taken:], 0 if ends else n_done + n_taken
             counts.n_lines += ends
         if pending:

@@ -98,5 +98,5 @@ def load(path: Path) -> Phrases:
     try:
         text = read_regular_file(path, min(MAX_BYTES, path.stat().st_size), follow=True).decode("utf-8")
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read as phrases: {error}", help=_MAKE) from error
+        raise RunError(f"cannot read phrases from {path}: {error}", help=_MAKE) from error
     return Phrases.from_text(text, where=str(path))

@@ -60,7 +60,7 @@ def read_squad(path: Path) -> list[Paragraph]:
     with opened(path, LineCounts()) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise DataError(f"this file has more than {MAX_BYTES:,} bytes", where=str(path), help="split it by articles")
+        raise DataError(f"this file has more than {MAX_BYTES:,} bytes", where=str(path), help="split it by article")
     try:
         tree = parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:
@@ -69,7 +69,7 @@ def read_squad(path: Path) -> list[Paragraph]:
         here = UnicodeDecodeError(error.encoding, line, error.start - begin, len(line), error.reason)
         raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, line, here) from error
     except json.JSONDecodeError as error:
-        raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
+        raise DataError(f"invalid JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
     except ValueError as error:
         raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
     paragraphs = list(_paragraphs(tree, path))
@@ -129,7 +129,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
             raise fault(f"{where}: '{name}' is missing or not {_KINDS[kind]}")
         if isinstance(value, str) and (half := lone_surrogate(value)) is not None:
             what = f"{where}: '{name}' contains {half}, a lone surrogate"
-            raise fault(what, help="replace it by the full character or U+FFFD")
+            raise fault(what, help="replace it with the complete character or U+FFFD")
         return value
 
     def question(tree: Any, context: str, where: str) -> Question:
@@ -150,7 +150,7 @@ def _paragraphs(tree: Any, path: Path) -> Iterator[Paragraph]:
                 raise fault(f"{here}: {found}, not '{answer.text[:60]}'")
             answers.append(answer)
         if impossible and answers:
-            raise fault(f"{where}: 'is_impossible' is true, but it has answers ({len(answers)})")
+            raise fault(f"{where}: 'is_impossible' is true, but the question has answers ({len(answers)})")
         return Question(id, text, tuple(answers), impossible)
 
     for i, article in enumerate(part(tree, "data", list, "the file")):

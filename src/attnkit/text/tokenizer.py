@@ -24,7 +24,7 @@ MAX_CACHED = 2_000_000  #: characters of cached chunks above which the cache is 
 MAX_CHUNK = 1 << 16  #: maximum length of text without spaces that is encoded at once, to bound memory
 
 _MAKE = "create one: attnkit vocab FILE... -o vocab.json"
-_SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
+_SURROGATE = "the text contains a lone surrogate (U+D800 to U+DFFF), which is not a character"
 _SPACED = re.compile(r" +[^ ]*")
 _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: word starts in the vocabulary of GPT-2
 
@@ -174,7 +174,7 @@ class Tokenizer:
             if not isinstance(tree, dict) or tree.get("format") != FORMAT or type(tree.get("version")) is not int:
                 raise ValueError("the format field is missing")
             if VERSION < tree["version"] < 1000:
-                raise RunError(f"{where} has version {tree['version']}", help="update attnkit")
+                raise RunError(f"{where} has version {tree['version']}, which is too new", help="update attnkit")
             if tree["version"] != VERSION or tree.keys() != {"format", "version", "config", "tokenizer"}:
                 raise ValueError("missing or unexpected keys")
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))

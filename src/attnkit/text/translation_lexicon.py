@@ -68,7 +68,7 @@ def lexicon_lines(
     """Yield the lines of a word lexicon (with ``names``) or token lexicon."""
     n_lines = len(entries.sources)
     if n_lines > MAX_LINES:
-        what = f"the dictionary would have {n_lines:,} lines, more than {MAX_LINES:,}"
+        what = f"the lexicon would have {n_lines:,} lines, more than {MAX_LINES:,}"
         raise DataError(what, help="raise --min-prob or lower --best")
     units: Literal["words", "tokens"] = "words" if names else "tokens"
     header = Header(units=units, lines=n_lines, vocabularies=vocabularies, frequent=tuple(frequent))
@@ -173,7 +173,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             number, total = 1, f"{header.lines:,} entries"
             for number, raw in enumerate(stream, 2):
                 if number > header.lines + 1:
-                    raise _damaged(path, number, f"more entries than the header declares, {header.lines:,}")
+                    raise _damaged(path, number, f"more entries than the header declares ({header.lines:,})")
                 try:
                     source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
                     prob = float(text)

@@ -290,7 +290,7 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
             with contextlib.suppress(OSError), process:  # closes the pipes and waits
                 process.kill()
     if code < 0:
-        help = "if it ran out of memory, build it from fewer lines (attnkit vocab) and train with --vocab"
+        help = "if it ran out of memory, build the vocabulary from fewer lines (attnkit vocab) and pass it with --vocab"
         raise SystemFailure(f"the vocabulary training process was killed by {signal.Signals(-code).name}", help=help)
     if code:
         raise RuntimeError("the vocabulary training process failed")

@@ -117,7 +117,7 @@ class Subwords:
         """Return starts (V + 1,) and rows; word v has ``rows[starts[v]:starts[v + 1]]``."""
         n_words = len(words)
         if n_words + self.n_buckets > np.iinfo(np.int32).max:
-            raise ValueError(f"{n_words:,} words and {self.n_buckets:,} buckets are too many rows")
+            raise ValueError(f"too many rows: {n_words:,} words and {self.n_buckets:,} buckets")
         sizes, parts = np.zeros(n_words + 1, np.int64), [np.empty(0, np.int32)]
         for begin in range(0, n_words, BLOCK):
             counts, buckets = self._hash(words[begin : begin + BLOCK])

@@ -76,8 +76,8 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
     while True:
         if state.skipped_in_row >= _MAX_SKIPPED:
             raise DivergedError(
-                f"the loss or its gradient was not finite in {_MAX_SKIPPED} steps in a row, the last one {state.step}",
-                help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
+                f"the loss or its gradient was not finite in {_MAX_SKIPPED} steps in a row, up to step {state.step}",
+                help="lower optimization.learning_rate or increase optimization.warmup_steps",
             )
         # Before the next step, also after a restart: repeat an evaluation that a stop request interrupted.
         if state.eval_pending and state.finished != "stopped":

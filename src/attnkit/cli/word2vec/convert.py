@@ -13,8 +13,8 @@ from attnkit.formats.word_vectors.table import Format
 
 def command(
     source: VectorsPath,
-    goal: Annotated[Path, Argument(help="Output file; its suffix chooses the format.", metavar="OUTPUT")],
-    to: Annotated[Format | None, Option(help="Format, if the suffix does not give it.")] = None,
+    goal: Annotated[Path, Argument(help="Output file; its suffix selects the format.", metavar="OUTPUT")],
+    to: Annotated[Format | None, Option(help="Format, if not determined by the suffix.")] = None,
     top: FirstWords = None,
     space: Annotated[str | None, Option(help="Replacement for spaces inside words.", metavar="SIGN")] = None,
     checkpoint: VectorsCheckpoint = None,
@@ -40,7 +40,9 @@ def command(
     format = to or format_of(goal)
     check_not_overwriting(goal, [source])
     if space is not None and (not space or space.split() != [space]):
-        raise UsageError("--space must not be white space", where="--space", help="for example --space _")
+        raise UsageError(
+            "--space must be a non-empty string without white space", where="--space", help="for example --space _"
+        )
     vectors = load(source, checkpoint)
     table = vectors.table(top)
     words = table.words if space is None else [space.join(word.split()) or word for word in table.words]

@@ -20,7 +20,7 @@ _SHOWN, _COLUMNS = 10, 79
 def command(
     paths: Annotated[list[Path], Argument(metavar="FILE...", help="Plain or compressed text; - reads stdin.")],
     output: OutputFile = None,
-    passes: Annotated[int | None, Option(help="Passes; 2 joins up to four words. [default: 1]")] = None,
+    passes: Annotated[int | None, Option(help="Number of passes; 2 passes join up to four words. [default: 1]")] = None,
     scoring: Annotated[Literal["count", "npmi"] | None, Option(help="Score of word pairs. [default: count]")] = None,
     threshold: Annotated[float | None, Option(help="Minimum score. [default: 100, npmi 0.5]")] = None,
     min_count: Annotated[int | None, Option(help="Minimum frequency of words and pairs. [default: 5]")] = None,
@@ -57,7 +57,7 @@ def command(
         raise UsageError("--with cannot be combined with --save or the options for finding phrases")
     if json and output is None:
         what = "--json requires -o: text and report cannot both go to standard output"
-        raise UsageError(what, help="name a file for it: -o FILE")
+        raise UsageError(what, help="add -o FILE")
     origins = {name: "--connector" if name == "connectors" else f"--{name.replace('_', '-')}" for name in changed}
     asked = validate(PhrasesConfig, {"passes": 1, **changed}, origins) if given is None else load(given)
     check_not_overwriting(output, paths)

@@ -98,7 +98,7 @@ def odd_one(
       attnkit word2vec odd-one vectors breakfast cereal dinner lunch
     """
     if len(set(words)) < 3:
-        raise UsageError("odd-one needs at least three words", help="give three different words or more")
+        raise UsageError("odd-one needs at least three words", help="give at least three different words")
     ranked = load(path, checkpoint).rank_by_centrality(list(dict.fromkeys(words)))
     if json:
         cosines = {word: round(cosine, 6) for cosine, word in ranked}

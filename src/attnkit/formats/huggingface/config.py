@@ -147,7 +147,7 @@ def read(tree: Any, where: str) -> ForeignModel:
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
     if kind not in ("bert", "roberta", "roformer", "gpt2"):
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
-        raise RunError(what, where=where, help="it imports the types bert, roberta, roformer and gpt2")
+        raise RunError(what, where=where, help="supported: bert, roberta, roformer and gpt2")
     try:
         keys = (_Gpt if kind == "gpt2" else _Bert).model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0
@@ -180,7 +180,7 @@ def _check_bert(keys: _Bert, kind: Kind) -> int:
         ("hidden_act", keys.activation, "gelu" if kind == "roberta" else keys.activation),
     ):
         if value != wanted:
-            raise RunError(f"unsupported {kind} with {key} {value}", where=key, help=f"supported: {wanted}")
+            raise RunError(f"unsupported {key} {value} for {kind}", where=key, help=f"supported: {wanted}")
     if kind != "roberta":
         return 0
     return (1 if keys.pad_token_id is None else keys.pad_token_id) + 1

@@ -29,10 +29,10 @@ class TensorFile:
         self._stream.seek(entry.begin)
         raw = bytearray(entry.end - entry.begin)
         if self._stream.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-            raise RunError("the weights end too early", where=self._where)
+            raise RunError("the weights file is truncated", where=self._where)
         tensor = torch.frombuffer(raw, dtype=DTYPES[entry.dtype]).reshape(entry.shape).to(torch.float32)
         if not bool(torch.isfinite(tensor).all()):
-            raise RunError(f"the weights '{name}' are not finite", where=self._where)
+            raise RunError(f"the weight '{name}' has values that are not finite", where=self._where)
         return tensor
 
 

@@ -76,7 +76,7 @@ def finite_rows_at(rows: Rows, key: Any, name: str) -> Floats:
 def not_finite(name: str, number: int) -> DataError:
     """Return the error for the non-finite row ``number``, counted from 0."""
     what = "this vector contains a number that is not finite or overflows float32"
-    help = "the file is damaged, or its training diverged: fetch it again, or train with a lower rate"
+    help = "the file is damaged or its training diverged: download it again, or train with a lower learning rate"
     return DataError(what, where=f"{name}, vector {number + 1:,}", help=help)
 
 
@@ -194,7 +194,7 @@ def recognised(begin: bytes, name: str) -> Format:
             what = f"invalid header: {n_words[:20]} words of width {width[:20]}"
             raise DataError(what, where=f"{name}:1", help=_AGAIN)
         if b"\0" in begin:
-            raise DataError("this is not a file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
+            raise DataError("this is not a file of word vectors", where=name, help=f"supported: {', '.join(FORMATS)}")
         return "glove"
     # As text, a number takes at least two bytes (digit and space), as binary four. fastText's .vec is word2vec's text.
     row = rest.lstrip(b"\n").partition(b" ")[2][: min(64, max(1, 2 * sizes[1] - 1))]

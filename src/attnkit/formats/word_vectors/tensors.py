@@ -78,8 +78,8 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | N
     rows = matrices.get("vectors")
     if rows is None:
         if len(matrices) != 1:
-            held = ", ".join(list(tensors)[:8]) or "nothing that can be read"
-            help = f"name the matrix 'vectors'; it holds {held}"
+            held = ", ".join(list(tensors)[:8]) or "no readable tensors"
+            help = f"name the matrix 'vectors'; the file contains {held}"
             what = "ambiguous: several tensors could be the vectors" if matrices else "no tensor is a matrix of floats"
             raise DataError(what, where=name, help=help)
         (rows,) = matrices.values()

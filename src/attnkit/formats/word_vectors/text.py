@@ -72,7 +72,7 @@ def width_of(begin: bytes, where: str) -> int:
     width = claimed[1] if claimed else line.count(b" ")
     if not 0 < width <= MAX_WIDTH:
         what = f"invalid vector size {width:,}: expected 1 to {MAX_WIDTH:,}"
-        raise DataError(what, where=where, help="a line is a word and its numbers, spaces between them")
+        raise DataError(what, where=where, help="each line must be a word and its numbers, separated by spaces")
     return width
 
 
@@ -219,8 +219,8 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
             where = f"{name}: row {row + 1:,} of {n_words:,}"
             if space < 0 and len(data) > place + MAX_WORD_BYTES:
                 what = f"no word ends within {MAX_WORD_BYTES:,} bytes"
-                raise DataError(what, where=where, help=f"it is damaged: {_AGAIN}")
-            raise DataError("the file is cut off here", where=where, help=_AGAIN)
+                raise DataError(what, where=where, help=f"the file is damaged: {_AGAIN}")
+            raise DataError("the file is truncated here", where=where, help=_AGAIN)
         words.append(data[place:space])
         starts.append(space + 1)
         place = space + 1 + size

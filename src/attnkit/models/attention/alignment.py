@@ -346,5 +346,5 @@ def make_alignment(
     """Build the alignment; ValueError if it needs equal widths and they differ."""
     # These compare queries and keys elementwise; all others project at least one side.
     if name in SAME_WIDTH and d_query != d_key:
-        raise ValueError(f"{name} needs queries and keys of one width, not {d_query} and {d_key}")
+        raise ValueError(f"{name} needs queries and keys of equal width, not {d_query} and {d_key}")
     return ALIGNMENTS[name](d_query, d_key, options or AttentionOptions(), n_heads)

@@ -92,11 +92,11 @@ def incompatibility(alignment: AlignmentName, distribution: DistributionName, op
         return None
     signed = "its scores may be negative, and normalize divides scores by their sum"
     if alignment == "similarity":
-        remedy = f"{signed}; attention_options.similarity gaussian is never negative"
+        remedy = f"{signed}; set attention_options.similarity to gaussian"
         return None if options.similarity == "gaussian" else remedy
     if alignment == "activated_general":
         choices = ", ".join(sorted(NOT_NEGATIVE))
-        remedy = f"{signed}; attention_options.activation {choices} are never negative"
+        remedy = f"{signed}; set attention_options.activation to one of {choices}"
         return None if options.activation in NOT_NEGATIVE else remedy
     return signed
 
@@ -110,7 +110,7 @@ def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
     if isinstance(names, str):
         return (names,) * n_heads
     if len(names) != n_heads:
-        raise ValueError(f"names {len(names)} functions for {n_heads} heads; give one name for all or one for each")
+        raise ValueError(f"got {len(names)} functions for {n_heads} heads; give one name for all or one per head")
     return tuple(names)
 
 

@@ -16,15 +16,8 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.data.store import Store
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.events import Sample
-from attnkit.engine.seq2seq import (
-    LineSegment,
-    LocalSearch,
-    exclude_padding_ids,
-    greedy_ids,
-    pad_sources,
-    sample_indices,
-    seq2seq_loss,
-)
+from attnkit.engine.search_backend import LineSegment, exclude_padding_ids
+from attnkit.engine.seq2seq import LocalSearch, greedy_ids, pad_sources, sample_indices, seq2seq_loss
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.linear import without_dropout

@@ -41,7 +41,7 @@ class TokenClassificationPredictor(Predictor):
         super().__init__(opened, request, warn)
         if request.all_labels and not request.as_json:
             what = "--all requires --json"
-            help = "add --json; without --all it has the probability of the best tag"
+            help = "add --json, or leave out --all"
             raise UsageError(what, where="--all", help=help)
         self.labels, self.tokenizer = read_labels(opened.checkpoint).labels, read_tokenizer(opened.checkpoint)
         self.scheme = label_scheme(self.labels)
@@ -125,7 +125,7 @@ class TokenClassificationPredictor(Predictor):
         ]
         types = {name: {**asdict(part), **part.as_dictionary()} for name, part in scores.by_type.items()}
         plain |= {**asdict(scores.all), **scores.all.as_dictionary(), "types": types, **where}
-        return Totals(plain, f"{headline}, F1 {scores.all.f1:.2f} %, {counted.accuracy:.2f} % right", table, counted)
+        return Totals(plain, f"{headline}, F1 {scores.all.f1:.2f} %, accuracy {counted.accuracy:.2f} %", table, counted)
 
 
 def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:

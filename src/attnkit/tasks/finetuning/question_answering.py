@@ -177,8 +177,8 @@ class QuestionAnsweringEvaluation:
 class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredictor]):
     """Answers as spans of a paragraph."""
 
-    description, example = "A reader that answers questions on paragraphs", "questions.json"
-    scored = "exact match and word F1 in percent, computed like the SQuAD script"
+    description, example = "An extractive question-answering model", "questions.json"
+    scored = "exact match and word F1 in percent, computed as in the SQuAD script"
     has_labels, corpus = False, QuestionCorpus
 
     def load(self, config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:

@@ -96,7 +96,7 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
             self.counts["unlabeled"] += len(paragraph.questions) - len(known)
             if twins := ids.intersection(question.id for question in known):
                 what = f"two files have the same question id '{min(twins)[:60]}'"
-                raise DataError(what, where=str(paths[-1]), help="give each file once")
+                raise DataError(what, where=str(paths[-1]), help="pass each file only once")
             ids.update(question.id for question in known)
             if known:
                 empty = False
@@ -116,7 +116,7 @@ class QuestionCorpus(ExampleCorpus[Paragraph]):
     def messages(self) -> Iterator[WarningEvent]:
         n = self._n_impossible_in_validation
         if n and not self.n_impossible:
-            what = f"{n:,} validation questions are unanswerable, but no training question is: all get an answer"
+            what = f"{n:,} validation questions are unanswerable, but no training question is: all will be answered"
             yield WarningEvent(what)
 
     def n_tokens(self, tokenizer: Tokenizer, examples: Sequence[Paragraph]) -> int:

@@ -137,7 +137,7 @@ def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
 class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClassifier]):
     """One label per text or text pair."""
 
-    description, scored, example = "A classifier of texts", "accuracy and macro-averaged F1 in percent", "texts.txt"
+    description, scored, example = "A text classifier", "accuracy and macro-averaged F1 in percent", "texts.txt"
     has_pooler, corpus = True, TextCorpus
 
     def load(self, config: TextClassificationConfig, folder: Path) -> PreparedTexts:
@@ -204,7 +204,7 @@ class TextClassificationPredictor(Predictor):
                 if "\t" in line and not warned:
                     warned = True
                     where = line_ref(path, number)
-                    self.warn(f"{where} contains a tab but is read as one text; --format pairs or table reads columns")
+                    self.warn(f"{where} contains a tab but is read as text; for columns use --format pairs or table")
                 yield LabeledText(line, None, None, number)
                 continue
             parts = line.split("\t") if line else ["", ""]

@@ -143,7 +143,7 @@ def _complete(tags: set[str], scheme: Scheme, where: str) -> list[str]:
         raise DataError("no sentences in this file", where=where)
     if len(tags) < 2:
         what = f"every word has the tag '{next(iter(tags))}'"
-        raise DataError(what, where=where, help="a tagger needs two tags or more; they are in the last column")
+        raise DataError(what, where=where, help="a tagger needs at least two tags, given in the last column")
     labels = sorted(tags)
     if scheme != "plain":
         types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
@@ -236,8 +236,8 @@ def _shown(words: Sequence[str], tags: Sequence[str], plain: bool) -> str:
 class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifier]):
     """One tag per word."""
 
-    description, example = "A tagger of words", "words.txt"
-    scored = "accuracy of words, and precision, recall and F1 of entities, in percent"
+    description, example = "A token classifier", "words.txt"
+    scored = "word accuracy, and entity precision, recall and F1, in percent"
     corpus = TagCorpus
 
     def load(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:

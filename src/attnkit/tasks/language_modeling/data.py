@@ -93,7 +93,7 @@ class DocumentCorpus:
         self._known = set(chain.from_iterable(self._kept))
         for number, path in enumerate(self.valid_paths or self.paths):
             if next(self.read_valid(number), None) is None:
-                raise DataError("no validation document", where=str(path))
+                raise DataError("no validation documents", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
         """Yield the training documents of a file; count the others (reset at file 0)."""

@@ -65,7 +65,7 @@ class FillMaskPipeline:
         self.max_length: int = opened.config.model.max_text_length
         self._ordinary = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
         if not len(self._ordinary):  # an imported tokenizer.json may have lost all ordinary entries
-            what = "the vocabulary has only special entries"
+            what = "the vocabulary has only special tokens"
             raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:

@@ -16,7 +16,7 @@ from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.loading import LoadedModel
-from attnkit.engine.seq2seq import exclude_padding_ids
+from attnkit.engine.search_backend import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.models.gpt import SlidingWindowLM

@@ -80,7 +80,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         data = config.data
         for path in map(Path, data.valid_files or ()):
             if next(read_documents(path, data.document_format), None) is None:
-                raise DataError("no validation document", where=str(path))
+                raise DataError("no validation documents", where=str(path))
         samples: list[tuple[list[str], float]] = []  # per file: first documents, and their share of its characters
         n_documents = 0
         for name in data.files:

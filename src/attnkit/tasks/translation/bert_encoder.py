@@ -94,7 +94,7 @@ def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
 
 def _no_encoder(kind: str) -> UsageError:
     what = f"--init-from BERT requires a transformer, not a model of kind '{str(kind)[:40]}'"
-    return UsageError(what, where="model.kind", help="--model transformer")
+    return UsageError(what, where="model.kind", help="use --model transformer")
 
 
 def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:

@@ -43,7 +43,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
     def _parts_fit(self) -> TranslationConfig:
         joint = self.vocabulary_files is None or len(self.vocabulary_files) == 1
         if self.vocabulary_files is not None and joint != self.joint_vocabulary:
-            raise ValueError("vocabulary_files names one file for a joint vocabulary, two for separate ones")
+            raise ValueError("vocabulary_files must name one file for a joint vocabulary and two for separate ones")
         lines = f"lines of data.max_length={self.data.max_length} tokens"
         search, n_source = self.decoding, self.data.max_length + 1
         target = f"decoding.max_length={search.max_length}" if search.max_length else f"translations of {lines}"

@@ -153,7 +153,7 @@ def prepare(
         if not corpora.valid:
             raise DataError("no sentence pair left for validation", help="give --valid-src and --valid-tgt")
         if given is None:
-            what = "two vocabularies" if source is None else "the target's vocabulary"
+            what = "two vocabularies" if source is None else "the target vocabulary"
             yield StatusEvent(f"building {'the vocabulary' if config.joint_vocabulary else what}")
             given = train_vocabularies(config, source, corpora.lines)
         for name, content in given.files().items():

@@ -10,7 +10,8 @@ import torch
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.seq2seq import LineSegment, LocalSearch, exclude_padding_ids, greedy_ids, sample_indices
+from attnkit.engine.search_backend import LineSegment, exclude_padding_ids
+from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.linear import pack, without_dropout

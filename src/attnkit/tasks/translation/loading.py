@@ -1,34 +1,46 @@
-"""Loading of translation runs: configuration, vocabularies and model weights."""
+"""Loading of translation runs; torch is imported only for a model."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
+from attnkit.checkpoints.arrays import read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.engine.checkpoint_metadata import read_tree
-from attnkit.engine.loading import load_model
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
+from attnkit.engine.compiled import CompiledSearch
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
-from attnkit.models.linear import pack
-from attnkit.models.translation import TranslationModel
-from attnkit.runtime.devices import DTYPES
+from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from attnkit.kernels.simd.targets import Precision
+    from attnkit.models.translation import TranslationModel
+
 
 @dataclass(frozen=True)
-class LoadedRun:
-    """A model ready to translate, with its configuration and tokenizers."""
+class OpenedRun:
+    """An opened checkpoint without its model: configuration and tokenizers."""
 
     path: Path
-    checkpoint: str
+    files: Checkpoint
     config: TranslationConfig
-    model: TranslationModel
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
-    device: torch.device
-    warnings: tuple[str, ...] = ()  #: reasons why newer checkpoints were skipped
+    warnings: tuple[str, ...]  #: reasons why newer checkpoints were skipped
+
+    @property
+    def checkpoint(self) -> str:
+        """Name of the checkpoint."""
+        return self.files.name
 
     @property
     def vocabularies(self) -> tuple[str, str]:
@@ -36,27 +48,53 @@ class LoadedRun:
         return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
 
 
-def load_run(
-    path: Path, *, device: str = "auto", precision: str = "float32", checkpoint: str | None = None
-) -> LoadedRun:
-    """Load a checkpoint of a run: best (default), last, averaged or step-N.
+@dataclass(frozen=True)
+class LoadedRun(OpenedRun):
+    """A model ready to translate, with its configuration and tokenizers."""
+
+    model: TranslationModel
+    device: torch.device
+
+
+def open_run(path: Path, checkpoint: str | None = None) -> OpenedRun:
+    """Open a checkpoint of a run: best (default), last, averaged or step-N.
 
     Raises:
         RunError: the run or checkpoint is missing or damaged, or the run has another task.
     """
-    warnings: list[str] = []
-    opened = load_model(
-        path, "translation", device=device, checkpoint=checkpoint, dtype=DTYPES[precision], warn=warnings.append
-    )
-    packed = pack(opened.model)
-    vocabularies = read_vocabularies(opened.checkpoint)
-    name = opened.checkpoint.name
-    return LoadedRun(path, name, opened.config, packed, *vocabularies, opened.device, tuple(warnings))
+    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    config = read_run_config(chosen, "translation")
+    return OpenedRun(path, chosen, config, *read_vocabularies(chosen), tuple(warnings))
 
 
-def load_model_on_cpu(path: Path, *, precision: str, checkpoint: str | None) -> TranslationModel:
-    """Return the model of a run on the CPU, for a search worker process."""
-    return load_run(path, device="cpu", precision=precision, checkpoint=checkpoint).model
+def load_run(
+    path: Path, *, device: str = "auto", precision: str = "float32", checkpoint: str | None = None
+) -> LoadedRun:
+    """Load a checkpoint of a run and its model; ``open_run`` names the errors."""
+    return load_opened(open_run(path, checkpoint), device=device, precision=precision)
+
+
+def load_opened(run: OpenedRun, *, device: str = "auto", precision: str = "float32") -> LoadedRun:
+    """Load the model of an opened run. Raises ``RunError`` if its weights are damaged."""
+    from attnkit.engine.loading import load_checkpoint
+    from attnkit.models.linear import pack
+    from attnkit.runtime.devices import DTYPES
+
+    loaded = load_checkpoint(run.path, run.files, run.config, device=device, dtype=DTYPES[precision])
+    parts = run.path, run.files, run.config, run.src_tokenizer, run.tgt_tokenizer, run.warnings
+    return LoadedRun(*parts, pack(loaded.model), loaded.device)
+
+
+def load_compiled(
+    run: OpenedRun, precision: Precision, n_threads: int, notify: Callable[[str], None]
+) -> CompiledSearch:
+    """Load weights into compiled loops; raise ``RunError`` if they are damaged."""
+    sizes = run.src_tokenizer.vocab_size, run.tgt_tokenizer.vocab_size
+    model = run.config.model
+    assert model.kind == "transformer", "reason_against tells which models have no compiled form"
+    weights = read_arrays(run.files, transformer_shapes(model, *sizes))
+    n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
+    return CompiledSearch(model, weights, n_words, precision, n_threads=n_threads, notify=notify)
 
 
 def is_bert(checkpoint: Checkpoint) -> bool:

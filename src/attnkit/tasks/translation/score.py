@@ -75,7 +75,7 @@ def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) 
     for line, ids in enumerate(rows, first):
         if longest is not None and len(ids) >= longest:
             raise DataError(
-                f"this line has {len(ids):,} tokens, more than the {longest - 1:,} of this model",
+                f"this line has {len(ids):,} tokens, but the model supports at most {longest - 1:,}",
                 where=f"{name}:{line}",
                 help="remove the pair, or train a model without a length limit",
             )

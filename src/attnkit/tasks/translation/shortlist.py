@@ -57,7 +57,7 @@ class UnknownReplacer:
             kind = tokenizer.config.kind
             if kind != "word":
                 raise UsageError(
-                    f"--replace-unknowns requires a word vocabulary; this run's kind is {kind}",
+                    f"--replace-unknowns requires a word vocabulary; this run has a vocabulary of kind {kind}",
                     help="train with --set vocabulary.kind=word, or remove --replace-unknowns",
                 )
         self._src, self._tgt = src, tgt

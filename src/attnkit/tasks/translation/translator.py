@@ -8,28 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import Hypothesis
-from attnkit.engine.seq2seq import (
-    LineSegment,
-    LocalSearch,
-    ProcessPoolSearch,
-    SearchBackend,
-    SearchJob,
-    exclude_padding_ids,
-)
+from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
-from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.engines import Engine, EngineSearch, Precision
+from attnkit.tasks.translation.loading import OpenedRun, open_run
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.text.lines import line_batches, read_line_batches, read_lines
 from attnkit.text.long_lines import split_ids, split_text
@@ -61,38 +52,34 @@ def load_translator(
     runs: Sequence[Path],
     *,
     device: str = "auto",
-    precision: str = "float32",
-    workers: int = 1,
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: int | None = None,
     checkpoint: str | None = None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Translator:
-    """Load one run or an ensemble; with several ``workers``, search in processes.
+    """Load one run or an ensemble; ``engine`` selects compiled loops or torch.
 
-    Workers have one thread. All runs must have the ``checkpoint`` (``last``, ``averaged``, ``step-400``); None: best.
+    All runs must have the ``checkpoint`` (``last``, ``averaged``, ``step-400``); None: best. ``notify`` receives notes
+    on the choice of the engine.
 
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
+        UsageError: the engine or the precision is not available for these runs.
     """
-    if workers > 1 and device not in ("auto", "cpu"):
-        raise UsageError(f"--workers requires the CPU, not {device}", where="--workers")
-    # Workers load the models while this process loads its own.
-    load = partial(load_model_on_cpu, precision=precision, checkpoint=checkpoint)
-    pool = ProcessPoolSearch(load, runs, workers) if workers > 1 else None
-    try:
-        loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
-        for other in loaded[1:]:
-            if other.vocabularies != loaded[0].vocabularies:
-                raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
-        return Translator(loaded, pool or LocalSearch([run.model for run in loaded], loaded[0].device))
-    except BaseException:
-        if pool is not None:
-            pool.close()
-        raise
+    opened = [open_run(path, checkpoint) for path in runs]
+    for other in opened[1:]:
+        if other.vocabularies != opened[0].vocabularies:
+            raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
+    searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=notify)
+    searcher.load()
+    return Translator(opened, searcher)
 
 
 class Translator:
     """Translator with ``num_hypotheses`` outputs per line; blank lines stay blank."""
 
-    def __init__(self, runs: Sequence[LoadedRun], searcher: SearchBackend) -> None:
+    def __init__(self, runs: Sequence[OpenedRun], searcher: SearchBackend) -> None:
         self.runs = list(runs)
         self.searcher = searcher
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
@@ -120,8 +107,13 @@ class Translator:
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
-        pairs = zip(sources, targets, strict=True)
-        return [found.log_prob for found in score_pairs(self.runs[0], pairs)]
+        from attnkit.tasks.translation.loading import LoadedRun, load_opened
+        from attnkit.tasks.translation.score import score_pairs
+
+        run = self.runs[0]
+        loaded = run if isinstance(run, LoadedRun) else load_opened(run)
+        self.runs[0] = loaded
+        return [found.log_prob for found in score_pairs(loaded, zip(sources, targets, strict=True))]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the search settings of the run, overridden by ``options``.
@@ -173,7 +165,7 @@ class Translator:
             given = None if remaining is None else list(islice(remaining, len(window)))
             if given is not None and len(given) < len(window):
                 raise DataError(
-                    f"only {offset + len(given)} target prefixes: fewer than source lines",
+                    f"found only {offset + len(given)} target prefixes, fewer than source lines",
                     where=where,
                     help="give one line for each source line; a blank line means no prefix",
                 )
@@ -246,11 +238,6 @@ class Translator:
             )
         return Translation(line, [self.src_tokenizer.tokens(part.ids) for part in parts], outputs)
 
-    def close(self) -> None:
-        """End the worker processes, if any."""
-        if isinstance(self.searcher, ProcessPoolSearch):
-            self.searcher.close()
-
 
 @dataclass(frozen=True)
 class TranslateRequest:
@@ -264,9 +251,9 @@ class TranslateRequest:
     attention: bool = False
     as_json: bool = False
     batching: Batching = field(default_factory=Batching)
-    workers: int = 1
     device: str = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
+    engine: Engine = "auto"
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint; None: the best one
     strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
@@ -284,41 +271,41 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
     as soon as the input pauses, so a pipe or a user never waits for a full window.
     """
     check_request(request)
-    set_threads(request.threads)
     translator = load_translator(
         request.runs,
         device=request.device,
         precision=request.precision,
-        workers=request.workers,
+        engine=request.engine,
+        threads=request.threads,
         checkpoint=request.checkpoint,
+        notify=tell,
     )
-    try:
-        # Greedy search needs no normalized scores; they are computed only if they are printed.
-        shown = request.scores or request.as_json
-        config = translator.configure({"scores": shown, **request.search})
-        src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
-        if request.shortlist is not None:
-            translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
-        if request.unknowns:
-            translator.replacer = UnknownReplacer(request.dictionary, src, tgt)
-        record = request.attention or config.coverage_penalty != 0 or request.unknowns
-        for run in translator.runs:
-            for warning in run.warnings:
-                tell(warning)
-            if record and not run.config.model.has_attention:
-                raise UsageError(
-                    "this model has no attention weights", where=str(run.path), help="leave the option out"
-                )
-        windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
-        prefixes = None if request.prefixes is None else read_lines(request.prefixes)
-        yield []
-        job, where = SearchJob(config, record), str(request.prefixes)
-        for found in translator.translate_windows(windows, job, request.batching, prefixes, where):
-            yield [line for translation in found for line in render(translation, request)]
-        if prefixes is not None and next(prefixes, None) is not None:
-            tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
-    finally:
-        translator.close()
+    # Greedy search needs no normalized scores; they are computed only if they are printed.
+    shown = request.scores or request.as_json
+    config = translator.configure({"scores": shown, **request.search})
+    src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
+    if request.shortlist is not None:
+        translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
+    if request.unknowns:
+        translator.replacer = UnknownReplacer(request.dictionary, src, tgt)
+    record = request.attention or config.coverage_penalty != 0 or request.unknowns
+    for run in translator.runs:
+        for warning in run.warnings:
+            tell(warning)
+        if record and not run.config.model.has_attention:
+            raise UsageError(
+                "this model has no attention weights",
+                where=str(run.path),
+                help="remove --return-attention, --replace-unknowns or --coverage-penalty",
+            )
+    windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
+    prefixes = None if request.prefixes is None else read_lines(request.prefixes)
+    yield []
+    job, where = SearchJob(config, record), str(request.prefixes)
+    for found in translator.translate_windows(windows, job, request.batching, prefixes, where):
+        yield [line for translation in found for line in render(translation, request)]
+    if prefixes is not None and next(prefixes, None) is not None:
+        tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
 
 
 def check_request(request: TranslateRequest) -> None:
@@ -329,8 +316,6 @@ def check_request(request: TranslateRequest) -> None:
         )
     if request.attention and not request.as_json:
         raise UsageError("--return-attention requires --json", where="--return-attention", help="add --json")
-    if request.workers > 1 and request.threads is not None:
-        raise UsageError("each worker uses one thread", where="--threads", help="leave out --threads or --workers")
     for path in request.runs:
         if path.is_file():
             help = f"pass text with -i: attnkit translate RUN -i {path}"

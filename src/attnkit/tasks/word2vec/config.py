@@ -215,4 +215,4 @@ def defaults(given: Mapping[str, Any]) -> list[Layer]:
         measured = given.get("loss", "negative") == "negative" and given.get("context", "mean") == "mean"
         rates = {"skip-gram": 0.05, "cbow": 0.075} if measured else {"skip-gram": 0.025, "cbow": 0.05}
         chosen = {"alpha": rates[method]}
-    return [Layer("the processors", {"threads": usable_cpus()}), Layer(f"method {method}", chosen)]
+    return [Layer("number of processors", {"threads": usable_cpus()}), Layer(f"method {method}", chosen)]

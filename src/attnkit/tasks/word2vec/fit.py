@@ -287,7 +287,7 @@ class Word2Vec:
 
 
 def _untrained() -> UsageError:
-    return UsageError("no vectors yet", help="model.fit(sentences) trains them")
+    return UsageError("no vectors yet", help="call model.fit(sentences) first")
 
 
 def _only(sentences: TextSource | None, corpus_file: str | Path | None) -> TextSource | None:
@@ -309,7 +309,7 @@ def _sentences(text: TextSource, config: WordTextConfig) -> Sentences:
         return _Lines(Path(text))
     help = "pass a list, or an object with a restartable __iter__; a generator is exhausted after one pass"
     if not isinstance(text, Iterable):
-        raise UsageError(f"sentences are lists of words, not {type(text).__name__}", help=help)
+        raise UsageError(f"sentences must be lists of words, not {type(text).__name__}", help=help)
     if isinstance(text, Iterator):
         what = f"sentences ({type(text).__name__}) can be iterated only once, but training needs several passes"
         raise UsageError(what, help=help)

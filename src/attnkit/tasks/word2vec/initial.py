@@ -87,5 +87,5 @@ def _open_source(config: Word2VecConfig, path: Path) -> _InitSource:
 
 def _check_width(config: Word2VecConfig, width: int) -> None:
     if width != config.dim:
-        what = f"these vectors have {width} numbers, not {config.dim}"
+        what = f"these vectors have dimension {width}, not {config.dim}"
         raise UsageError(what, where=config.init_from, help=f"use --dim {width}")

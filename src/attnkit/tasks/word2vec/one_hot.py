@@ -36,7 +36,7 @@ def compare_one_hot(path: Path, words: Sequence[str]) -> OneHot:
     vectors = Vectors.load(path, mmap=True)
     found = list(dict.fromkeys(resolve_words(vectors, words)))
     if len(found) < 2:
-        raise UsageError("two different words are needed to compare", help="attnkit word2vec one-hot motel hotel RUN")
+        raise UsageError("at least two different words are required", help="attnkit word2vec one-hot motel hotel RUN")
     places = {word: vectors.key_to_index[word] for word in found}
     pairs = []
     for one, other in combinations(found, 2):

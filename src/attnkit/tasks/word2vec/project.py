@@ -104,11 +104,11 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
     if asked.method == "pca":
         points, share = pca(rows)
         how = "principal components"
-        note = f"Across and up: the two directions of largest variance, {100 * share:.1f} % of all variance."
+        note = f"Axes: the first two principal components, which explain {100 * share:.1f} % of the variance."
     else:
         points, loss = _tsne(rows, asked, tell)
         how = f"t-SNE, perplexity {asked.perplexity:g}, {asked.steps:,} steps"
-        note = f"t-SNE keeps neighbours near; distances between groups mean little. KL divergence {loss:.2f} nats."
+        note = f"t-SNE preserves neighbourhoods; distances between groups mean little. KL divergence {loss:.2f} nats."
     facts = {
         "vectors": str(asked.path),
         "words": f"the first {len(words):,} of {len(vectors.index_to_key):,}",

@@ -146,7 +146,7 @@ class Word2VecSession(TrainingSession):
         if config.method != "glove":
             losses = {"negative": f"{config.negative} negatives", "hierarchical": "hierarchical softmax"}
             context = f", {config.context} of the context" if config.method == "cbow" else ""
-            grams = config.subwords and f", n-grams of {config.subwords.min_n} to {config.subwords.max_n}"
+            grams = config.subwords and f", n-grams of {config.subwords.min_n} to {config.subwords.max_n} characters"
             method = f"{config.method}{context}, {losses.get(config.loss, 'full softmax')}{grams or ''}"
         sources = "\n".join(f"- {item}" for item in config.data.files)
         loss = "" if counters["loss"] is None else f"\nMean loss at the end: {counters['loss']:.4f}.\n"
@@ -158,7 +158,7 @@ Word vectors of dimension {config.dim} ({method}), trained with attnkit.
 
 {sources}
 
-{counters["raw"]:,} words, those below {config.data.min_count} occurrences included.
+{counters["raw"]:,} words, including words with fewer than {config.data.min_count} occurrences.
 
 ## Training
 

@@ -111,7 +111,7 @@ def _read_projector(path: Path) -> VectorTable:
     beside = path.with_name(path.name.replace("vectors", "metadata"))
     if beside == path or not beside.is_file():
         what = f"the words of {path.name} are missing: TensorBoard keeps them in metadata.tsv"
-        raise DataError(what, where=str(path), help=f"put {text.METADATA} beside it")
+        raise DataError(what, where=str(path), help=f"put {text.METADATA} into the same folder")
     with opened(path, LineCounts()) as stream:
         rows = text.read_projector(stream, str(path))
     raw = text.without_header(_read(beside), len(rows))
@@ -154,7 +154,7 @@ def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
     """
     if format == "projector":
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists, and is not an empty folder", help="choose a new folder")
+            raise UsageError(f"{path} exists and is not an empty folder", help="choose a new folder")
         metadata = text.metadata_text(table)
         with atomic.atomic_dir(path) as folder:
             with atomic.create_exclusive(folder / text.VECTORS) as rows_file:

@@ -211,7 +211,7 @@ class Vectors:
     def unknown(self, word: str) -> UnknownWordError:
         """Return the error for an unknown word, with suggestions of similar spelling."""
         found = suggest(word, self.index_to_key)
-        help = f"near spellings: {', '.join(found)}" if found else "the spelling must match exactly"
+        help = f"similar spellings: {', '.join(found)}" if found else "the spelling must match exactly"
         return UnknownWordError(f"no vector for {word[:60]!r}", where=self.name, help=help)
 
     # --- cosines

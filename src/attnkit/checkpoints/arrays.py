@@ -1,0 +1,65 @@
+"""Checked reading of a checkpoint's safetensors files. Torch-free."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.errors import RunError
+from attnkit.io.safe_read import ITEM_BYTES, TensorEntry, parse_json, tensor_entries
+
+MODEL = "model.safetensors"
+Layout = Mapping[str, tuple[str, tuple[int, ...]]]  #: expected tensors: name -> (dtype, shape), by safetensors names
+_PREFIX = 8  # bytes at the start of a file that give the length of its header
+_ENTRY = 1 << 10  # maximum header bytes per tensor
+
+
+def read_entries(checkpoint: Checkpoint, file: str, expected: Layout) -> tuple[bytes, dict[str, TensorEntry]]:
+    """Return a file's bytes and tensor entries; raise ``RunError`` if unexpected."""
+    size = checkpoint.entry(file).size
+    least = sum(ITEM_BYTES[dtype] * math.prod(shape) for dtype, shape in expected.values())
+    # Check the size before anything is read.
+    if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
+        raise misfit(checkpoint, file, f"the file has {size:,} bytes, expected about {least:,}")
+    raw = checkpoint.read(file)
+    try:
+        return raw, check_header(raw, expected)
+    except ValueError as error:
+        raise misfit(checkpoint, file, str(error)) from error
+
+
+def read_arrays(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return a model's weights; raise ``RunError`` if unexpected or not finite."""
+    raw, entries = read_entries(checkpoint, MODEL, {name: ("F32", shape) for name, shape in shapes.items()})
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, entry in entries.items():
+        array = np.frombuffer(raw, "<f4", math.prod(entry.shape), entry.begin).reshape(entry.shape)
+        if not np.isfinite(array).all():
+            raise RunError(f"the weights '{name}' are not finite", where=str(checkpoint.path))
+        arrays[name] = array
+    return arrays
+
+
+def check_header(raw: bytes, expected: Layout) -> dict[str, TensorEntry]:
+    """Return the entries of safetensors bytes; raise ``ValueError`` if unexpected."""
+    n_header = int.from_bytes(raw[:_PREFIX], "little")
+    begin = _PREFIX + n_header
+    if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):
+        raise ValueError("the header is too long")
+    header = parse_json(raw[_PREFIX:begin])
+    entries = tensor_entries(header, begin, len(raw))
+    if odd := header.keys() ^ expected.keys():
+        raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
+    for name, wanted in expected.items():
+        if entries[name][:2] != wanted:
+            stored, shape = entries[name][:2]
+            raise ValueError(f"'{name}' is {stored} {[*shape]}"[:80] + f", not {wanted[0]} {[*wanted[1]]}")
+    return entries
+
+
+def misfit(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+    """Return the error of weights that do not fit the configuration."""
+    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / file))

@@ -1,0 +1,17 @@
+"""Result of a search. Torch-free: compiled searches return it, too."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Translation of a sentence, with its scores."""
+
+    ids: list[int]  #: target words without BOS_ID and EOS_ID, including a forced prefix
+    score: float  #: log-probability / length**alpha plus the coverage term; length includes EOS_ID
+    log_prob: float  #: natural logarithm of the probability, including EOS_ID and a forced prefix
+    attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, if recorded
+    finished: bool  #: False if truncated at the maximum length

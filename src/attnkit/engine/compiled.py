@@ -1,0 +1,322 @@
+"""Translation in compiled loops, without torch.
+
+The loops read and write raw addresses. Everything they address is made or checked here: ids, lengths, limits, and the
+size of every buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.engine.packed_transformer import PackedTransformer, Weights, padded
+from attnkit.engine.search_backend import Found, LineSegment, SearchJob
+from attnkit.kernels import layout
+from attnkit.kernels.layout import Buffers, Choice, Results, Sentences, Settings, Slots, States, Work
+from attnkit.kernels.native import Library, is_available, load_searches
+from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
+from attnkit.models.config import TransformerConfig
+from attnkit.protocols import EOS_ID
+
+# Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
+# works on, K beams, M rows, T steps, N padded words.
+MAX_HEAD = 16 * HEAD_VECTORS[-1]  #: widest head with compiled loops
+MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence needs more
+GREEDY_SLOTS, BEAM_ROWS = 48, 80  #: sentences, or rows of beams, that a thread works on: more would leave its cache
+ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
+MAX_BEAMS = 64
+SLOT_NUMBERS = ("active", "free", "sentence", "step", "n_beams", "n_ended", "side")  #: fields of ``Slots``, (R,) each
+MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
+
+
+def reason_against_model(config: Any) -> str | None:
+    """Return a property of a model that compiled loops do not support, or None."""
+    if not is_available():
+        return "numba is not installed"
+    if not isinstance(config, TransformerConfig):
+        return f"a model of kind {config.kind}"
+    if not config.plain_attention:
+        return "attention other than scaled_dot with softmax"
+    if config.pattern != "none":
+        return "sparse attention"
+    if config.d_head > MAX_HEAD:
+        return f"heads wider than {MAX_HEAD}"
+    return None
+
+
+def reason_against_job(job: SearchJob, parts: Iterable[LineSegment]) -> str | None:
+    """Return a property of a search that compiled loops do not support, or None."""
+    if job.record:
+        return "attention weights"
+    for part in parts:
+        if part.prefix:
+            return "target prefixes"
+        if part.allowed is not None:
+            return "shortlists"
+        if max(len(part.ids) + 1, job.config.limit(len(part.ids) + 1)) > MAX_TOKENS:
+            return f"sentences longer than {MAX_TOKENS:,} tokens"
+    return reason_against_search(job.config)
+
+
+def reason_against_search(search: SearchConfig) -> str | None:
+    """Return a search setting that compiled loops do not support; None if all are."""
+    if search.sampling:
+        return "sampling"
+    for name, off in (("coverage_penalty", 0.0), ("repetition_penalty", 1.0), ("no_repeat_ngram_size", 0)):
+        if getattr(search, name) != off:
+            return name
+    if search.beam_size > min(MAX_BEAMS, (search.n_words or MAX_BEAMS + 3) - 3):
+        return f"a beam of {search.beam_size}"
+    return None
+
+
+class CompiledSearch:
+    """Greedy and beam search over encoded sentences, in threads."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        weights: Weights,
+        n_words: int,
+        precision: Precision = "float32",
+        *,
+        target: Target | None = None,
+        n_threads: int = 1,
+        notify: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled."""
+        target = target or choose_target()
+        self._library: Library = load_searches(target, precision, notify)
+        self.packed = PackedTransformer(config, weights, target, precision, n_words)
+        self.n_threads = n_threads
+        self._workspaces: dict[tuple[object, ...], list[_Workspace]] = {}
+
+    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
+        """Yield the hypotheses of each segment, best first, batch by batch.
+
+        All batches are searched together: which sentences share a batch makes no difference here.
+        """
+        rows = [list(batch) for batch in batches]
+        parts, config = list(chain.from_iterable(rows)), job.config
+        limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
+        found = iter(self.search([part.ids for part in parts], limits, config))
+        for row in rows:
+            yield [next(found) for _ in row]
+
+    def search(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """Return ``num_hypotheses`` or fewer translations of each sentence, best first.
+
+        Args:
+            sources: ids of each, EOS left out.
+            limits: most tokens of each translation, EOS included.
+
+        Raises:
+            ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not
+                between 1 and the positions of the model.
+        """
+        if (reason := reason_against_search(search)) is not None:
+            raise ValueError(f"no compiled form: {reason}")
+        if not len(sources):
+            return []
+        own = self._sources(sources, limits)
+        n_tokens = np.diff(own.begins)
+        # Long sentences first, dealt out to the threads in turn: all end at nearly the same time.
+        order = np.argsort(-n_tokens, kind="stable")
+        n_threads = max(1, min(self.n_threads, len(order)))
+        settings = self._settings(search, int(n_tokens.max()), int(own.limits.max()))
+        model = self.packed.model(max(settings.max_source, settings.max_steps))
+        results = _results(own.limits, search.num_hypotheses)
+        controls = [np.zeros(3, np.int64) for _ in range(n_threads)]
+        spaces = self._spaces(settings, n_threads)
+        name = "greedy" if search.beam_size == 1 else "beam"
+
+        def run(i: int) -> None:
+            part, space = own._replace(order=np.ascontiguousarray(order[i::n_threads])), spaces[i]
+            self._library.call(name, model, part, settings, space.work, results, controls[i])
+
+        _in_threads(run, n_threads, controls)
+        return [_hypotheses(results, own, i, search.length_penalty) for i in range(len(sources))]
+
+    def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
+        """Return checked sentences with EOS."""
+        lengths = np.array([len(ids) + 1 for ids in sources], np.int64)
+        most = min(MAX_TOKENS, self.packed.config.max_positions or MAX_TOKENS)
+        steps = np.array(limits, np.int64)
+        if len(steps) != len(lengths):
+            raise ValueError(f"{len(steps)} limits for {len(lengths)} sentences")
+        for values in (lengths, steps):
+            if values.min() < 1 or values.max() > most:
+                raise ValueError(f"a sentence must have between 1 and {most} tokens")
+        begins = np.concatenate([[0], np.cumsum(lengths)])
+        ids = np.full(begins[-1], EOS_ID, np.int64)
+        for begin, row in zip(begins, sources, strict=False):
+            ids[begin : begin + len(row)] = row
+        if ids.min() < 0 or ids.max() >= self.packed.src_vocab_size:
+            raise ValueError(f"ids must be between 0 and {self.packed.src_vocab_size - 1}")
+        return Sentences(ids.astype(np.int32), begins, np.zeros(0, np.int64), steps)
+
+    def _settings(self, search: SearchConfig, max_source: int, max_steps: int) -> Settings:
+        packed, k = self.packed, search.beam_size
+        # Rounded up, so that most calls find their buffers made.
+        max_source, max_steps = (-(-n // 32) * 32 for n in (max_source, max_steps))
+        per_sentence = (
+            2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes * (max_source + max_steps * k)
+        )
+        n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS // k)
+        return Settings(
+            n_slots=max(1, min(n_slots, MAX_CACHE // per_sentence)),
+            n_beams=k,
+            n_results=search.num_hypotheses,
+            n_words=min(packed.n_words, packed.vocab_size),
+            min_length=search.min_length,
+            length_penalty=float(search.length_penalty),
+            scores=int(search.scores),
+            max_source=max_source,
+            max_steps=max_steps,
+            max_encoded=max(ENCODED_TOKENS, max_source),
+            panel=packed.target.panel,
+            tile_rows=packed.target.tile_rows,
+            lane_bytes=packed.lane_bytes,
+            kept_bytes=packed.kept_bytes,
+        )
+
+    def _spaces(self, settings: Settings, n: int) -> list[_Workspace]:
+        """Return working memory for n threads, that of the last call if it fits."""
+        key = settings.n_slots, settings.n_beams, settings.max_source, settings.max_steps
+        if key not in self._workspaces:
+            self._workspaces = {key: []}
+        spaces = self._workspaces[key]
+        while len(spaces) < n:
+            spaces.append(_Workspace(self.packed, settings))
+        return spaces
+
+
+def allocate(n: int) -> NDArray[np.uint8]:
+    """Return n bytes of zeros that begin at a multiple of 64."""
+    raw = np.zeros(n + 64, np.uint8)
+    begin = -raw.ctypes.data % 64
+    return raw[begin : begin + n]
+
+
+class _Workspace:
+    """Working memory of one thread."""
+
+    def __init__(self, packed: PackedTransformer, settings: Settings) -> None:
+        self._owned: list[NDArray[Any]] = []
+        r, k, t = settings.n_slots, settings.n_beams, settings.max_steps
+        n_kept = 2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes
+        memory, cache = self._bytes(r * settings.max_source * n_kept), self._bytes(r * t * k * n_kept)
+        # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
+        n_rows = max(r * k, settings.max_encoded) + max(4, settings.tile_rows)
+        n_places = -(-max(settings.max_source, t) // 16) * 16 + 16
+        of_slots = {name: self._array(np.int64, r) for name in SLOT_NUMBERS}
+        slots = Slots(
+            **of_slots,
+            score=self._array(np.float32, r, k),
+            words=self._array(np.int32, r, t, k),
+            parents=self._array(np.int32, r, t, k),
+            ancestors=self._array(np.int32, 2, r, k, -(-t // 4) * 4),
+            ended=self._array(np.int64, r, 2 * k, 4),
+            ended_log_prob=self._array(np.float32, r, 2 * k),
+            ended_score=self._array(np.float64, r, 2 * k),
+        )
+        states = States(*(self._array(np.int64, r * k) for _ in States._fields))
+        choice = self._choice(padded(packed.vocab_size), settings)
+        self.work = Work(memory, cache, states, slots, choice, self._buffers(packed, n_rows, n_places))
+
+    def _buffers(self, packed: PackedTransformer, m: int, n_places: int) -> Buffers:
+        d, a, f = packed.d_model, packed.d_heads, packed.d_inner
+        x = self._bytes(4 * m * d)
+        identity = self._array(np.int32, n_places)
+        identity[:] = np.arange(n_places)
+        return Buffers(
+            x=x,
+            normed=x if packed.config.norm == "post" else self._bytes(4 * m * d),
+            encoded=self._bytes(m * max(d, a, f) * packed.lane_bytes),
+            scales=self._bytes(4 * m),
+            y=self._bytes(4 * m * d),
+            wide=self._bytes(4 * m * max(3 * a, f, 2 * packed.config.decoder_layers * a)),
+            kept=self._bytes(m * 2 * a * packed.kept_bytes),
+            context=self._bytes(4 * m * a),
+            weights=self._bytes(4 * n_places),
+            identity=identity.ctypes.data,
+        )
+
+    def _choice(self, n_words: int, settings: Settings) -> Choice:
+        k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.tile_rows
+        n_logits = layout.LOGIT_ROWS + k + settings.tile_rows
+        return Choice(
+            logits=self._bytes(4 * n_logits * n_words),
+            peaks=self._bytes(4 * n_logits * (n_words // settings.panel)),
+            peaks_stride=4 * n_logits,
+            sums=self._bytes(8 * n_logits),
+            best_panel=self._bytes(4 * rows * settings.panel),
+            best=self._bytes(4 * rows),
+            panel_number=self._array(np.int64, rows),
+            group_value=self._array(np.float32, k),
+            group_place=self._array(np.int64, k),
+            value=self._array(np.float32, k),
+            flat=self._array(np.int64, k),
+            end=self._array(np.float32, k),
+        )
+
+    def _bytes(self, n: int) -> int:
+        """Return the address of n bytes."""
+        return self._array(np.uint8, n).ctypes.data
+
+    def _array(self, dtype: Any, *shape: int) -> NDArray[Any]:
+        raw = allocate(math.prod(shape) * np.dtype(dtype).itemsize)
+        self._owned.append(raw)
+        array: NDArray[Any] = raw.view(dtype).reshape(shape)
+        return array
+
+
+def _results(limits: NDArray[np.int64], n_results: int) -> Results:
+    n = len(limits)
+    begins = np.concatenate([[0], np.cumsum(limits * n_results)])
+    numbers = [np.zeros((n, n_results), np.int64) for _ in range(3)]
+    lengths, steps, finished = numbers
+    lengths[:] = -1
+    ids = np.zeros(begins[-1], np.int32)
+    return Results(ids, begins[:-1].copy(), lengths, np.zeros((n, n_results)), steps, finished)
+
+
+def _hypotheses(results: Results, sentences: Sentences, i: int, length_penalty: float) -> list[Hypothesis]:
+    found = []
+    for rank in range(results.lengths.shape[1]):
+        n = int(results.lengths[i, rank])
+        if n < 0:
+            break
+        begin = int(results.begins[i] + rank * sentences.limits[i])
+        ids = results.ids[begin : begin + n].tolist()
+        log_prob, n_steps = float(results.log_probs[i, rank]), int(results.steps[i, rank])
+        score = log_prob / n_steps**length_penalty
+        found.append(Hypothesis(ids, score, log_prob, None, bool(results.finished[i, rank])))
+    # Only a model whose numbers are not finite leaves a sentence without any.
+    return found or [Hypothesis([], -math.inf, -math.inf, None, False)]
+
+
+def _in_threads(run: Callable[[int], None], n: int, controls: Sequence[NDArray[np.int64]]) -> None:
+    """Call run(0) to run(n - 1) in threads; stop them all on an interrupt."""
+    with ThreadPoolExecutor(n) as pool:
+        jobs = [pool.submit(run, i) for i in range(n)]
+        try:
+            # In slices of time: Python handles signals between them.
+            while wait(jobs, timeout=0.05).not_done:
+                pass
+        except BaseException:
+            for control in controls:
+                control[layout.STOP] = 1
+            raise
+        for job in jobs:
+            job.result()

@@ -1,0 +1,73 @@
+"""Compiler of the searches to object code, run by ``native`` as a process.
+
+    python -m attnkit.kernels.compile TARGET PRECISION
+
+writes one line of JSON, the functions' symbols, and then the object code to standard output.
+"""
+
+import json
+import sys
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+
+def example(kind: Any) -> Any:
+    """Return a value of a named tuple's fields: small arrays and zeros."""
+    from attnkit.kernels.layout import DIMENSIONS
+
+    values = []
+    for name, hint in get_type_hints(kind).items():
+        if hint in (int, float):
+            values.append(hint(0))
+        elif hasattr(hint, "_fields"):
+            values.append(example(hint))
+        else:
+            dtype = get_args(get_args(hint)[1])[0]
+            values.append(np.zeros([1] * DIMENSIONS.get(name, 1), dtype))
+    return kind(*values)
+
+
+def compile_searches(target_name: str, precision: Any) -> tuple[dict[str, str], bytes]:
+    """Return the symbols of the compiled searches and their object code."""
+    import numba
+    from llvmlite import binding
+
+    from attnkit.kernels.jit import FAST
+    from attnkit.kernels.layout import Model, Results, Sentences, Settings, Work
+    from attnkit.kernels.simd.targets import choose_target
+    from attnkit.kernels.translation import build_searches
+
+    target = choose_target(target_name)  # type: ignore[arg-type]
+    values = [example(kind) for kind in (Model, Sentences, Settings, Work, Results)]
+    types = tuple(numba.typeof(value) for value in [*values, np.zeros(3, np.int64)])  # the last one is ``control``
+    symbols, module = {}, None
+    for name, function in build_searches(target, precision).items():
+        options: dict[str, Any] = {**FAST, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        native = numba.njit(**options)(function.py_func)
+        native.compile(types)
+        compiled = native.overloads[types]
+        symbols[name] = compiled.fndesc.llvm_func_name
+        own = binding.parse_assembly(compiled.library.get_llvm_str())
+        if module is None:
+            module = own
+        else:
+            module.link_in(own)
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu or binding.get_host_cpu_name(),
+        features=target.features if target.cpu else binding.get_host_cpu_features().flatten(),
+        opt=3,
+        codemodel="jitdefault",
+    )
+    assert module is not None
+    # numba would optimize a function again in each of its callers: all of it is optimized once, here.
+    tuning: Any = binding.create_pipeline_tuning_options(3)
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # vectors are explicit, the rest is control
+    passes = binding.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(module, passes)
+    return symbols, machine.emit_object(module)
+
+
+if __name__ == "__main__":
+    found, code = compile_searches(*sys.argv[1:3])
+    sys.stdout.buffer.write(json.dumps(found).encode() + b"\n" + code)

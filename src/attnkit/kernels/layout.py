@@ -1,0 +1,177 @@
+"""Data layout shared by compiled searches and their caller, without numba.
+
+Named tuples of integers and arrays: compiled code takes them apart. Integers are addresses of float32 unless said
+otherwise, 0 where there is nothing. All widths are padded (``attnkit.kernels.simd.targets.PANEL``).
+
+Letters: M rows, N columns and K inputs of a product, V words, D model width, A heads times head width, F inner width,
+L layers, R sentences that a thread works on, K beams of each, T steps, P columns of a panel.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.products``
+OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer
+GAMMA, BETA = range(2)  #: columns of ``Model.norms``
+RELU, GELU, SILU = range(3)  #: ``Model.activation``
+
+
+class Model(NamedTuple):
+    """A packed model; an address of 0 means that the model has no such part.
+
+    ``products`` are those of the encoder's layers, the memory's keys and values of all decoder layers, those of the
+    decoder's layers, the output layer, and the output layer again with the bias of words that may never be chosen at
+    the lowest. ``norms`` are those of the encoder's sublayers, its top (pre-norm), the decoder's, its top, and that of
+    the source embedding.
+    """
+
+    products: NDArray[np.int64]  #: (n, 6): addresses, columns N and inputs K
+    norms: NDArray[np.int64]  #: (n, 2): addresses
+    d_model: int  #: D
+    n_heads: int
+    d_head: int  #: floats of a head, padded
+    d_heads: int  #: A
+    d_inner: int  #: F
+    encoder_layers: int
+    decoder_layers: int
+    pre_norm: int  #: 1 or 0
+    activation: int
+    norm_constants: int  #: 1 / D without padding, padding columns, epsilon
+    src_words: int  #: (V, D), times the square root of D
+    tgt_words: int
+    src_positions: int  #: (positions, D)
+    tgt_positions: int
+    rotary_half: int  #: half of the unpadded head width; 0: no rotation
+    rotary: int  #: (positions, 2, rotary_half): sines, then cosines
+    src_bias: int  #: (heads, distances); the distance 0 is at ``bias_centre``
+    tgt_bias: int
+    bias_stride: int  #: bytes per head
+    bias_centre: int
+    src_norm: int  #: 1: the source's embeddings have a norm
+
+
+class Buffers(NamedTuple):
+    """Addresses of working memory for M rows, padded to whole tiles."""
+
+    x: int  #: (M, D): the residual stream
+    normed: int  #: (M, D): what a norm gives; x itself where norms come after
+    encoded: int  #: (M, max(D, A, F)) inputs of the next product as it reads them
+    scales: int  #: (M,)
+    y: int  #: (M, D): what a sublayer adds
+    wide: int  #: (M, max(3 A, F, 2 L A)): the widest product
+    kept: int  #: (M, 2 A): the encoder's keys and values as attention reads them
+    context: int  #: (M, A)
+    weights: int  #: attention weights of one query and head, with room for 16 more
+    identity: int  #: int32: 0, 1, 2, ...
+
+
+LOGIT_ROWS = 64  #: rows of logits in memory at once, but for the beams of one more sentence
+# Dimensions of the arrays below, where they are not 1; ``compile`` needs them.
+DIMENSIONS = {
+    **dict.fromkeys(("products", "norms", "score", "lengths", "log_probs", "steps", "finished"), 2),
+    **dict.fromkeys(("ended_log_prob", "ended_score"), 2),
+    **dict.fromkeys(("words", "parents", "ended"), 3),
+    "ancestors": 4,
+}
+STOP, STEPS, ROWS = range(3)  #: items of ``control``: set by the caller to stop; steps and rows so far
+
+
+class Sentences(NamedTuple):
+    """Encoded sentences, EOS included, and their limits."""
+
+    ids: NDArray[np.int32]  #: of all sentences
+    begins: NDArray[np.int64]  #: (n + 1,): where each begins
+    order: NDArray[np.int64]  #: the sentences to translate, in this order
+    limits: NDArray[np.int64]  #: (n,): most steps of each
+
+
+class Settings(NamedTuple):
+    """Settings of a search, and the sizes of its memory."""
+
+    n_slots: int  #: R
+    n_beams: int  #: K
+    n_results: int  #: translations kept of each sentence
+    n_words: int  #: words from this id on are never chosen
+    min_length: int  #: EOS is not chosen before this step
+    length_penalty: float
+    scores: int  #: greedy: 1 if log-probabilities are asked for
+    max_source: int  #: longest source
+    max_steps: int  #: largest limit
+    max_encoded: int  #: most tokens that are encoded together
+    panel: int  #: P
+    tile_rows: int  #: rows of the tallest tile of a product
+    lane_bytes: int  #: bytes of one input of a product
+    kept_bytes: int  #: bytes of one number of a key or value
+
+
+class States(NamedTuple):
+    """Rows of a step, (R K,) int64 each."""
+
+    word: NDArray[np.int64]
+    position: NDArray[np.int64]
+    new_place: NDArray[np.int64]  #: where the row's keys and values go
+    cache: NDArray[np.int64]  #: address of the slot's past keys and values
+    memory: NDArray[np.int64]  #: address of the sentence's keys and values
+    n_source: NDArray[np.int64]
+    n_places: NDArray[np.int64]
+    places: NDArray[np.int64]  #: address of the int32 numbers of places that the row attends to
+
+
+class Slots(NamedTuple):
+    """What a search knows of the sentence in each slot, and what it kept of each step."""
+
+    active: NDArray[np.int64]  #: (R,): slots in use, in the order of rows
+    free: NDArray[np.int64]  #: (R,): a stack
+    sentence: NDArray[np.int64]  #: (R,)
+    step: NDArray[np.int64]  #: (R,)
+    n_beams: NDArray[np.int64]  #: (R,): 1 at first
+    n_ended: NDArray[np.int64]  #: (R,)
+    side: NDArray[np.int64]  #: (R,): which half of ``ancestors`` is in use
+    score: NDArray[np.float32]  #: (R, K)
+    words: NDArray[np.int32]  #: (R, T, K)
+    parents: NDArray[np.int32]  #: (R, T, K)
+    ancestors: NDArray[np.int32]  #: (2, R, K, T rounded up): places of each beam's past
+    ended: NDArray[np.int64]  #: (R, 2 K, 4): step, beam, word, whether EOS ended it
+    ended_log_prob: NDArray[np.float32]  #: (R, 2 K)
+    ended_score: NDArray[np.float64]  #: (R, 2 K)
+
+
+class Choice(NamedTuple):
+    """Working memory of the choice of words. Addresses are of float32."""
+
+    logits: int  #: (LOGIT_ROWS + K, N)
+    peaks: int  #: (N / P, LOGIT_ROWS + K): the largest logit of each panel
+    peaks_stride: int  #: bytes from one panel to the next
+    sums: int  #: (rows, 2): each row's largest logit and its sum of exponentials
+    best_panel: int  #: greedy without scores: (R, P)
+    best: int  #: (R,): its largest
+    panel_number: NDArray[np.int64]  #: (R,)
+    group_value: NDArray[np.float32]  #: (K,)
+    group_place: NDArray[np.int64]  #: (K,): beam * panels + panel
+    value: NDArray[np.float32]  #: (K,)
+    flat: NDArray[np.int64]  #: (K,): beam * N + word
+    end: NDArray[np.float32]  #: (K,): log-probability of each beam's end
+
+
+class Work(NamedTuple):
+    """Working memory of one thread."""
+
+    memory: int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``
+    cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A)
+    states: States
+    slots: Slots
+    choice: Choice
+    buffers: Buffers
+
+
+class Results(NamedTuple):
+    """Translations, sentence by sentence."""
+
+    ids: NDArray[np.int32]  #: of all sentences and ranks
+    begins: NDArray[np.int64]  #: (n,): where the first translation of a sentence begins; ranks are ``limits`` apart
+    lengths: NDArray[np.int64]  #: (n, n_results): words without EOS; -1: no such translation
+    log_probs: NDArray[np.float64]  #: (n, n_results)
+    steps: NDArray[np.int64]  #: (n, n_results): words with EOS
+    finished: NDArray[np.int64]  #: (n, n_results): 1 if EOS ended it, 0 if the limit did

@@ -1,0 +1,155 @@
+"""Object code of compiled loops: cached by numba's compiler, run without numba.
+
+numba compiles a function once, in another process (its compiler takes a second to import and 200 MB that a process
+never gives back); what is kept is the machine code alone. A file is used only if its header names these sources, this
+processor and these versions, and its checksum is right; otherwise the code is compiled anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnkit.errors import SystemFailure
+from attnkit.io import atomic
+from attnkit.kernels.jit import cache_folder
+from attnkit.kernels.simd.targets import Precision, Target, host_features
+
+_MAX_BYTES = 1 << 26  #: maximum size of a file of object code
+
+
+class Library:
+    """Functions in object code, called with numba's calling convention."""
+
+    def __init__(self, code: bytes, functions: dict[str, str]) -> None:
+        """Load object code; ``functions`` maps names to symbols."""
+        from llvmlite import binding
+
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_default_triple().create_target_machine()
+        empty = binding.parse_assembly("")
+        # The engine owns the code: both live as long as the library.
+        self._engine = binding.create_mcjit_compiler(empty, machine)
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self._addresses = {name: self._engine.get_function_address(symbol) for name, symbol in functions.items()}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function that returns nothing. The GIL is released meanwhile."""
+        parts: list[Any] = []
+        for argument in arguments:
+            _flatten(argument, parts)
+        # Of numba's calling convention: where a result and an exception would go.
+        result, failure = ctypes.c_void_p(), ctypes.c_void_p()
+        types = [type(part) for part in parts]
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(self._addresses[name])
+        status = function(ctypes.addressof(result), ctypes.addressof(failure), *parts)
+        if status not in (0, -2):  # -2: the result is None
+            raise SystemError(f"compiled function {name} ended with status {status}")
+
+
+def _flatten(value: Any, parts: list[Any]) -> None:
+    """Append an argument's parts as numba's native functions take them."""
+    if isinstance(value, tuple):
+        for item in value:
+            _flatten(item, parts)
+    elif isinstance(value, np.ndarray):
+        # Reference count and owner: the functions count no references.
+        parts += [ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64(value.size), ctypes.c_int64(value.itemsize)]
+        parts.append(ctypes.c_void_p(value.ctypes.data))
+        parts += map(ctypes.c_int64, [*value.shape, *value.strides])
+    else:
+        parts.append(ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value))
+
+
+@cache
+def _key(target: Target, precision: Precision) -> str:
+    """Return what compiled code depends on: sources, versions, processor."""
+    digest = sha256()
+    folder = Path(__file__).parent
+    for path in sorted([*folder.glob("*.py"), *folder.glob("simd/*.py"), folder.parent / "protocols.py"]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    # Not version() of the metadata: that takes longer than all the rest.
+    import llvmlite
+
+    processor = sorted(host_features()) if target.cpu is None else []
+    versions = [llvmlite.__version__, sys.version, platform.machine(), sys.platform]
+    digest.update(json.dumps([target.name, target.native_bfloat16, precision, versions, processor]).encode())
+    return digest.hexdigest()
+
+
+def is_available() -> bool:
+    """Return whether loops can be compiled: numba is installed and not switched off."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0") and find_spec("numba") is not None
+
+
+def load_searches(target: Target, precision: Precision, notify: Callable[[str], None] = lambda text: None) -> Library:
+    """Load the compiled searches from the cache, or compile them.
+
+    Compiling takes some seconds; ``notify`` is called before. Raises ``SystemFailure`` if they cannot be compiled.
+    """
+    key = _key(target, precision)
+    path = cache_folder() / f"search-{target.name}-{precision}-{key[:16]}.o"
+    raw = _read(path)
+    content = None if raw is None else _checked(raw, key)
+    if content is None:
+        notify(f"compiling the {precision} translation engine for this processor (once, some 20 seconds)")
+        content = _compile(target, precision)
+        # A full disk or a folder that cannot be written to costs the next process its time, and nothing else.
+        with suppress(OSError, SystemFailure):
+            atomic.make_dirs(path.parent)
+            atomic.write_bytes(path, key.encode() + b"\n" + sha256(content).hexdigest().encode() + b"\n" + content)
+    symbols, _, code = content.partition(b"\n")
+    return Library(code, json.loads(symbols))
+
+
+def _read(path: Path) -> bytes | None:
+    """Return a file's content, or None if there is none that belongs to this user."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            # What another user wrote is never run.
+            if status.st_uid != os.getuid() or status.st_size > _MAX_BYTES:
+                return None
+            return file.read()
+    except OSError:
+        return None
+
+
+def _checked(raw: bytes, key: str) -> bytes | None:
+    """Return the content of a cache file, or None if it is damaged or outdated."""
+    head, _, rest = raw.partition(b"\n")
+    checksum, _, content = rest.partition(b"\n")
+    whole = head == key.encode() and checksum == sha256(content).hexdigest().encode()
+    return content if whole else None
+
+
+def _compile(target: Target, precision: Precision) -> bytes:
+    """Compile in another process and return its output."""
+    # Functions are optimized once, after linking; NUMBA_OPT is numba's own level.
+    environment = {**os.environ, "NUMBA_OPT": "0"}
+    if target.cpu is not None:
+        environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
+    command = [sys.executable, "-m", "attnkit.kernels.compile", target.name, precision]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        raise SystemFailure(f"cannot start the compiler: {error}", help="use --engine torch") from error
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SystemFailure(f"the translation engine cannot be compiled: {last}", help="use --engine torch")
+    return done.stdout

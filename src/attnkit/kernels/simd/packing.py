@@ -1,0 +1,79 @@
+"""Weights of products in the layout that compiled loops read. Needs no numba.
+
+Letters: N columns, K inputs, P columns of a panel (``Target.panel``). A lane of 32 bits takes a group of inputs: 4
+int8, 2 bfloat16 or 1 float32 (``GROUP``). The weights of a product are cut into panels::
+
+    weights (N, K)  ->  packed (N / P, K / GROUP, P, GROUP)
+
+                    group 0            group 1
+        panel 0     c0 c1 ... c(P-1)   c0 c1 ... c(P-1)   ...    c: one group of inputs of one column, 4 bytes
+        panel 1     ...
+
+In int8 each column has a scale, and each row of activations too. Activations are unsigned bytes with a zero point z,
+so that x w = scale_row scale_column (sum of bytes weights - z sum of weights): sums start at -z times the sum of a
+column's weights. In other precisions they start at the bias.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.simd.targets import PANEL, Precision, Target
+
+GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
+"""Inputs of a lane."""
+LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
+
+
+class PackedWeights(NamedTuple):
+    """Weights of one product as ``store`` and its neighbours read them."""
+
+    weights: NDArray[Any]  #: (N / P, K / GROUP, P, GROUP)
+    start: NDArray[Any]  #: (N,): int32 in int8, else the bias
+    scale: NDArray[np.float32]  #: (N,), per column
+    bias: NDArray[np.float32]  #: (N,)
+
+
+def pack(
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    target: Target,
+    precision: Precision,
+    *,
+    non_negative: bool = False,
+    padding: float = 0.0,
+) -> PackedWeights:
+    """Pack a weight (N, K) and its bias (N,), padded to multiples of ``PANEL``.
+
+    ``non_negative``: no activation is below zero, as after a ReLU. Columns that only pad get the bias ``padding``.
+    """
+    n, k = weight.shape
+    n_padded, k_padded = -(-n // PANEL) * PANEL, -(-k // PANEL) * PANEL
+    padded_bias = np.full(n_padded, padding, np.float32)
+    padded_bias[:n] = bias
+    padded = np.zeros((n_padded, k_padded), np.float32)
+    padded[:n, :k] = weight
+    scale, start = np.ones(n_padded, np.float32), padded_bias
+    values: NDArray[Any] = padded
+    if precision == "bfloat16":
+        bits = padded.view(np.uint32)
+        # Rounds to nearest, to even among equals.
+        values = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    elif precision == "int8":
+        largest = np.maximum(padded.max(1), -padded.min(1))  # (N,)
+        scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+        values = np.rint(padded / scale[:, None]).astype(np.int8)
+        start = (-target.zero_point(non_negative) * values.sum(1, dtype=np.int32)).astype(np.int32)
+    p, g = target.panel, GROUP[precision]
+    packed = values.reshape(n_padded // p, p, k_padded // g, g).transpose(0, 2, 1, 3)
+    return PackedWeights(aligned(packed), aligned(start), aligned(scale), aligned(padded_bias))
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a contiguous copy that begins at a multiple of 64 bytes."""
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    begin = -raw.ctypes.data % 64
+    copy: NDArray[Any] = raw[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -1,0 +1,150 @@
+"""Matrix products whose sums and epilogues stay in registers.
+
+Letters: M rows of activations, N columns, K inputs. ``packing`` shows the layout of weights; activations are rows of K
+inputs. One load of 16 columns' weights serves all rows of a tile, and one activation all columns.
+"""
+
+from typing import Any
+
+from attnkit.kernels.simd import vectors as v
+from attnkit.kernels.simd.targets import Precision, Target
+
+try:
+    from llvmlite import ir
+    from numba.core import cgutils
+except ImportError:  # nothing here is called then
+    pass
+
+
+def _dot(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any) -> Any:
+    """Return sums + a w of the groups in 16 lanes; a and w are vectors of 16 int32."""
+    floats, ints = v.vector("float"), v.vector("i32")
+    if precision == "float32":
+        return v.fma(b, b.bitcast(a, floats), b.bitcast(w, floats), sums)
+    if precision == "bfloat16":
+        if target.native_bfloat16:
+            return v.call(b, "llvm.x86.avx512bf16.dpbf16ps.512", floats, sums, a, w)
+        # A bfloat16 is the upper half of a float32.
+        low = [b.bitcast(b.shl(x, v.constant("i32", 16)), floats) for x in (a, w)]
+        high = [b.bitcast(b.and_(x, v.constant("i32", 0xFFFF0000)), floats) for x in (a, w)]
+        return v.fma(b, high[0], high[1], v.fma(b, low[0], low[1], sums))
+    if target.name == "avx512":
+        bytes_ = v.vector("i8", 64)
+        return v.call(b, "llvm.x86.avx512.vpdpbusd.512", ints, sums, b.bitcast(a, bytes_), b.bitcast(w, bytes_))
+    if target.name == "avx2":
+        return v.halves(b, _dot_avx2, sums, a, w)
+    # Byte by byte of each lane: unsigned of a, signed of w.
+    for shift in (0, 8, 16, 24):
+        byte = b.and_(b.lshr(a, v.constant("i32", shift)), v.constant("i32", 255))
+        weight = b.ashr(b.shl(w, v.constant("i32", 24 - shift)), v.constant("i32", 24))
+        sums = b.add(sums, b.mul(byte, weight))
+    return sums
+
+
+def _dot_avx2(b: Any, sums: Any, a: Any, w: Any) -> Any:
+    """Return sums of 8 lanes; products are added in pairs to 16, then 32 bits."""
+    i8, i16, i32 = v.vector("i8", 32), v.vector("i16", 16), v.vector("i32", 8)
+    pairs = v.call(b, "llvm.x86.avx2.pmadd.ub.sw", i16, b.bitcast(a, i8), b.bitcast(w, i8))
+    return b.add(sums, v.call(b, "llvm.x86.avx2.pmadd.wd", i32, pairs, ir.Constant(i16, [1] * 16)))
+
+
+def _tile(b: Any, target: Target, precision: Precision, n_rows: int, inputs: Any, panel: Any) -> list[list[Any]]:
+    """Return the sums of rows times a panel, n_rows x tile_vectors vectors.
+
+    ``inputs``: address of the first row, bytes between rows; ``panel``: addresses of its weights and starts, groups.
+    """
+    (a, stride), (w, start, n_groups) = inputs, panel
+    kind = v.vector("i32" if precision == "int8" else "float")
+    columns = range(target.tile_vectors)
+    starts = [v.load(b, v.offset(b, start, 64 * j), kind) for j in columns]
+    rows = [b.add(a, b.mul(stride, v.i64(i))) for i in range(n_rows)]
+    sums = [v.accumulators(b, starts) for _ in rows]
+    with cgutils.for_range(b, n_groups) as loop:
+        # One load of weights serves all rows of the tile.
+        place = b.add(w, b.mul(loop.index, v.i64(4 * target.panel)))
+        weights = [v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for j in columns]
+        for row, own in zip(rows, sums, strict=True):
+            group = v.load(b, b.add(row, b.mul(loop.index, v.i64(4))), v.scalar("i32"))
+            group = v.splat(b, group)
+            for total, weight in zip(own, weights, strict=True):
+                b.store(_dot(b, target, precision, b.load(total), group, weight), total)
+    return [[b.load(total) for total in own] for own in sums]
+
+
+def _floats(b: Any, target: Target, sums: list[list[Any]], row_scale: Any, scale: Any, bias: Any) -> list[list[Any]]:
+    """Return int32 sums as floats: times row and column scale, plus bias."""
+    columns = range(target.tile_vectors)
+    scales = [v.load(b, v.offset(b, scale, 64 * j)) for j in columns]
+    biases = [v.load(b, v.offset(b, bias, 64 * j)) for j in columns]
+    found = []
+    for i, own in enumerate(sums):
+        factor = v.splat(b, v.load(b, v.offset(b, row_scale, 4 * i), v.scalar("float")))
+        parts = zip(own, scales, biases, strict=True)
+        found.append([v.fma(b, b.fmul(b.sitofp(x, v.vector("float")), factor), s, c) for x, s, c in parts])
+    return found
+
+
+def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -> Any:
+    """Build the function of a tile of ``n_rows`` rows.
+
+    Its argument is a tuple of addresses and numbers of bytes: (a, stride, weights, start, n_groups, row_scale, scale,
+    bias, out, out_stride, top, other, panel_number). ``kind`` says what it does with the floats of a row:
+
+    - store: write them to ``out``; relu: the larger of them and 0.
+    - peak: keep the panel with the row's largest value: the value at ``top``, the floats at ``out``, the number of the
+      panel (int64) at ``other``.
+    - logits: write them to ``out``, and the panel's largest to ``other`` (row i at 4 i bytes); update the row's largest
+      and its sum of exponentials, a pair of floats at ``top``.
+    """
+
+    @v.intrinsic("int64[13]")
+    def product(b: Any, operands: Any) -> None:
+        a, stride, w, start, n_groups, row_scale, scale, bias, *others = cgutils.unpack_tuple(b, operands, 13)
+        out, out_stride, top, other, number = others
+        sums = _tile(b, target, precision, n_rows, (a, stride), (w, start, n_groups))
+        rows = _floats(b, target, sums, row_scale, scale, bias) if precision == "int8" else sums
+        for i, row in enumerate(rows):
+            place = b.add(out, b.mul(out_stride, v.i64(i)))
+            if kind == "relu":
+                row = [v.maximum(b, x, v.constant("float", 0.0)) for x in row]
+            if kind != "peak":
+                for j, x in enumerate(row):
+                    v.store(b, x, v.offset(b, place, 64 * j))
+            if kind in ("store", "relu"):
+                continue
+            largest = row[0]
+            for x in row[1:]:
+                largest = v.maximum(b, largest, x)
+            largest = v.lane_max(b, largest)
+            if kind == "peak":
+                _keep_peak(b, row, largest, place, v.offset(b, top, 4 * i), (v.offset(b, other, 8 * i), number))
+            else:
+                v.store(b, largest, v.offset(b, other, 4 * i))
+                _add_exponentials(b, row, largest, v.offset(b, top, 8 * i))
+
+    return product
+
+
+def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, number: tuple[Any, Any]) -> None:
+    """Replace a row's best panel if this one has a larger value."""
+    with b.if_then(b.fcmp_ordered(">", largest, v.load(b, top, v.scalar("float"))), likely=False):
+        v.store(b, largest, top)
+        v.store(b, number[1], number[0])
+        for j, x in enumerate(row):
+            v.store(b, x, v.offset(b, place, 64 * j))
+
+
+def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any) -> None:
+    """Update a row's largest logit and sum of exponentials in one pass."""
+    total = v.offset(b, pair, 4)
+    before = v.load(b, pair, v.scalar("float"))
+    with b.if_then(b.fcmp_ordered(">", largest, before), likely=False):
+        factor = v.exp(b, v.splat(b, b.fsub(before, largest)))
+        factor = b.extract_element(factor, ir.Constant(ir.IntType(32), 0))
+        v.store(b, b.fmul(v.load(b, total, v.scalar("float")), factor), total)
+        v.store(b, largest, pair)
+    now = v.splat(b, v.load(b, pair, v.scalar("float")))
+    parts = [v.exp(b, b.fsub(x, now)) for x in row]
+    while len(parts) > 1:
+        parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    v.store(b, b.fadd(v.load(b, total, v.scalar("float")), v.lane_sum(b, parts[0])), total)

@@ -1,0 +1,320 @@
+"""Row operations between products: norms, activations, attention of a query.
+
+Rows are addresses (int64); widths are in vectors of 16 floats, multiples of 4. After a norm or an activation a row is
+also written as the next product reads it (``encode``): as bytes with a scale, as bfloat16, or not at all in float32,
+where products read the row itself.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from attnkit.kernels.simd import vectors as v
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.vector import lane_sums
+
+try:
+    from llvmlite import ir
+    from numba.core import cgutils
+except ImportError:  # nothing here is called then
+    pass
+
+# Letters: H heads, d head width in vectors, n keys, D model width. Loops take four vectors per turn: four sums in
+# flight hide the latency of an addition.
+UNROLL = 4
+
+
+def _each(b: Any, width: Any, body: Callable[[int, Any], None]) -> None:
+    """Call ``body`` with u (0 to 3) and the byte offset of vector 4 i + u, for all i."""
+    with cgutils.for_range(b, b.lshr(width, v.i64(2))) as loop:
+        first = b.mul(loop.index, v.i64(64 * UNROLL))
+        for u in range(UNROLL):
+            body(u, b.add(first, v.i64(64 * u)))
+
+
+def _combined(b: Any, slots: list[Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return the four values of slots combined in pairs."""
+    first, second, third, fourth = (b.load(slot) for slot in slots)
+    return combine(b, combine(b, first, second), combine(b, third, fourth))
+
+
+def _sum(b: Any, x: Any, y: Any) -> Any:
+    return b.fadd(x, y)
+
+
+def _zeros() -> list[Any]:
+    return [v.constant("float", 0.0)] * UNROLL
+
+
+def make_encode(target: Target, precision: Precision, non_negative: bool) -> Callable[..., None]:
+    """Build (x, width, largest, q, scale): write a row as products read it.
+
+    ``largest`` holds the row's largest absolute value, four vectors in slots.
+    """
+
+    def encode(b: Any, x: Any, width: Any, largest: list[Any], q: Any, scale: Any) -> None:
+        if precision == "float32":
+            return
+        if precision == "bfloat16":
+
+            def convert(u: int, at: Any) -> None:
+                half = b.lshr(at, v.i64(1))  # 2 bytes each instead of 4
+                v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(q, half))
+
+            _each(b, width, convert)
+            return
+        levels, zero = target.levels(non_negative), target.zero_point(non_negative)
+        top = v.lane_max(b, _combined(b, largest, v.maximum))
+        top = b.fadd(top, ir.Constant(ir.FloatType(), 1e-20))  # a row of zeros must not be divided by zero
+        v.store(b, b.fmul(top, ir.Constant(ir.FloatType(), 1 / levels)), scale)
+        inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), float(levels)), top))
+
+        def quantize(u: int, at: Any) -> None:
+            scaled = v.fma(b, v.load(b, b.add(x, at)), inverse, v.constant("float", zero + 0.5))
+            # All are positive now, so that truncation rounds to nearest.
+            v.store(b, b.trunc(b.fptosi(scaled, v.vector("i32")), v.vector("i8")), b.add(q, b.lshr(at, v.i64(2))))
+
+        _each(b, width, quantize)
+
+    return encode
+
+
+def make_quantize(target: Target, precision: Precision) -> Any:
+    """Build (x, width, q, scale): encode the row at x."""
+    encode = make_encode(target, precision, False)
+
+    @v.intrinsic(*["int64"] * 4)
+    def quantize(b: Any, x: Any, width: Any, q: Any, scale: Any) -> None:
+        largest = v.accumulators(b, _zeros())
+        if precision == "int8":
+            _each(b, width, lambda u, at: _update_largest(b, largest[u], v.load(b, b.add(x, at))))
+        encode(b, x, width, largest, q, scale)
+
+    return quantize
+
+
+def _update_largest(b: Any, slot: Any, x: Any) -> None:
+    b.store(v.maximum(b, b.load(slot), v.absolute(b, x)), slot)
+
+
+def make_activate(target: Target, precision: Precision, kind: str) -> Any:
+    """Build (x, width, q, scale): apply an activation in place, then encode."""
+    encode = make_encode(target, precision, kind == "relu")
+
+    @v.intrinsic(*["int64"] * 4)
+    def activate(b: Any, x: Any, width: Any, q: Any, scale: Any) -> None:
+        largest = v.accumulators(b, _zeros())
+
+        def apply(u: int, at: Any) -> None:
+            value = v.load(b, b.add(x, at))
+            if kind != "relu":  # the product has applied that one
+                value = _gelu(b, value) if kind == "gelu" else b.fdiv(value, _one_plus_exp(b, b.fneg(value)))
+                v.store(b, value, b.add(x, at))
+            _update_largest(b, largest[u], value)
+
+        if kind != "relu" or precision == "int8":
+            _each(b, width, apply)
+        encode(b, x, width, largest, q, scale)
+
+    return activate
+
+
+def _one_plus_exp(b: Any, x: Any) -> Any:
+    return b.fadd(v.constant("float", 1.0), v.exp(b, x))
+
+
+def _gelu(b: Any, x: Any) -> Any:
+    """Return GELU, erf within 1.5e-7 (Abramowitz and Stegun 1964, 7.1.26)."""
+    z = b.fmul(v.absolute(b, x), v.constant("float", math.sqrt(0.5)))
+    t = b.fdiv(v.constant("float", 1.0), v.fma(b, z, v.constant("float", 0.3275911), v.constant("float", 1.0)))
+    p = v.constant("float", 1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        p = v.fma(b, p, t, v.constant("float", coefficient))
+    # tail = 1 - erf(z); P(X <= x) is tail / 2 below zero, and 1 - tail / 2 above.
+    tail = b.fmul(b.fmul(p, t), v.exp(b, b.fneg(b.fmul(z, z))))
+    half = b.fmul(tail, v.constant("float", 0.5))
+    below = b.fcmp_ordered("<", x, v.constant("float", 0.0))
+    return b.fmul(x, b.select(below, half, b.fsub(v.constant("float", 1.0), half)))
+
+
+def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
+    """Build (y, x, width, constants, gamma, beta, out, q, scale): LayerNorm.
+
+    With ``adds`` the row is x + y, and is written to x first (the residual sum). ``constants`` is the address of three
+    floats: 1 / D, the number of padding columns, and epsilon. Padding columns hold zeros, before and after.
+    """
+    encode = make_encode(target, precision, False)
+
+    @v.intrinsic(*["int64"] * 9)
+    def norm(
+        b: Any, y: Any, x: Any, width: Any, constants: Any, gamma: Any, beta: Any, out: Any, q: Any, scale: Any
+    ) -> None:
+        share, padding, epsilon = (v.load(b, v.offset(b, constants, 4 * i), v.scalar("float")) for i in range(3))
+        sums, squares, largest = (v.accumulators(b, _zeros()) for _ in range(3))
+
+        def add(u: int, at: Any) -> None:
+            value = v.load(b, b.add(x, at))
+            if adds:
+                value = b.fadd(value, v.load(b, b.add(y, at)))
+                v.store(b, value, b.add(x, at))
+            b.store(b.fadd(b.load(sums[u]), value), sums[u])
+
+        _each(b, width, add)
+        mean = b.fmul(v.lane_sum(b, _combined(b, sums, _sum)), share)
+        means = v.splat(b, mean)
+
+        def square(u: int, at: Any) -> None:
+            deviation = b.fsub(v.load(b, b.add(x, at)), means)
+            b.store(v.fma(b, deviation, deviation, b.load(squares[u])), squares[u])
+
+        _each(b, width, square)
+        # Each padding column has added the square of the mean.
+        total = b.fsub(v.lane_sum(b, _combined(b, squares, _sum)), b.fmul(padding, b.fmul(mean, mean)))
+        variance = b.fadd(b.fmul(total, share), epsilon)
+        root = v.call(b, "llvm.sqrt.f32", ir.FloatType(), variance)
+        inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), 1.0), root))
+
+        def normalize(u: int, at: Any) -> None:
+            deviation = b.fmul(b.fsub(v.load(b, b.add(x, at)), means), inverse)
+            # gamma and beta are 0 in padding columns.
+            value = v.fma(b, deviation, v.load(b, b.add(gamma, at)), v.load(b, b.add(beta, at)))
+            v.store(b, value, b.add(out, at))
+            _update_largest(b, largest[u], value)
+
+        _each(b, width, normalize)
+        encode(b, out, width, largest, q, scale)
+
+    return norm
+
+
+@v.intrinsic(*["int64"] * 4)
+def add_rows(b: Any, x: Any, y: Any, width: Any, out: Any) -> None:
+    """Set the row at ``out`` to the sum of two rows."""
+    _each(b, width, lambda u, at: v.store(b, b.fadd(v.load(b, b.add(x, at)), v.load(b, b.add(y, at))), b.add(out, at)))
+
+
+@v.intrinsic(*["int64"] * 3)
+def copy(b: Any, x: Any, width: Any, out: Any) -> None:
+    """Set the row at ``out`` to that at x."""
+    _each(b, width, lambda u, at: v.store(b, v.load(b, b.add(x, at)), b.add(out, at)))
+
+
+@v.intrinsic(*["int64"] * 3)
+def keep_bfloat16(b: Any, x: Any, width: Any, out: Any) -> None:
+    """Write a row as bfloat16: keys and values are read far more often than written."""
+    _each(
+        b, width, lambda u, at: v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(out, b.lshr(at, v.i64(1))))
+    )
+
+
+# --- attention of one query and head over n keys; ``places`` are their int32 numbers, ``stride`` bytes apart
+
+
+def _load_kept(b: Any, base: Any, j: int, half: bool) -> Any:
+    """Return vector j of a key or value in bfloat16 (``half``) or float32."""
+    if half:
+        return v.from_bfloat16(b, v.load(b, v.offset(b, base, 32 * j), v.vector("i16")))
+    return v.load(b, v.offset(b, base, 64 * j))
+
+
+def _key_address(b: Any, base: Any, stride: Any, places: Any, s: Any) -> Any:
+    place = v.load(b, b.add(places, b.mul(s, v.i64(4))), v.scalar("i32"))
+    return b.add(base, b.mul(b.sext(place, v.scalar("i64")), stride))
+
+
+def make_scores(n_vectors: int, half: bool) -> Any:
+    """Build (query, keys, stride, places, n, out): out[s] = query . key s.
+
+    Four keys at a time: ``places`` and ``out`` need room for 3 more.
+    """
+
+    @v.intrinsic(*["int64"] * 6)
+    def scores(b: Any, query: Any, keys: Any, stride: Any, places: Any, n: Any, out: Any) -> None:
+        parts = [v.load(b, v.offset(b, query, 64 * j)) for j in range(n_vectors)]
+        with cgutils.for_range(b, b.lshr(b.add(n, v.i64(3)), v.i64(2))) as loop:
+            first = b.mul(loop.index, v.i64(4))
+            totals = []
+            for k in range(4):
+                key = _key_address(b, keys, stride, places, b.add(first, v.i64(k)))
+                total = b.fmul(parts[0], _load_kept(b, key, 0, half))
+                for j in range(1, n_vectors):
+                    total = v.fma(b, parts[j], _load_kept(b, key, j, half), total)
+                totals.append(total)
+            # Four sums share their shuffles: the k-th is in lanes 4 k to 4 k + 3.
+            sums = lane_sums(b, totals)
+            lanes = ir.Constant(ir.VectorType(ir.IntType(32), 4), [0, 4, 8, 12])
+            v.store(b, b.shuffle_vector(sums, sums, lanes), b.add(out, b.mul(first, v.i64(4))))
+
+    return scores
+
+
+def make_mix(n_vectors: int, half: bool) -> Any:
+    """Build (weights, values, stride, places, n, out): the weighted sum of values."""
+
+    @v.intrinsic(*["int64"] * 6)
+    def mix(b: Any, weights: Any, values: Any, stride: Any, places: Any, n: Any, out: Any) -> None:
+        # Narrow heads: two sums in turn, or each addition would wait for the one before.
+        zeros = [v.constant("float", 0.0)] * n_vectors
+        even, odd = v.accumulators(b, zeros), v.accumulators(b, zeros)
+
+        def add(s: Any, totals: list[Any]) -> None:
+            weight = v.splat(b, v.load(b, b.add(weights, b.mul(s, v.i64(4))), v.scalar("float")))
+            value = _key_address(b, values, stride, places, s)
+            for j, total in enumerate(totals):
+                b.store(v.fma(b, weight, _load_kept(b, value, j, half), b.load(total)), total)
+
+        with cgutils.for_range(b, b.lshr(n, v.i64(1))) as loop:
+            first = b.mul(loop.index, v.i64(2))
+            add(first, even)
+            add(b.add(first, v.i64(1)), odd)
+        with b.if_then(b.trunc(n, ir.IntType(1))):
+            add(b.sub(n, v.i64(1)), even)
+        for j, (x, y) in enumerate(zip(even, odd, strict=True)):
+            v.store(b, b.fadd(b.load(x), b.load(y)), v.offset(b, out, 64 * j))
+
+    return mix
+
+
+@v.intrinsic(*["int64"] * 2)
+def softmax(b: Any, scores: Any, n: Any) -> None:
+    """Replace n scores by their softmax; there must be room up to a multiple of 16."""
+    width = b.lshr(b.add(n, v.i64(15)), v.i64(4))
+    top, total = v.accumulators(b, [v.constant("float", -1e30), v.constant("float", 0.0)])
+    lanes = ir.Constant(v.vector("i64"), list(range(16)))
+
+    def masked(i: Any) -> Any:
+        x = v.load(b, b.add(scores, b.mul(i, v.i64(64))))
+        left = v.splat(b, b.sub(n, b.mul(i, v.i64(16))))
+        return b.select(b.icmp_signed("<", lanes, left), x, v.constant("float", -1e30))
+
+    with cgutils.for_range(b, width) as loop:
+        b.store(v.maximum(b, b.load(top), masked(loop.index)), top)
+    largest = v.splat(b, v.lane_max(b, b.load(top)))
+    with cgutils.for_range(b, width) as loop:
+        e = v.exp(b, b.fsub(masked(loop.index), largest))
+        v.store(b, e, b.add(scores, b.mul(loop.index, v.i64(64))))
+        b.store(b.fadd(b.load(total), e), total)
+    inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), 1.0), v.lane_sum(b, b.load(total))))
+    with cgutils.for_range(b, width) as loop:
+        at = b.add(scores, b.mul(loop.index, v.i64(64)))
+        v.store(b, b.fmul(v.load(b, at), inverse), at)
+
+
+@v.intrinsic(*["int64"] * 3)
+def add_bias(b: Any, scores: Any, bias: Any, n: Any) -> None:
+    """Add n floats to n scores; both may be read and written up to a multiple of 16."""
+    with cgutils.for_range(b, b.lshr(b.add(n, v.i64(15)), v.i64(4))) as loop:
+        at = b.mul(loop.index, v.i64(64))
+        v.store(b, b.fadd(v.load(b, b.add(scores, at)), v.load(b, b.add(bias, at))), b.add(scores, at))
+
+
+@v.intrinsic("int64", result="float32")
+def read_float(b: Any, address: Any) -> Any:
+    """Return the float at an address."""
+    return v.load(b, address, v.scalar("float"))
+
+
+@v.intrinsic("int64", "float32")
+def write_float(b: Any, address: Any, value: Any) -> None:
+    """Write a float to an address."""
+    v.store(b, value, address)

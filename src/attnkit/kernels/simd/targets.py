@@ -1,0 +1,73 @@
+"""Instruction sets of compiled loops, and the tile of a product on each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+TargetName = Literal["avx512", "avx2", "portable"]
+Precision = Literal["float32", "bfloat16", "int8"]
+
+# Letters: M rows of activations, N columns of a product, K inputs.
+PANEL = 64  #: multiple to which columns and inputs of every product are padded; a multiple of each target's panel
+
+HEAD_VECTORS = (1, 2, 4, 8)  #: widths of heads, in vectors of 16 floats, that have loops of their own
+
+
+@dataclass(frozen=True)
+class Target:
+    """Instruction set; a tile holds tile_rows x 16 tile_vectors sums."""
+
+    name: TargetName
+    needs: tuple[str, ...]  #: features of the processor, by LLVM's names
+    cpu: str | None  #: processor that LLVM compiles for; None: the host
+    features: str  #: LLVM's features, where ``cpu`` is given
+    tile_rows: int
+    tile_vectors: int
+    activation_bits: int
+    """Bits of an int8 activation. With 7, the 16-bit sums of ``vpmaddubsw`` cannot saturate: 2 x 127 x 127 < 2**15."""
+    native_bfloat16: bool = False  #: has an instruction for products of bfloat16
+
+    @property
+    def panel(self) -> int:
+        """Return the number of columns of a tile."""
+        return 16 * self.tile_vectors
+
+    def zero_point(self, non_negative: bool) -> int:
+        """Return the byte that represents 0; it is 0 for non-negative activations."""
+        return 0 if non_negative else 1 << (self.activation_bits - 1)
+
+    def levels(self, non_negative: bool) -> int:
+        """Return the number of byte levels between 0 and the largest activation."""
+        return (1 << self.activation_bits) - 1 if non_negative else (1 << (self.activation_bits - 1)) - 1
+
+
+_AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt,+sse4.2"
+# AVX-512 has 32 registers: 24 sums, 4 weights and an activation. Elsewhere 16: a vector of 16 lanes takes two or four.
+TARGETS: dict[TargetName, Target] = {
+    "avx512": Target("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"), None, "", 6, 4, 8),
+    "avx2": Target("avx2", ("avx2", "fma"), "haswell", _AVX2, 2, 2, 7),
+    "portable": Target("portable", (), "generic", "", 2, 1, 8),
+}
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """Return the features of this processor, by LLVM's names."""
+    from llvmlite import binding
+
+    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+
+
+def choose_target(name: TargetName | None = None) -> Target:
+    """Return a target by name, by default the fastest that this processor runs.
+
+    Raises ``ValueError`` if the processor lacks its instructions.
+    """
+    names = [name] if name else [*TARGETS]
+    for target in (TARGETS[one] for one in names):
+        if host_features().issuperset(target.needs):
+            native = target.name == "avx512" and "avx512bf16" in host_features()
+            return replace(target, native_bfloat16=native)
+    raise ValueError(f"this processor lacks {', '.join(sorted({*TARGETS[names[0]].needs} - host_features()))}")

@@ -1,0 +1,127 @@
+"""LLVM emitters for vectors of 16 lanes: memory, arithmetic, reductions.
+
+LLVM splits a vector where registers are narrower. Letters: b is llvmlite's IR builder; addresses are int64, in bytes.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from attnkit.kernels.vector import REORDER, fma, i64, intrinsic, splat
+
+try:
+    from llvmlite import ir
+    from numba.core import cgutils
+except ImportError:  # nothing here is called then
+    pass
+
+__all__ = ["REORDER", "fma", "i64", "intrinsic", "splat"]
+
+
+def scalar(kind: str) -> Any:
+    """Return a type: float, i8, i16, i32 or i64."""
+    return ir.FloatType() if kind == "float" else ir.IntType(int(kind[1:]))
+
+
+def vector(kind: str, n: int = 16) -> Any:
+    """Return the type of n lanes."""
+    return ir.VectorType(scalar(kind), n)
+
+
+def constant(kind: str, value: float) -> Any:
+    """Return 16 lanes of one value."""
+    return ir.Constant(vector(kind), [value] * 16)
+
+
+def pointer(b: Any, address: Any, kind: Any) -> Any:
+    """Return an address as a pointer to a value of an LLVM type."""
+    return b.inttoptr(address, ir.PointerType(kind))
+
+
+def offset(b: Any, address: Any, n: Any) -> Any:
+    """Return an address so many bytes further; n is an int or an LLVM value."""
+    return b.add(address, i64(n) if isinstance(n, int) else n)
+
+
+def load(b: Any, address: Any, kind: Any = None) -> Any:
+    """Return what is at an address, by default 16 floats."""
+    kind = kind or vector("float")
+    # Rows begin anywhere: unaligned loads cost nothing where the address happens to be aligned.
+    return b.load(pointer(b, address, kind), align=1)
+
+
+def store(b: Any, value: Any, address: Any) -> None:
+    """Write a value to an address."""
+    b.store(value, pointer(b, address, value.type), align=1)
+
+
+def call(b: Any, name: str, result: Any, *values: Any, **options: Any) -> Any:
+    """Call an intrinsic of LLVM."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, name), list(values), **options)
+
+
+def halves(b: Any, function: Callable[..., Any], *vectors: Any) -> Any:
+    """Apply a function of 8-lane vectors to both halves of 16-lane vectors."""
+    i32 = ir.IntType(32)
+    parts = []
+    for first in (0, 8):
+        lanes = ir.Constant(ir.VectorType(i32, 8), list(range(first, first + 8)))
+        parts.append(function(b, *(b.shuffle_vector(v, v, lanes) for v in vectors)))
+    return b.shuffle_vector(*parts, ir.Constant(ir.VectorType(i32, 16), list(range(16))))
+
+
+def maximum(b: Any, x: Any, y: Any) -> Any:
+    """Return the larger of two floats or vectors of floats; y if one of them is NaN."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def lane_max(b: Any, x: Any) -> Any:
+    """Return the largest of 16 floats."""
+    return call(b, "llvm.vector.reduce.fmax.v16f32", ir.FloatType(), x, fastmath=("nnan", "nsz"))
+
+
+def lane_sum(b: Any, x: Any) -> Any:
+    """Return the sum of 16 floats."""
+    zero = ir.Constant(ir.FloatType(), 0.0)
+    return call(b, "llvm.vector.reduce.fadd.v16f32", ir.FloatType(), zero, x, fastmath=("reassoc", "nsz"))
+
+
+def absolute(b: Any, x: Any) -> Any:
+    """Return the absolute values of 16 floats."""
+    return call(b, "llvm.fabs.v16f32", vector("float"), x)
+
+
+def exp(b: Any, x: Any) -> Any:
+    """Return exponentials of 16 floats, relative error 2e-7, clamped at -87."""
+    x = call(b, "llvm.minnum.v16f32", vector("float"), x, constant("float", 88.0))
+    x = call(b, "llvm.maxnum.v16f32", vector("float"), x, constant("float", -87.0))
+    # x = n ln 2 + r with |r| <= ln 2 / 2. ln 2 is in two parts, the first times n is exact (Cody and Waite 1980).
+    n = call(b, "llvm.rint.v16f32", vector("float"), b.fmul(x, constant("float", 1 / math.log(2))))
+    r = fma(b, n, constant("float", -0.693145751953125), x)
+    r = fma(b, n, constant("float", -1.428606765330187e-06), r)
+    # Taylor: the first term left out is r**8 / 8! < 6e-9.
+    p = constant("float", 1 / math.factorial(7))
+    for k in range(6, -1, -1):
+        p = fma(b, p, r, constant("float", 1 / math.factorial(k)))
+    # 2**n by its bits: the exponent of a float32 begins at bit 23 with a bias of 127.
+    bits = b.shl(b.add(b.fptosi(n, vector("i32")), constant("i32", 127)), constant("i32", 23))
+    return b.fmul(p, b.bitcast(bits, vector("float")))
+
+
+def to_bfloat16(b: Any, x: Any) -> Any:
+    """Return 16 floats rounded to bfloat16, to even among equals, as int16."""
+    bits = b.bitcast(x, vector("i32"))
+    odd = b.and_(b.lshr(bits, constant("i32", 16)), constant("i32", 1))
+    bits = b.add(b.add(bits, constant("i32", 0x7FFF)), odd)
+    return b.trunc(b.lshr(bits, constant("i32", 16)), vector("i16"))
+
+
+def from_bfloat16(b: Any, x: Any) -> Any:
+    """Return 16 bfloat16, given as int16, as floats."""
+    return b.bitcast(b.shl(b.zext(x, vector("i32")), constant("i32", 16)), vector("float"))
+
+
+def accumulators(b: Any, initial: list[Any]) -> list[Any]:
+    """Return slots for values that a loop updates; LLVM keeps them in registers."""
+    return [cgutils.alloca_once_value(b, value) for value in initial]

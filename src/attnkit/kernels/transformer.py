@@ -1,0 +1,384 @@
+"""A Transformer in compiled loops: the encoder, and one decoder step.
+
+Scaled dot-product attention with softmax, post- or pre-norm, any kind of positions. All data is at raw addresses, which
+the caller has checked (``attnkit.engine.compiled``); ``layout`` describes them. The results of a row depend on that row
+alone: its sums have one order, and in int8 it has a scale of its own.
+
+Letters: M rows of a product, D model width, A heads times head width, F inner width, L layers, S source positions, T
+target positions; widths are padded.
+"""
+
+from typing import Any, NamedTuple
+
+from attnkit.kernels.jit import no_refcount as function
+from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, START, WEIGHTS
+from attnkit.kernels.simd import rows
+from attnkit.kernels.simd.packing import GROUP
+from attnkit.kernels.simd.products import make_product
+from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
+
+KINDS = ("store", "relu", "peak", "logits")  #: see ``make_product``
+NOTHING = (0, 0, 0, 0, 0)  #: ``extra`` of products that only write floats
+
+
+class Sublayers(NamedTuple):
+    """Compiled parts that encoder and decoder share."""
+
+    linear: Any
+    enter: Any
+    project_back: Any
+    feed_forward: Any
+    attend: Any
+    rotate: Any
+    keep: Any
+    embed: Any
+    norm_embedding: Any
+
+
+class ModelLoops(NamedTuple):
+    """Compiled loops of a model."""
+
+    encode: Any
+    step: Any
+    logits: Any  #: the output layer: all logits
+    peak: Any  #: the output layer: each row's best panel
+
+
+def build_model(target: Target, precision: Precision) -> ModelLoops:
+    """Build the loops of a model for an instruction set and a precision."""
+    linears = {kind: _build_linear(target, precision, kind) for kind in KINDS}
+    shared = _build_sublayers(target, precision, linears)
+    encode, step = _build_encode(shared, precision), _build_step(shared, precision)
+    return ModelLoops(encode, step, linears["logits"], linears["peak"])
+
+
+def kept_bytes(precision: Precision) -> int:
+    """Return the bytes of one number of a cached key or value."""
+    return 4 if precision == "float32" else 2
+
+
+def _build_linear(target: Target, precision: Precision, kind: str) -> Any:
+    """Build (model, i, inputs, out, extra): product i of encoded rows.
+
+    ``inputs``: address of the rows, address of their scales, number of rows. ``out``: address, bytes per row.
+    ``extra``: address and bytes per row of ``make_product``'s ``top``; the same and bytes per panel of its ``other``.
+    """
+    panel, tall, lane_bytes = target.panel, target.tile_rows, 4 // GROUP[precision]
+    middle = (tall + 1) // 2
+    tile, half_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
+    out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
+
+    # A function of its own: inlined into each product, tiles would multiply the code.
+    @function
+    def by_rows(left, operands):  # type: ignore[no-untyped-def]
+        if left > middle:  # the rows behind the last one are padding of the buffers
+            tile(operands)
+            return tall
+        if left > 1:
+            half_tile(operands)
+            return middle
+        row(operands)
+        return 1
+
+    @function
+    def linear(model, i, inputs, out, extra):  # type: ignore[no-untyped-def]
+        (a, scales, n_rows), (place, out_stride), (top, top_bytes, other, other_bytes, other_step) = inputs, out, extra
+        table = model.products
+        stride = table[i, INPUTS] * lane_bytes
+        n = stride >> 2
+        # A panel of weights stays in the nearest cache while all rows pass.
+        for number in range(table[i, COLUMNS] // panel):
+            at = 4 * panel * number
+            w, start = table[i, WEIGHTS] + at * n, table[i, START] + at
+            scale, bias = table[i, SCALE] + at, table[i, BIAS] + at
+            m = 0
+            while m < n_rows:
+                x, s, to = a + m * stride, scales + 4 * m, place + m * out_stride + out_step * number
+                best, own = top + top_bytes * m, other + other_bytes * m + other_step * number
+                operands = (x, stride, w, start, n, s, scale, bias, to, out_stride, best, own, number)
+                m += by_rows(n_rows - m, operands)
+
+    return linear
+
+
+def _build_sublayers(target: Target, precision: Precision, linears: dict[str, Any]) -> Sublayers:
+    """Build the parts that encoder and decoder share."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    store, store_relu = linears["store"], linears["relu"]
+    encode_rows = _build_encode_rows(target, precision)
+    norm_rows, norm_embedding = _build_norms(target, precision)
+    act_relu, act_gelu, act_silu = (rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu"))
+
+    @function
+    def enter(model, first_norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+        # Where the first product of a stack finds the embedded rows.
+        if model.pre_norm:
+            return norm_rows(model, first_norm, n_rows, False, buffers)
+        return encode_rows(buffers.x, n_rows, model.d_model, buffers)
+
+    @function
+    def project_back(model, i, norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+        # The output product of an attention, the residual sum and a norm.
+        a = encode_rows(buffers.context, n_rows, model.d_heads, buffers)
+        store(model, i, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
+        return norm_rows(model, norm, n_rows, True, buffers)
+
+    @function
+    def feed_forward(model, i, a, norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+        # Products i and i + 1, the residual sum and a norm.
+        f, inputs = model.d_inner, (a, buffers.scales, n_rows)
+        if model.activation == RELU:
+            store_relu(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+        else:
+            store(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+        for m in range(n_rows):
+            x, out, scale = buffers.wide + 4 * f * m, buffers.encoded + f * lane_bytes * m, buffers.scales + 4 * m
+            if model.activation == RELU:
+                act_relu(x, f >> 4, out, scale)
+            elif model.activation == GELU:
+                act_gelu(x, f >> 4, out, scale)
+            else:
+                act_silu(x, f >> 4, out, scale)
+        a = buffers.wide if float32 else buffers.encoded
+        store(model, i + 1, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
+        return norm_rows(model, norm, n_rows, True, buffers)
+
+    keep = rows.copy if float32 else rows.keep_bfloat16
+    attend, rotate, embed = _build_attend(precision), _build_rotate(), _build_embed()
+    return Sublayers(store, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
+
+
+def _build_encode_rows(target: Target, precision: Precision) -> Any:
+    """Build (x, n_rows, width, buffers): where the next product finds rows of floats."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    quantize = rows.make_quantize(target, precision)
+
+    @function
+    def encode_rows(x, n_rows, width, buffers):  # type: ignore[no-untyped-def]
+        if float32:
+            return x
+        for m in range(n_rows):
+            quantize(x + 4 * width * m, width >> 4, buffers.encoded + width * lane_bytes * m, buffers.scales + 4 * m)
+        return buffers.encoded
+
+    return encode_rows
+
+
+def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
+    """Build the norm of sublayers and that of the source embedding."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    norm_alone, add_norm = (rows.make_norm(target, precision, adds) for adds in (False, True))
+
+    @function
+    def norm_rows(model, i, n_rows, adds, buffers):  # type: ignore[no-untyped-def]
+        d, width, constants = model.d_model, model.d_model >> 4, model.norm_constants
+        gamma, beta = model.norms[i, GAMMA], model.norms[i, BETA]
+        for m in range(n_rows):
+            x, out = buffers.x + 4 * d * m, buffers.normed + 4 * d * m
+            encoded, scale = buffers.encoded + d * lane_bytes * m, buffers.scales + 4 * m
+            if adds:
+                add_norm(buffers.y + 4 * d * m, x, width, constants, gamma, beta, out, encoded, scale)
+            else:
+                norm_alone(0, x, width, constants, gamma, beta, out, encoded, scale)
+        return buffers.normed if float32 else buffers.encoded
+
+    @function
+    def norm_embedding(model, n_rows, buffers):  # type: ignore[no-untyped-def]
+        d, i = model.d_model, model.norms.shape[0] - 1
+        gamma, beta, constants = model.norms[i, GAMMA], model.norms[i, BETA], model.norm_constants
+        for m in range(n_rows):
+            x = buffers.x + 4 * d * m
+            norm_alone(0, x, d >> 4, constants, gamma, beta, x, buffers.encoded, buffers.scales)
+
+    return norm_rows, norm_embedding
+
+
+def _build_embed() -> Any:
+    """Build (model, m, word, words, position, positions, buffers): fill row m of x."""
+    add_rows, copy = rows.add_rows, rows.copy
+
+    @function
+    def embed(model, m, word, words, position, positions, buffers):  # type: ignore[no-untyped-def]
+        d = model.d_model
+        if positions:
+            add_rows(words + 4 * d * word, positions + 4 * d * position, d >> 4, buffers.x + 4 * d * m)
+        else:
+            copy(words + 4 * d * word, d >> 4, buffers.x + 4 * d * m)
+
+    return embed
+
+
+def _build_rotate() -> Any:
+    """Build (model, row, position): rotary positions of heads (Su et al. 2021)."""
+    read_float, write_float = rows.read_float, rows.write_float
+
+    @function
+    def rotate(model, row, position):  # type: ignore[no-untyped-def]
+        half = model.rotary_half
+        sines = model.rotary + 8 * half * position
+        cosines = sines + 4 * half
+        for h in range(model.n_heads):
+            head = row + 4 * model.d_head * h
+            for i in range(half):
+                first, second = head + 4 * i, head + 4 * (i + half)
+                x, y = read_float(first), read_float(second)
+                s, c = read_float(sines + 4 * i), read_float(cosines + 4 * i)
+                write_float(first, x * c - y * s)
+                write_float(second, y * c + x * s)
+
+    return rotate
+
+
+def _build_attend(precision: Precision) -> Any:
+    """Build (model, query, memory, bias, out, buffers): the context (A,) of one query.
+
+    ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number.
+    """
+    half, n_bytes = precision != "float32", kept_bytes(precision)
+    scores_1, scores_2, scores_4, scores_8 = (rows.make_scores(n, half) for n in HEAD_VECTORS)
+    mix_1, mix_2, mix_4, mix_8 = (rows.make_mix(n, half) for n in HEAD_VECTORS)
+    softmax, add_bias = rows.softmax, rows.add_bias
+
+    @function
+    def attend(model, query, memory, bias, out, buffers):  # type: ignore[no-untyped-def]
+        keys, values, stride, places, n = memory
+        p, d = buffers.weights, model.d_head
+        for h in range(model.n_heads):
+            q, k, v, o = query + 4 * d * h, keys + n_bytes * d * h, values + n_bytes * d * h, out + 4 * d * h
+            if d == 64:
+                scores_4(q, k, stride, places, n, p)
+            elif d == 32:
+                scores_2(q, k, stride, places, n, p)
+            elif d == 16:
+                scores_1(q, k, stride, places, n, p)
+            else:
+                scores_8(q, k, stride, places, n, p)
+            if bias:
+                add_bias(p, bias + model.bias_stride * h, n)
+            softmax(p, n)
+            if d == 64:
+                mix_4(p, v, stride, places, n, o)
+            elif d == 32:
+                mix_2(p, v, stride, places, n, o)
+            elif d == 16:
+                mix_1(p, v, stride, places, n, o)
+            else:
+                mix_8(p, v, stride, places, n, o)
+
+    return attend
+
+
+def _build_encode(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, sentences, first, last, slots, memory, max_source, buffers).
+
+    Encode the sentences order[first:last]. Keys and values of all decoder layers go to their slots of the memory, which
+    are (2 L, max_source, A) each, keys of a layer before its values.
+    """
+    linear, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding = shared
+    n_bytes = kept_bytes(precision)
+
+    @function
+    def self_attention(model, sentences, first, last, buffers):  # type: ignore[no-untyped-def]
+        a, m = model.d_heads, 0
+        for j in range(first, last):
+            s = sentences.order[j]
+            n = sentences.begins[s + 1] - sentences.begins[s]
+            for t in range(n):
+                row = buffers.wide + 12 * a * (m + t)  # (3, A): query, key, value
+                if model.rotary_half:
+                    rotate(model, row, t)
+                    rotate(model, row + 4 * a, t)
+                keep(row + 4 * a, a >> 3, buffers.kept + 2 * a * n_bytes * (m + t))
+            keys = buffers.kept + 2 * a * n_bytes * m
+            memory = (keys, keys + a * n_bytes, 2 * a * n_bytes, buffers.identity, n)
+            for t in range(n):
+                bias = model.src_bias + 4 * (model.bias_centre - t) if model.src_bias else 0
+                query, out = buffers.wide + 12 * a * (m + t), buffers.context + 4 * a * (m + t)
+                attend(model, query, memory, bias, out, buffers)
+            m += n
+
+    @function
+    def encode(model, sentences, first, last, slots, memory, max_source, buffers):  # type: ignore[no-untyped-def]
+        ids, begins, order = sentences.ids, sentences.begins, sentences.order
+        a, n_rows = model.d_heads, 0
+        for j in range(first, last):
+            begin = begins[order[j]]
+            for t in range(begins[order[j] + 1] - begin):
+                embed(model, n_rows, ids[begin + t], model.src_words, t, model.src_positions, buffers)
+                n_rows += 1
+        if model.src_norm:
+            norm_embedding(model, n_rows, buffers)
+        x = enter(model, 0, n_rows, buffers)
+        for layer in range(model.encoder_layers):
+            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            self_attention(model, sentences, first, last, buffers)
+            x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
+            x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
+        parts = 2 * model.decoder_layers
+        linear(model, 4 * model.encoder_layers, (x, buffers.scales, n_rows), (buffers.wide, 4 * parts * a), NOTHING)
+        m = 0
+        for j in range(first, last):
+            base = memory + slots[j - first] * parts * max_source * a * n_bytes
+            for t in range(begins[order[j] + 1] - begins[order[j]]):
+                for part in range(parts):
+                    place = base + (part * max_source + t) * a * n_bytes
+                    keep(buffers.wide + 4 * (parts * m + part) * a, a >> 4, place)
+                m += 1
+
+    return encode
+
+
+def _build_step(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, n_rows, states, max_source, n_slots, buffers): one decoder step.
+
+    Row m writes its keys and values to place ``new_place[m]`` of ``cache[m]``, (2 L, n_slots, A), and attends to
+    ``n_places[m]`` places, oldest first. Returns where the output layer finds the features.
+    """
+    linear, enter, project_back, feed_forward, attend, rotate, keep, embed, _ = shared
+    n_bytes = kept_bytes(precision)
+
+    @function
+    def self_attention(model, layer, n_rows, states, n_slots, buffers):  # type: ignore[no-untyped-def]
+        a = model.d_heads
+        for m in range(n_rows):
+            row, t = buffers.wide + 12 * a * m, states.position[m]  # (3, A): query, key, value
+            if model.rotary_half:
+                rotate(model, row, t)
+                rotate(model, row + 4 * a, t)
+            keys = states.cache[m] + 2 * layer * n_slots * a * n_bytes
+            values, place = keys + n_slots * a * n_bytes, states.new_place[m] * a * n_bytes
+            keep(row + 4 * a, a >> 4, keys + place)
+            keep(row + 8 * a, a >> 4, values + place)
+            bias = model.tgt_bias + 4 * (model.bias_centre - t) if model.tgt_bias else 0
+            memory = (keys, values, a * n_bytes, states.places[m], states.n_places[m])
+            attend(model, row, memory, bias, buffers.context + 4 * a * m, buffers)
+
+    @function
+    def cross_attention(model, layer, n_rows, states, max_source, buffers):  # type: ignore[no-untyped-def]
+        a = model.d_heads
+        for m in range(n_rows):
+            keys = states.memory[m] + 2 * layer * max_source * a * n_bytes
+            memory = (keys, keys + max_source * a * n_bytes, a * n_bytes, buffers.identity, states.n_source[m])
+            attend(model, buffers.wide + 4 * a * m, memory, 0, buffers.context + 4 * a * m, buffers)
+
+    @function
+    def step(model, n_rows, states, max_source, n_slots, buffers):  # type: ignore[no-untyped-def]
+        a, first = model.d_heads, 4 * model.encoder_layers + 1
+        for m in range(n_rows):
+            embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
+        norm = 2 * model.encoder_layers + model.pre_norm
+        x = enter(model, norm, n_rows, buffers)
+        norm += model.pre_norm
+        for layer in range(model.decoder_layers):
+            i = first + 6 * layer
+            linear(model, i, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            self_attention(model, layer, n_rows, states, n_slots, buffers)
+            x = project_back(model, i + 1, norm, n_rows, buffers)
+            linear(model, i + 2, (x, buffers.scales, n_rows), (buffers.wide, 4 * a), NOTHING)
+            cross_attention(model, layer, n_rows, states, max_source, buffers)
+            x = project_back(model, i + 3, norm + 1, n_rows, buffers)
+            x = feed_forward(model, i + 4, x, norm + 2, n_rows, buffers)
+            norm += 3
+        return x
+
+    return step

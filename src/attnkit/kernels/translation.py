@@ -1,0 +1,266 @@
+"""Greedy and beam search in compiled loops, with continuous batching.
+
+A thread works on up to R sentences at once. One that ends leaves its slot, and as soon as enough slots are free the
+next sentences are encoded together. Short sentences never wait for long ones, and results do not depend on the batch.
+
+Letters: R slots, K beams, N padded words, P columns of a panel.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attnkit.kernels.jit import no_refcount as function
+from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, OUTPUT, PEAK_OUTPUT, ROWS, STEPS, STOP
+from attnkit.kernels.search_rules import (
+    advance,
+    argmax,
+    best_word,
+    choose_continuations,
+    log_sum,
+    mask_words,
+    note_ends,
+    write_results,
+)  # fmt: skip
+from attnkit.kernels.simd.packing import LOWEST
+from attnkit.kernels.simd.rows import read_float, write_float
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.transformer import build_model
+from attnkit.protocols import BOS_ID, EOS_ID
+
+_LOWEST = np.float32(LOWEST)
+
+
+def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
+    """Build searches: (model, sentences, settings, work, results, control)."""
+    loops = build_model(target, precision)
+    refill, output_logits = _build_refill(loops.encode), _build_output_logits(loops.logits)
+    return {
+        "greedy": _build_greedy(refill, loops.step, output_logits, _build_output_peaks(loops.peak)),
+        "beam": _build_beam(refill, loops.step, output_logits),
+    }
+
+
+def _build_refill(encode: Any) -> Any:
+    """Build (model, sentences, settings, work, at, n_free, n_active).
+
+    Encode the next sentences. Nothing happens until enough slots are free. Returns the new at, n_free, n_active.
+    """
+
+    @function
+    def refill(model, sentences, settings, work, at, n_free, n_active):  # type: ignore[no-untyped-def]
+        slots, n_sentences = work.slots, len(sentences.order)
+        while at < n_sentences:
+            left = n_sentences - at
+            if n_free < min(max(settings.n_slots // 4, 1), left):
+                break
+            n, n_tokens = 0, 0
+            while n < min(n_free, left):
+                s = sentences.order[at + n]
+                n_tokens += sentences.begins[s + 1] - sentences.begins[s]
+                if n and n_tokens > settings.max_encoded:
+                    break
+                n += 1
+            for j in range(n):
+                n_free -= 1
+                slot = slots.free[n_free]
+                slots.active[n_active + j] = slot
+                slots.sentence[slot], slots.step[slot], slots.n_beams[slot] = sentences.order[at + j], 0, 1
+                slots.n_ended[slot], slots.side[slot], slots.score[slot, 0] = 0, 0, np.float32(0.0)
+            new = slots.active[n_active : n_active + n]
+            encode(model, sentences, at, at + n, new, work.memory, settings.max_source, work.buffers)
+            n_active += n
+            at += n
+        return at, n_free, n_active
+
+    return refill
+
+
+@function
+def free_all(settings, slots):  # type: ignore[no-untyped-def]
+    """Free all slots; return their number."""
+    for slot in range(settings.n_slots):
+        slots.free[slot] = settings.n_slots - 1 - slot
+    return settings.n_slots
+
+
+@function
+def fill_row(model, sentences, settings, work, m, slot, beam):  # type: ignore[no-untyped-def]
+    """Describe a beam as row m of the next step, all but the places it attends to."""
+    states, slots = work.states, work.slots
+    s, t, k = slots.sentence[slot], slots.step[slot], settings.n_beams
+    of_position = 2 * model.decoder_layers * model.d_heads * settings.kept_bytes
+    states.word[m] = slots.words[slot, t - 1, beam] if t else BOS_ID
+    states.position[m], states.new_place[m], states.n_places[m] = t, t * k + beam, t + 1
+    states.cache[m] = work.cache + slot * settings.max_steps * k * of_position
+    states.memory[m] = work.memory + slot * settings.max_source * of_position
+    states.n_source[m] = sentences.begins[s + 1] - sentences.begins[s]
+
+
+def _build_output_logits(logits: Any) -> Any:
+    """Build (model, settings, x, first, n_rows, work): logits, peaks and sums."""
+
+    @function
+    def output_logits(model, settings, x, first, n_rows, work):  # type: ignore[no-untyped-def]
+        choice = work.choice
+        for m in range(n_rows + settings.tile_rows):
+            write_float(choice.sums + 8 * m, _LOWEST)
+            write_float(choice.sums + 8 * m + 4, np.float32(0.0))
+        inputs = (x + first * model.d_model * settings.lane_bytes, work.buffers.scales + 4 * first, n_rows)
+        extra = (choice.sums, 8, choice.peaks, 4, choice.peaks_stride)
+        logits(model, OUTPUT, inputs, (choice.logits, 4 * model.products[OUTPUT, COLUMNS]), extra)
+
+    return output_logits
+
+
+def _build_output_peaks(peak: Any) -> Any:
+    """Build (model, settings, x, n_rows, work): each row's best panel."""
+
+    @function
+    def output_peaks(model, settings, x, n_rows, work):  # type: ignore[no-untyped-def]
+        choice = work.choice
+        for m in range(n_rows + settings.tile_rows):
+            write_float(choice.best + 4 * m, np.float32(-np.inf))
+            choice.panel_number[m] = 0
+        extra = (choice.best, 4, choice.panel_number.ctypes.data, 8, 0)
+        inputs = (x, work.buffers.scales, n_rows)
+        peak(model, PEAK_OUTPUT, inputs, (choice.best_panel, 4 * settings.panel), extra)
+
+    return output_peaks
+
+
+def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any) -> Any:
+    """Build greedy search; it computes log-probabilities only if they are asked for."""
+
+    @function
+    def scored_word(model, settings, m, slot, work):  # type: ignore[no-untyped-def]
+        choice, slots, r = work.choice, work.slots, m % LOGIT_ROWS
+        row = choice.logits + 4 * model.products[OUTPUT, COLUMNS] * r
+        end = read_float(row + 4 * EOS_ID)
+        mask_words(model, settings, row, r, choice)
+        word, value = best_word(model, settings, row, r, choice)
+        # EOS has the lowest id of all that may be chosen, so it wins a tie.
+        if slots.step[slot] >= settings.min_length and end >= value:
+            word, value = EOS_ID, end
+        slots.score[slot, 0] += (value - read_float(choice.sums + 8 * r)) - log_sum(choice, r)
+        return word
+
+    @function
+    def write_result(settings, slot, t, word, sentences, slots, results):  # type: ignore[no-untyped-def]
+        s, n = slots.sentence[slot], t + (word != EOS_ID)
+        for u in range(n):
+            results.ids[results.begins[s] + u] = slots.words[slot, u, 0]
+        results.lengths[s, 0], results.steps[s, 0], results.finished[s, 0] = n, t + 1, word == EOS_ID
+        results.log_probs[s, 0] = slots.score[slot, 0] if settings.scores else np.nan
+
+    @function
+    def greedy(model, sentences, settings, work, results, control):  # type: ignore[no-untyped-def]
+        slots, choice, panel = work.slots, work.choice, settings.panel
+        at, n_free, n_active = 0, free_all(settings, slots), 0
+        while control[STOP] == 0:
+            at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
+            if n_active == 0:
+                break
+            for m in range(n_active):
+                fill_row(model, sentences, settings, work, m, slots.active[m], 0)
+                work.states.places[m] = work.buffers.identity
+            x = step(model, n_active, work.states, settings.max_source, settings.max_steps, work.buffers)
+            control[STEPS] += 1
+            control[ROWS] += n_active
+            if not settings.scores:
+                output_peaks(model, settings, x, n_active, work)
+            kept = 0
+            for m in range(n_active):
+                slot = slots.active[m]
+                t = slots.step[slot]
+                if settings.scores:
+                    if m % LOGIT_ROWS == 0:
+                        output_logits(model, settings, x, m, min(LOGIT_ROWS, n_active - m), work)
+                    word = scored_word(model, settings, m, slot, work)
+                else:
+                    word = panel * choice.panel_number[m] + argmax(choice.best_panel + 4 * panel * m, panel)
+                    word = min(word, settings.n_words - 1)  # logits that are not finite have no largest
+                slots.words[slot, t, 0], slots.step[slot] = word, t + 1
+                if word != EOS_ID and t + 1 < sentences.limits[slots.sentence[slot]]:
+                    slots.active[kept] = slot
+                    kept += 1
+                    continue
+                write_result(settings, slot, t, word, sentences, slots, results)
+                slots.free[n_free] = slot
+                n_free += 1
+            n_active = kept
+
+    return greedy
+
+
+def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
+    """Build beam search with the rules of ``attnkit.decoding.beam``."""
+
+    @function
+    def fill_rows(model, sentences, settings, work, n_active):  # type: ignore[no-untyped-def]
+        slots, n_rows, k_beams = work.slots, 0, settings.n_beams
+        row_bytes = 4 * slots.ancestors.shape[3]
+        for i in range(n_active):
+            slot = slots.active[i]
+            t, side = slots.step[slot], slots.side[slot]
+            for k in range(slots.n_beams[slot]):
+                fill_row(model, sentences, settings, work, n_rows, slot, k)
+                slots.ancestors[side, slot, k, t] = t * k_beams + k
+                row = (side * settings.n_slots + slot) * k_beams + k
+                work.states.places[n_rows] = slots.ancestors.ctypes.data + row * row_bytes
+                n_rows += 1
+        return n_rows
+
+    @function
+    def expand(model, sentences, settings, work, slot, first):  # type: ignore[no-untyped-def]
+        # One step of a sentence whose logits are in rows first, first + 1, ...; return whether it is done.
+        slots, choice, n_padded = work.slots, work.choice, model.products[OUTPUT, COLUMNS]
+        t, n_beams = slots.step[slot], slots.n_beams[slot]
+        for k in range(n_beams):
+            row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.sums + 8 * (first + k))
+            end = ((read_float(row + 4 * EOS_ID) - top) - log_sum(choice, first + k)) + slots.score[slot, k]
+            choice.end[k] = end if t >= settings.min_length else _LOWEST
+            mask_words(model, settings, row, first + k, choice)
+        choose_continuations(model, settings, n_beams, slots.score[slot], first, choice)
+        last = t + 1 >= sentences.limits[slots.sentence[slot]]
+        note_ends(settings, slot, last, n_beams, n_padded, slots, choice)
+        if last or slots.n_ended[slot] >= settings.n_beams or choice.value[0] <= _LOWEST:
+            return True
+        advance(settings, slot, n_padded, slots, choice)
+        return False
+
+    @function
+    def beam(model, sentences, settings, work, results, control):  # type: ignore[no-untyped-def]
+        slots = work.slots
+        at, n_free, n_active = 0, free_all(settings, slots), 0
+        while control[STOP] == 0:
+            at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
+            if n_active == 0:
+                break
+            n_rows = fill_rows(model, sentences, settings, work, n_active)
+            n_slots = settings.max_steps * settings.n_beams
+            x = step(model, n_rows, work.states, settings.max_source, n_slots, work.buffers)
+            control[STEPS] += 1
+            control[ROWS] += n_rows
+            kept, row, block, n_block = 0, 0, 0, 0
+            for i in range(n_active):
+                slot = slots.active[i]
+                if row == block + n_block:  # logits of the next sentences, as many as fit
+                    block, n_block, j = row, 0, i
+                    while j < n_active and n_block < LOGIT_ROWS:
+                        n_block += slots.n_beams[slots.active[j]]
+                        j += 1
+                    output_logits(model, settings, x, block, n_block, work)
+                n_beams = slots.n_beams[slot]
+                done = expand(model, sentences, settings, work, slot, row - block)
+                row += n_beams
+                if done:
+                    write_results(settings, slot, sentences, slots, results)
+                    slots.free[n_free] = slot
+                    n_free += 1
+                else:
+                    slots.active[kept] = slot
+                    kept += 1
+            n_active = kept
+
+    return beam

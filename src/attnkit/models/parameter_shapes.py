@@ -1,0 +1,45 @@
+"""Names and shapes of a Transformer's parameters. Torch-free."""
+
+from attnkit.models.config import TransformerConfig
+from attnkit.models.position_tables import N_BUCKETS
+
+# Letters: D model width, F inner width, H heads, V words, L layers.
+
+
+def transformer_shapes(config: TransformerConfig, src_words: int, tgt_words: int) -> dict[str, tuple[int, ...]]:
+    """Return name -> shape of the weights of a plain-attention Transformer."""
+    d, f, shapes = config.d_model, config.d_ff, dict[str, tuple[int, ...]]()
+
+    def add_linear(name: str, n_in: int, n_out: int) -> None:
+        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (n_out, n_in), (n_out,)
+
+    def add_norm(name: str) -> None:
+        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
+
+    def add_layer(name: str, attentions: dict[str, int]) -> None:
+        for attention, n_parts in attentions.items():
+            add_linear(f"{name}.{attention}.projection", d, n_parts * d)
+            add_linear(f"{name}.{attention}.output", d, d)
+        add_linear(f"{name}.feed_forward.up", d, f)
+        add_linear(f"{name}.feed_forward.down", f, d)
+        for part in (*attentions, "feed_forward"):
+            add_norm(f"{name}.around_{part}.norm")
+
+    for side, n_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        if side == "encoder" or config.tie_embeddings != "all":
+            shapes[f"{side}.embedding.words.weight"] = (src_words if side == "encoder" else tgt_words, d)
+        if config.positions == "learned":
+            shapes[f"{side}.embedding.positions.table"] = (config.max_length, d)
+        if config.positions == "relative":
+            shapes[f"{side}.own.bias.table"] = (N_BUCKETS, config.n_heads)
+        for i in range(n_layers):
+            add_layer(f"{side}.layers.{i}", {"attention": 3} if side == "encoder" else {"attention": 3, "cross": 1})
+        if config.norm == "pre":
+            add_norm(f"{side}.norm")
+    if config.embedding_norm:
+        add_norm("encoder.embedding.norm")
+    add_linear("decoder.memory", d, 2 * config.decoder_layers * d)
+    shapes["output.bias"] = (tgt_words,)
+    if config.tie_embeddings == "none":
+        shapes["output.weight"] = (tgt_words, d)
+    return shapes

@@ -1,0 +1,71 @@
+"""Position tables as numpy arrays, equal to those of ``positions``. Torch-free.
+
+Letters: n positions, D model width, H heads, d head width.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+N_BUCKETS, MAX_DISTANCE = 32, 128  #: of relative biases (T5: Raffel et al. 2020, section 2.1)
+
+
+def _angles(n: int, width: int) -> NDArray[np.float64]:
+    """Return pos / 10000^(2i / width), (n, width / 2)."""
+    angles: NDArray[np.float64] = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return angles
+
+
+def sinusoids(n: int, d_model: int) -> NDArray[np.float32]:
+    """Return the sinusoidal table (n, D), interleaved (Vaswani et al. 2017, 3.5)."""
+    angles = _angles(n, d_model)
+    return np.stack((np.sin(angles), np.cos(angles)), -1).reshape(n, d_model).astype(np.float32)
+
+
+def rotations(n: int, d_head: int) -> NDArray[np.float32]:
+    """Return sines, then cosines of rotary positions, (n, 2, d / 2) (Su et al. 2021)."""
+    angles = _angles(n, d_head)
+    return np.stack((np.sin(angles), np.cos(angles)), 1).astype(np.float32)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Return the slopes of ALiBi (Press et al. 2022).
+
+    They are 2^(-8/H), 2^(-16/H), ... if H is a power of two; otherwise those of the power of two below, then every second
+    slope of the power of two above.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
+    between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
+    return slopes + between[: n_heads - power]
+
+
+def alibi_bias(n_heads: int, distance: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the bias (H, n) of n distances."""
+    slopes = np.array(alibi_slopes(n_heads), np.float32)
+    return -slopes[:, None] * np.abs(distance).astype(np.float32)
+
+
+def relative_bias(table: NDArray[np.float32], distance: NDArray[np.int64], both_ways: bool) -> NDArray[np.float32]:
+    """Return the bias (H, n) of n distances (key minus query), as in T5.
+
+    Half of the buckets hold one distance each, the others grow logarithmically. ``both_ways``: half of the buckets are
+    for keys after the query; otherwise these all share bucket 0.
+    """
+    n = len(table)
+    if both_ways:
+        buckets = (distance > 0) * (n // 2) + _buckets(np.abs(distance), n // 2)
+    else:
+        buckets = _buckets(np.maximum(-distance, 0), n)
+    return np.ascontiguousarray(table[buckets].T)  # (n, H) to (H, n)
+
+
+def _buckets(distance: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    exact = n // 2
+    growth = (n - exact) / math.log(MAX_DISTANCE / exact)
+    steps = np.log(np.maximum(distance, 1).astype(np.float32) / exact) * np.float32(growth)
+    # A whole number must not be rounded to just below itself.
+    far = exact + (steps + np.float32(1e-5)).astype(np.int64)
+    buckets: NDArray[np.int64] = np.where(distance < exact, distance, np.minimum(far, n - 1))
+    return buckets
