@@ -76,8 +76,13 @@ TRAIN = (
 )
 
 
-SLOW = ("training, all closed", "no place to translate for compiled code", "no home to translate", "32 files to translate", "locale POSIX", "stdin is closed")
-SLOW += (
+SLOW = (
+    "training, all closed",
+    "no place to translate for compiled code",
+    "no home to translate",
+    "32 files to translate",
+    "locale POSIX",
+    "stdin is closed",
     "training, stderr full",
     "no home",
     "8 files to train",
@@ -162,21 +167,28 @@ def test_a_compiler_that_ends(attnkit: Any, trained: Path, tmp_path: Path, name:
     assert "compil" not in ended.err and ended.out.count("\n") == N
 
 
+def keep_compiled(folder: Path) -> list[Path]:
+    """Copy the compiled loops into another cache folder."""
+    own = folder / "attnkit" / "numba"
+    own.mkdir(parents=True)
+    kept = Path(os.environ["XDG_CACHE_HOME"], "attnkit", "numba").glob("search-*-float32-*.o")
+    return [Path(shutil.copy(path, own)) for path in kept]
+
+
 def test_damaged_compiled_code_is_not_run(attnkit: Any, trained: Path, tmp_path: Path) -> None:
     """It is compiled anew: here by a compiler that refuses, which shows that it was asked."""
     (tmp_path / "a").write_text(LINES)
-    kept = Path(os.environ["XDG_CACHE_HOME"], "attnkit", "numba")
     translate = ["translate", trained, "-i", "a", "--device", "cpu"]
     given = {"env": {"XDG_CACHE_HOME": str(tmp_path)}, "before": "import sys; sys.executable = '/none'"}
-    own = tmp_path / "attnkit" / "numba"
-    own.mkdir(parents=True)
-    for path in kept.glob("search-*-float32-*.o"):
-        shutil.copy(path, own)
-    expected = attnkit(translate, tmp_path, **given)
-    expected.check(0)
-    for damage in (lambda data: data[:-1], lambda data: data[:-9] + b"\0" + data[-8:], lambda data: b""):
-        for path in kept.glob("search-*-float32-*.o"):
-            (own / path.name).write_bytes(damage(path.read_bytes()))
+    whole = {path: path.read_bytes() for path in keep_compiled(tmp_path)}
+    attnkit(translate, tmp_path, **given).check(0)
+    for damage in (
+        lambda data: data[:-1],
+        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        lambda data: b"",
+    ):
+        for path, content in whole.items():
+            path.write_bytes(damage(content))
         attnkit(translate, tmp_path, **given).check(5, "cannot start the compiler")
 
 
@@ -238,6 +250,7 @@ def test_permissions(attnkit: Any, trained: Path, open_folder: Path, name: str) 
         (open_folder / text).write_text(LINES.replace("1", "b"))
     shutil.copytree(trained, open_folder / "run")
     (open_folder / "out").mkdir()
+    keep_compiled(open_folder / "cache")  # root's cannot be read by another user
     drop = ""
     if os.getuid() == 0:  # whom permissions do not bind
         drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
@@ -245,7 +258,7 @@ def test_permissions(attnkit: Any, trained: Path, open_folder: Path, name: str) 
             os.chown(entry, 65534, 65534)
     before = sorted(open_folder.rglob("*"))
     (open_folder / path).chmod(mode)
-    ended = attnkit(command.split(), open_folder, before=drop)
+    ended = attnkit(command.split(), open_folder, before=drop, env={"XDG_CACHE_HOME": str(open_folder / "cache")})
     (open_folder / path).chmod(0o755 if stat.S_ISDIR((open_folder / path).stat().st_mode) else 0o644)
     ended.check(code, *words)
     made = {str(entry.relative_to(open_folder)) for entry in open_folder.rglob("*") if entry not in before}

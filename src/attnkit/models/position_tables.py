@@ -32,8 +32,8 @@ def rotations(n: int, d_head: int) -> NDArray[np.float32]:
 def alibi_slopes(n_heads: int) -> list[float]:
     """Return the slopes of ALiBi (Press et al. 2022).
 
-    They are 2^(-8/H), 2^(-16/H), ... if H is a power of two; otherwise those of the power of two below, then every second
-    slope of the power of two above.
+    They are 2^(-8/H), 2^(-16/H), ... if H is a power of two; otherwise those of the power of two below, then every
+    second slope of the power of two above.
     """
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+import numpy as np
+
 from attnkit.engine.compiled import reason_against_job, reason_against_model
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
 from attnkit.errors import UsageError
 from attnkit.kernels.simd.targets import Precision
+from attnkit.protocols import EOS_ID
 from attnkit.runtime.signals import usable_cpus
 
 if TYPE_CHECKING:
@@ -58,9 +61,13 @@ class EngineSearch:
             return "an ensemble"
         return reason_against_model(self.runs[0].config.model)
 
-    def load(self) -> None:
-        """Load the models; raise ``RunError`` if the weights are damaged."""
-        self._backend(self._reason)
+    def load(self, job: SearchJob | None = None, *, prefixes: bool = False, shortlists: bool = False) -> None:
+        """Load the models, for a given search if known; raise ``RunError`` if the weights are damaged."""
+        reason = self._reason
+        if reason is None and job is not None:
+            given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
+            reason = reason_against_job(job, [given])
+        self._backend(reason)
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""

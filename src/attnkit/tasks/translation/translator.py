@@ -67,13 +67,19 @@ def load_translator(
         RunError: a run is missing or damaged, or the runs have different vocabularies.
         UsageError: the engine or the precision is not available for these runs.
     """
+    opened = open_ensemble(runs, checkpoint)
+    searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=notify)
+    searcher.load()
+    return Translator(opened, searcher)
+
+
+def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRun]:
+    """Open runs; raise ``RunError`` if one is damaged or their vocabularies differ."""
     opened = [open_run(path, checkpoint) for path in runs]
     for other in opened[1:]:
         if other.vocabularies != opened[0].vocabularies:
             raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
-    searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=notify)
-    searcher.load()
-    return Translator(opened, searcher)
+    return opened
 
 
 class Translator:
@@ -271,15 +277,10 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
     as soon as the input pauses, so a pipe or a user never waits for a full window.
     """
     check_request(request)
-    translator = load_translator(
-        request.runs,
-        device=request.device,
-        precision=request.precision,
-        engine=request.engine,
-        threads=request.threads,
-        checkpoint=request.checkpoint,
-        notify=tell,
-    )
+    opened = open_ensemble(request.runs, request.checkpoint)
+    engine, threads = request.engine, request.threads
+    searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
+    translator = Translator(opened, searcher)
     # Greedy search needs no normalized scores; they are computed only if they are printed.
     shown = request.scores or request.as_json
     config = translator.configure({"scores": shown, **request.search})
@@ -298,10 +299,11 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
                 where=str(run.path),
                 help="remove --return-attention, --replace-unknowns or --coverage-penalty",
             )
+    job, where = SearchJob(config, record), str(request.prefixes)
+    searcher.load(job, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
     windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
     prefixes = None if request.prefixes is None else read_lines(request.prefixes)
     yield []
-    job, where = SearchJob(config, record), str(request.prefixes)
     for found in translator.translate_windows(windows, job, request.batching, prefixes, where):
         yield [line for translation in found for line in render(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:

@@ -1,0 +1,400 @@
+"""Compiled searches equal those of torch, depend on nothing but their sentence, and stay inside their memory."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnkit.checkpoints.weights import tensors_of
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.engine import compiled
+from attnkit.engine.compiled import CompiledSearch, reason_against_model, reason_against_search
+from attnkit.engine.seq2seq import pad_sources
+from attnkit.errors import UsageError
+from attnkit.kernels import native
+from attnkit.kernels.simd import packing
+from attnkit.kernels.simd.targets import TARGETS, Precision, Target, choose_target, host_features
+from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.parameter_shapes import transformer_shapes
+from attnkit.models.position_tables import alibi_bias, relative_bias, rotations, sinusoids
+from attnkit.models.positions import AlibiBias, RelativeBias
+from attnkit.models.positions import rotations as torch_rotations
+from attnkit.models.positions import sinusoids as torch_sinusoids
+from attnkit.models.transformer import Transformer
+from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.loading import open_run
+from attnkit.tasks.translation.translator import load_translator
+
+pytestmark = pytest.mark.skipif(not native.is_available(), reason="numba is not installed")
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
+BASE: dict[str, Any] = {"d_model": 32, "n_heads": 2, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
+DRAWS = 10  #: models of one case
+
+
+def make_model(config: TransformerConfig, vocab_size: int, seed: int) -> Transformer:
+    """Return a model of random weights, large enough that translations differ."""
+    torch.manual_seed(seed)
+    model = Transformer(config, vocab_size, vocab_size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def compile_model(model: Transformer, config: TransformerConfig, n_words: int, **options: Any) -> CompiledSearch:
+    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
+    return CompiledSearch(config, weights, n_words, **options)
+
+
+def reference(model: Transformer, sources: list[list[int]], config: SearchConfig) -> list[list[Hypothesis]]:
+    return search([model], Sources(*pad_sources(sources, torch.device("cpu"))), config)
+
+
+def limits(sources: list[list[int]], config: SearchConfig) -> list[int]:
+    return [max(config.limit(len(ids) + 1), config.min_length + 1) for ids in sources]
+
+
+def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], what: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other], what
+        assert [h.finished for h in one] == [h.finished for h in other], what
+        for left, right in zip(one, other, strict=True):
+            # Per token: float32 sums of two orders.
+            close = {"abs": 1e-4 + 2e-5 * len(left.ids), "nan_ok": True}
+            assert left.log_prob == pytest.approx(right.log_prob, **close), what
+            assert left.score == pytest.approx(right.score, **close), what
+
+
+def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConfig, list[list[int]]]:
+    """Return a configuration, vocabulary size, words that may be chosen, search settings and sentences."""
+    n_heads = chance.choice([1, 2, 3, 4])
+    d_model = n_heads * chance.choice([2, 6, 8, 16, 20, 32, 34, 64])
+    settings = {
+        "d_model": d_model,
+        "n_heads": n_heads,
+        "d_ff": chance.choice([8, 50, 64, 130]),
+        "encoder_layers": chance.randint(1, 3),
+        "decoder_layers": chance.randint(1, 3),
+        "norm": chance.choice(["pre", "post"]),
+        "norm_eps": chance.choice([1e-5, 1e-12]),
+        "positions": chance.choice(POSITIONS),
+        "max_length": 256,
+        "activation": chance.choice(["relu", "gelu", "silu"]),
+        "tie_embeddings": chance.choice(["none", "target", "all"]),
+        "embedding_norm": chance.random() < 0.3,
+    }
+    vocab_size = chance.choice([24, 63, 64, 65, 130, 300])
+    beam_size = chance.choice([1, 1, 2, 3, 5, 8, 16])
+    search = {
+        "beam_size": beam_size,
+        "num_hypotheses": chance.randint(1, beam_size),
+        "length_penalty": chance.choice([0.0, 0.6, 1.0, 2.0]),
+        "min_length": chance.choice([0, 0, 3]),
+        "max_length": chance.choice([None, 1 + 3, 12, 40]),
+        "scores": beam_size > 1 or chance.random() < 0.5,
+        "n_words": n_words if (n_words := vocab_size - chance.choice([0, 0, 1, 5])) < vocab_size else None,
+    }
+    lengths = [chance.choice([0, 1, 2, 5, 9, 17, chance.randint(1, 60)]) for _ in range(chance.randint(1, 7))]
+    sources = [[chance.randint(3, vocab_size - 1) for _ in range(n)] for n in lengths]
+    return TransformerConfig(**settings), vocab_size, n_words, SearchConfig(**search), sources
+
+
+@pytest.mark.sample(25)
+@pytest.mark.parametrize("block", range(200))
+def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
+    torch.set_num_threads(1)
+    for number in range(DRAWS):
+        chance = random.Random(block * DRAWS + number)
+        config, vocab_size, n_words, settings, sources = draw(chance)
+        model = make_model(config, vocab_size, number)
+        engine = compile_model(model, config, n_words, n_threads=chance.choice([1, 2]))
+        found = engine.search(sources, limits(sources, settings), settings)
+        assert_equal(found, reference(model, sources, settings), (block, number, config, settings))
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if host_features().issuperset(TARGETS[name].needs)])
+@pytest.mark.slow
+def test_every_instruction_set_equals_torch(name: Any) -> None:
+    for number in range(DRAWS):
+        config, vocab_size, n_words, settings, sources = draw(random.Random(1000 + number))
+        model = make_model(config, vocab_size, number)
+        engine = compile_model(model, config, n_words, target=choose_target(name))
+        found = engine.search(sources, limits(sources, settings), settings)
+        assert_equal(found, reference(model, sources, settings), (name, number))
+
+
+@pytest.mark.slow
+def test_int8_has_the_same_integers_on_every_instruction_set_with_8_bits() -> None:
+    config = TransformerConfig(**BASE)
+    model = make_model(config, 130, 1)
+    targets = [choose_target(name) for name in ("avx512", "portable") if _runs(name)]
+    packed = [compile_model(model, config, 130, precision="int8", target=target).packed for target in targets]
+    assert (
+        len({bytes(np.sort(np.concatenate([w.ravel() for w in p._owned if w.dtype == np.int8]))) for p in packed}) == 1
+    )
+
+
+def _runs(name: Any) -> bool:
+    return host_features().issuperset(TARGETS[name].needs)
+
+
+def sentences(n: int, seed: int = 0) -> list[list[int]]:
+    chance = random.Random(seed)
+    return [[chance.randint(4, 129) for _ in range(chance.choice([1, 3, 8, 15, 40]))] for _ in range(n)]
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_nothing_depends_on_the_batch(monkeypatch: pytest.MonkeyPatch, precision: Precision, beam_size: int) -> None:
+    config = TransformerConfig(**BASE)
+    engine = compile_model(make_model(config, 130, 5), config, 130, precision=precision)
+    rows, settings = sentences(60), SearchConfig(beam_size=beam_size, num_hypotheses=beam_size)
+    expected = engine.search(rows, limits(rows, settings), settings)
+    assert len({tuple(h.ids) for one in expected for h in one}) > 10
+    backwards = engine.search(rows[::-1], limits(rows[::-1], settings), settings)[::-1]
+    alone = [engine.search([row], limits([row], settings), settings)[0] for row in rows]
+    engine.n_threads = 3
+    threads = engine.search(rows, limits(rows, settings), settings)
+    monkeypatch.setattr(compiled, "GREEDY_SLOTS", 5)
+    monkeypatch.setattr(compiled, "BEAM_ROWS", 20)
+    monkeypatch.setattr(compiled, "ENCODED_TOKENS", 16)
+    few_slots = engine.search(rows, limits(rows, settings), settings)
+    for found in (backwards, alone, threads, few_slots):
+        assert found == expected  # all numbers, to the last bit
+
+
+class Guarded:
+    """Memory that ends at a page that cannot be read: one byte too far ends the process."""
+
+    def __init__(self) -> None:
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.maps: list[mmap.mmap] = []
+
+    def allocate(self, n: int) -> Any:
+        page = mmap.PAGESIZE
+        size = -(-max(n, 1) // page) * page
+        memory = mmap.mmap(-1, size + page)
+        self.maps.append(memory)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert self.libc.mprotect(ctypes.c_void_p(start + size), page, 0) == 0  # PROT_NONE
+        return np.frombuffer(memory, np.uint8, n, size - n)
+
+    def copy(self, array: Any) -> Any:
+        out = self.allocate(array.nbytes).view(array.dtype).reshape(array.shape)
+        out[...] = array
+        return out
+
+
+GUARDED = """
+import random, sys
+sys.path.insert(0, {tests!r})
+from attnkit.engine import compiled, packed_transformer
+from attnkit.kernels.simd import packing
+from tasks.test_compiled_search import Guarded, compile_model, draw, limits, make_model
+guarded = Guarded()
+compiled.allocate = guarded.allocate
+packing.aligned = packed_transformer.aligned = guarded.copy
+for seed in range({first}, {last}):
+    config, vocab_size, n_words, settings, sources = draw(random.Random(seed))
+    engine = compile_model(make_model(config, vocab_size, seed), config, n_words, precision={precision!r})
+    engine.search(sources, limits(sources, settings), settings)
+print("inside")
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+def test_no_buffer_is_left(precision: str) -> None:
+    """In a process of its own, which a byte too far would end."""
+    tests = str(Path(__file__).parents[1])
+    code = GUARDED.format(tests=tests, first=5000, last=5020, precision=precision)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+
+
+def test_guarded_memory_ends_a_process_that_leaves_it() -> None:
+    tests = str(Path(__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {tests!r})\nimport ctypes\nfrom tasks.test_compiled_search import Guarded\n"
+    code += "g = Guarded(); a = g.allocate(100); ctypes.string_at(a.ctypes.data + 100, 1)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode < 0
+
+
+@pytest.mark.parametrize(
+    ("sources", "steps", "message"),
+    [
+        ([[5, 130]], [9], "ids must be between 0 and 129"),
+        ([[-1]], [9], "ids must be between"),
+        ([[5]], [0], "between 1 and"),
+        ([[5]], [compiled.MAX_TOKENS + 1], "between 1 and"),
+        ([[5] * compiled.MAX_TOKENS], [9], "between 1 and"),
+        ([[5]], [9, 9], "2 limits for 1 sentences"),
+    ],
+)
+def test_what_would_leave_memory_is_refused(sources: Any, steps: Any, message: str) -> None:
+    config = TransformerConfig(**BASE)
+    engine = compile_model(make_model(config, 130, 1), config, 130)
+    with pytest.raises(ValueError, match=message):
+        engine.search(sources, steps, SearchConfig(beam_size=1))
+    with pytest.raises(ValueError, match="no compiled form: sampling"):
+        engine.search([[5]], [9], SearchConfig(sampling=True))
+
+
+def test_an_interrupt_stops_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TransformerConfig(**BASE)
+    engine = compile_model(make_model(config, 130, 1), config, 130, n_threads=2)
+    stopped: list[int] = []
+
+    def interrupted(jobs: Any, timeout: float) -> Any:
+        raise KeyboardInterrupt
+
+    def call(name: str, *arguments: Any) -> None:
+        control = arguments[-1]
+        while not control[0]:
+            pass
+        stopped.append(1)
+
+    monkeypatch.setattr(compiled, "wait", interrupted)
+    monkeypatch.setattr(engine, "_library", type("Endless", (), {"call": staticmethod(call)}))
+    with pytest.raises(KeyboardInterrupt):
+        engine.search(sentences(4), [9] * 4, SearchConfig(beam_size=1))
+    assert stopped == [1, 1]
+
+
+# --- tables and names that are computed without torch
+
+
+def test_position_tables_equal_those_of_torch() -> None:
+    assert np.array_equal(sinusoids(700, 34), torch_sinusoids(0, 700, torch.zeros(1, 34)).numpy())
+    table = torch_rotations(300, 16).numpy()
+    assert np.array_equal(rotations(300, 16).reshape(300, 16), table)
+    distance = np.arange(-400, 400)
+    expected = AlibiBias(6)(torch.from_numpy(distance)[None])[:, 0].numpy()
+    assert np.array_equal(alibi_bias(6, distance), expected)
+    for both_ways in (True, False):
+        bias = RelativeBias(3, both_ways)
+        expected = bias(torch.from_numpy(distance)[None])[:, 0].detach().numpy()
+        assert np.array_equal(relative_bias(bias.table.detach().numpy(), distance, both_ways), expected)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_shapes_are_those_of_the_model(positions: Any) -> None:
+    for norm in ("pre", "post"):
+        for tied, sizes in (("none", (20, 22)), ("target", (20, 22)), ("all", (20, 20))):
+            options: Any = {"norm": norm, "tie_embeddings": tied, "embedding_norm": norm == "pre", "max_length": 32}
+            config = TransformerConfig(**BASE, positions=positions, **options)
+            with torch.device("meta"):
+                model = Transformer(config, *sizes)
+            assert transformer_shapes(config, *sizes) == {k: tuple(v.shape) for k, v in tensors_of(model).items()}
+
+
+def test_packed_int8_weights_are_within_half_a_step() -> None:
+    chance = np.random.default_rng(1)
+    weight, bias = chance.normal(size=(70, 90)).astype(np.float32), chance.normal(size=70).astype(np.float32)
+    target = TARGETS["portable"]
+    packed = packing.pack(weight, bias, target, "int8")
+    p = target.panel
+    back = packed.weights.transpose(0, 2, 1, 3).reshape(128, 128)[:70, :90] * packed.scale[:70, None]
+    assert (np.abs(back - weight) <= packed.scale[:70, None] * 0.5001).all()
+    sums = packed.weights.astype(np.int64).sum((1, 3)).reshape(-1)
+    assert p == 16 and np.array_equal(packed.start, -128 * sums)
+
+
+# --- object code in the cache
+
+
+def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    made: list[Any] = []
+    symbols = b'{"greedy": "f"}\nobject code'
+
+    def compile_(target: Target, precision: Precision) -> bytes:
+        made.append((target.name, precision))
+        return symbols
+
+    monkeypatch.setattr(native, "_compile", compile_)
+    monkeypatch.setattr(native, "Library", lambda code, functions: (code, functions))
+    target, notes = TARGETS["portable"], []
+    for _ in range(2):
+        found: Any = native.load_searches(target, "int8", notes.append)
+        assert found == (b"object code", {"greedy": "f"})
+    assert len(made) == len(notes) == 1
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:70], b"0" + whole, whole.replace(b"object", b"abject")):
+        path.write_bytes(damaged)
+        assert native.load_searches(target, "int8") == found
+        assert path.read_bytes() == whole
+    assert len(made) == 6
+    native.load_searches(target, "float32")
+    assert len(made) == 7  # a file of its own
+    path.chmod(0o644)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")  # cannot be written to
+    assert native.load_searches(target, "int8") == found
+
+
+# --- the choice of the engine
+
+
+def test_reasons_against_compiled_loops() -> None:
+    assert reason_against_model(TransformerConfig(**BASE)) is None
+    assert "rnn" in str(reason_against_model(RnnConfig()))
+    for options, word in (
+        ({"alignment": "additive"}, "scaled_dot"),
+        ({"distribution": "sparsemax"}, "softmax"),
+        ({"pattern": "window"}, "sparse"),
+        ({"d_model": 258, "n_heads": 2}, "wider"),
+    ):
+        assert word in str(reason_against_model(TransformerConfig(**{**BASE, **options})))
+    assert reason_against_search(SearchConfig()) is None
+    for options in ({"sampling": True}, {"coverage_penalty": 0.1}, {"repetition_penalty": 1.1}, {"beam_size": 65}):
+        assert reason_against_search(SearchConfig(**options)) is not None  # type: ignore[arg-type]
+
+
+def test_the_engine_falls_back_with_one_note(trained: Path) -> None:
+    notes: list[str] = []
+    translator = load_translator([trained], device="cpu", notify=notes.append)
+    plain = translator.translate(["1 2 3", "4 5"])
+    for _ in range(2):
+        translator.translate(["1 2 3"], sampling=True)
+    assert [note for note in notes if "compiling" not in note] == [
+        "compiled loops do not support sampling; using torch, which is slower"
+    ]
+    by_torch = load_translator([trained], device="cpu", engine="torch", notify=notes.append)
+    assert by_torch.translate(["1 2 3", "4 5"]) == plain
+    with pytest.raises(UsageError, match="no compiled form of sampling"):
+        load_translator([trained], device="cpu", engine="compiled").translate(["1"], sampling=True)
+    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support sampling"):
+        load_translator([trained], device="cpu", precision="int8").translate(["1"], sampling=True)
+    with pytest.raises(UsageError, match="int8 needs compiled loops"):
+        load_translator([trained], device="cpu", precision="int8", engine="torch")
+    with pytest.raises(UsageError, match="unknown precision 'int4'"):
+        EngineSearch([open_run(trained)], "cpu", "int4")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def warm(trained: Path) -> Iterator[Path]:
+    """Return a run whose loops are compiled already."""
+    load_translator([trained], device="cpu")
+    yield trained
+
+
+def test_translating_imports_neither_torch_nor_numba(warm: Path) -> None:
+    code = (
+        "import sys; from attnkit.cli.main import main\n"
+        f"sys.argv = ['attnkit', 'translate', {str(warm)!r}]\n"
+        "try: main()\nexcept SystemExit as ended: assert not ended.code, ended\n"
+        "assert not {'torch', 'numba'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input="1 2 3\n\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 2
