@@ -190,7 +190,7 @@ def test_threads_end_with_the_command(signals: Any, place: Place, tmp_path: Path
     here = fresh(place, tmp_path / "here")
     many = tmp_path / "many"
     many.write_text((place.corpus / "lines").read_text() * 40)
-    options = ["--threads", 2, "--beam-size", 64, "--min-length", 200, "--max-length", 200]
+    options = ["--threads", 2, "--beam-size", 64, "--min-length", 199, "--max-length", 200]
     command = ["translate", place.run, "-i", many, "-o", here.folder / "out", "--device", "cpu", *options]
     ended = signals(*command, signals=[(1.5, number)])
     assert (ended.code, ended.alive, ended.err) == (128 + number, False, "interrupted\n")

@@ -40,7 +40,7 @@ MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
 def reason_against_model(config: Any) -> str | None:
     """Return a property of a model that compiled loops do not support, or None."""
     if not is_available():
-        return "numba is not installed"
+        return "this installation, which lacks numba"
     if not isinstance(config, TransformerConfig):
         return f"a model of kind {config.kind}"
     if not config.plain_attention:
@@ -145,6 +145,8 @@ class CompiledSearch:
             self._library.call(name, model, part, settings, space.work, results, controls[i])
 
         _in_threads(run, n_threads, controls)
+        if not search.scores and search.beam_size == 1:
+            results.log_probs.fill(math.nan)
         return [_hypotheses(results, own, i, search.length_penalty) for i in range(len(sources))]
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
@@ -180,7 +182,7 @@ class CompiledSearch:
             n_words=min(packed.n_words, packed.vocab_size),
             min_length=search.min_length,
             length_penalty=float(search.length_penalty),
-            scores=int(search.scores),
+            scores=int(search.scores or search.min_length > 0),  # the other form masks EOS at no step
             max_source=max_source,
             max_steps=max_steps,
             max_encoded=max(ENCODED_TOKENS, max_source),
