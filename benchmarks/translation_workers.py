@@ -31,13 +31,12 @@ class Attnkit:
         """Return the texts of the first lines."""
         from attnkit.data.loader import Batching
         from attnkit.decoding.config import SearchConfig
-        from attnkit.runtime.devices import set_threads
         from attnkit.tasks.translation.translator import load_translator
 
-        set_threads(message["threads"])
-        kind = (message["precision"], message["workers"])
+        # Threads of one process: a split into workers makes no difference.
+        kind = (message["precision"], message["threads"] * message["workers"])
         if kind not in self.translators:
-            self.translators[kind] = load_translator([self.run], device="cpu", precision=kind[0], workers=kind[1])
+            self.translators[kind] = load_translator([self.run], device="cpu", precision=kind[0], threads=kind[1])
         translator = self.translators[kind]
         translator.shortlist = self.words(translator) if message["shortlist"] else None
         # A greedy text needs no normalised scores; no system here is asked for any.

@@ -62,7 +62,7 @@ class EngineSearch:
         return reason_against_model(self.runs[0].config.model)
 
     def load(self, job: SearchJob | None = None, *, prefixes: bool = False, shortlists: bool = False) -> None:
-        """Load the models, for a given search if known; raise ``RunError`` if the weights are damaged."""
+        """Load the models, for a search if known; raise ``RunError`` for bad weights."""
         reason = self._reason
         if reason is None and job is not None:
             given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
