@@ -39,6 +39,7 @@ from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
 from attnkit.tasks.text_classification.task import TASK as DOCUMENTS
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
+from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
@@ -132,7 +133,8 @@ def safetensors(base: Base, source: random.Random) -> None:
     if file == "optimizer.safetensors":
         go_on(run, base)
     else:
-        load_translator([run], device="cpu", checkpoint="last").translate(TEXT[:1])
+        engine: Engine = source.choice(("compiled", "torch"))
+        load_translator([run], device="cpu", checkpoint="last", engine=engine).translate(TEXT[:1])
 
 
 def text(base: Base, source: random.Random) -> None:

@@ -117,6 +117,7 @@ OUTPUTS = {"out", "made.json", "exported", "other"}
 COMMANDS = {
     "translate": "translate run -i text -o out --device cpu",
     "translate last": "translate run -i text -o out --device cpu --checkpoint last",
+    "translate by torch": "translate run -i text -o out --device cpu --checkpoint last --engine torch",
     "translate averaged": "translate run -i text -o out --device cpu --checkpoint averaged",
     "translate 12": "translate run -i text -o out --device cpu --checkpoint step-12",
     "score 12": "score run text text -o out --device cpu --checkpoint step-12",

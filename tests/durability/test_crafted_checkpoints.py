@@ -198,6 +198,12 @@ CASES = [
     Case("a vocabulary of 10 GB, signed", vouched("tokenizer.json"), "score 12", 4, SENSELESS),
     Case("a model of 200 GB to start with", absurd_start, "init", 4, UNFIT),
 ]
+# Compiled loops and torch read weights by themselves.
+CASES += [
+    case._replace(name=f"{case.name}, by torch", command="translate by torch")
+    for case in CASES
+    if case.command == "translate last" and case.said in (UNFIT, "not finite")
+]
 
 
 @pytest.mark.sample(2)
