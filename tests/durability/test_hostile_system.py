@@ -160,11 +160,15 @@ def test_a_compiler_that_ends(attnkit: Any, trained: Path, tmp_path: Path, name:
     given = {"env": {"XDG_CACHE_HOME": str(tmp_path)}}
     given["before"] = "import sys; sys.executable = os.path.abspath('compiler')"
     translate = ["translate", trained, "-i", "a", "--device", "cpu"]
-    attnkit([*translate, "-o", "out"], tmp_path, **given).check(5, *words, "help: use --engine torch")
+    ended = attnkit([*translate, "-o", "out", "--engine", "compiled"], tmp_path, **given)
+    ended.check(5, *words, "help: use --engine torch")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", *["compiler"] * (script is not None)]
     ended = attnkit([*translate, "--engine", "torch"], tmp_path, **given)
     ended.check(0)
     assert "compil" not in ended.err and ended.out.count("\n") == N
+    by_itself = attnkit(translate, tmp_path, **given)
+    by_itself.check(0, *words, "using torch, which is slower")
+    assert by_itself.out == ended.out
 
 
 def keep_compiled(folder: Path) -> list[Path]:
@@ -178,7 +182,7 @@ def keep_compiled(folder: Path) -> list[Path]:
 def test_damaged_compiled_code_is_not_run(attnkit: Any, trained: Path, tmp_path: Path) -> None:
     """It is compiled anew: here by a compiler that refuses, which shows that it was asked."""
     (tmp_path / "a").write_text(LINES)
-    translate = ["translate", trained, "-i", "a", "--device", "cpu"]
+    translate = ["translate", trained, "-i", "a", "--device", "cpu", "--engine", "compiled"]
     given = {"env": {"XDG_CACHE_HOME": str(tmp_path)}, "before": "import sys; sys.executable = '/none'"}
     whole = {path: path.read_bytes() for path in keep_compiled(tmp_path)}
     attnkit(translate, tmp_path, **given).check(0)

@@ -243,7 +243,7 @@ def test_compiled_loops_leave_lexicons_to_torch(
     cases: list[tuple[Path, dict[str, Any], str]] = [
         (worded, {"unknowns": True, "dictionary": words}, "a model of kind rnn"),
         (trained, {"shortlist": tokens}, "shortlists"),
-        (trained, {"search": {"coverage_penalty": 0.2}}, "attention weights"),
+        (trained, {"search": {"coverage_penalty": 0.2}}, "a coverage penalty"),
     ]
     for run, options, reason in cases:
         expected = stream(run, LINES, tmp_path, engine="torch", **options)

@@ -54,6 +54,8 @@ def reason_against_model(config: Any) -> str | None:
 
 def reason_against_job(job: SearchJob, parts: Iterable[LineSegment]) -> str | None:
     """Return a property of a search that compiled loops do not support, or None."""
+    if (reason := reason_against_search(job.config)) is not None:
+        return reason
     if job.record:
         return "attention weights"
     for part in parts:
@@ -63,16 +65,19 @@ def reason_against_job(job: SearchJob, parts: Iterable[LineSegment]) -> str | No
             return "shortlists"
         if max(len(part.ids) + 1, job.config.limit(len(part.ids) + 1)) > MAX_TOKENS:
             return f"sentences longer than {MAX_TOKENS:,} tokens"
-    return reason_against_search(job.config)
+    return None
 
 
 def reason_against_search(search: SearchConfig) -> str | None:
     """Return a search setting that compiled loops do not support; None if all are."""
     if search.sampling:
         return "sampling"
-    for name, off in (("coverage_penalty", 0.0), ("repetition_penalty", 1.0), ("no_repeat_ngram_size", 0)):
-        if getattr(search, name) != off:
-            return name
+    if search.coverage_penalty != 0:
+        return "a coverage penalty"
+    if search.repetition_penalty != 1:
+        return "a repetition penalty"
+    if search.no_repeat_ngram_size:
+        return "forbidden n-grams"
     if search.beam_size > min(MAX_BEAMS, (search.n_words or MAX_BEAMS + 3) - 3):
         return f"a beam of {search.beam_size}"
     return None

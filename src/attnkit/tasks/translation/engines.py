@@ -10,7 +10,7 @@ import numpy as np
 
 from attnkit.engine.compiled import reason_against_job, reason_against_model
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
-from attnkit.errors import UsageError
+from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID
 from attnkit.runtime.signals import usable_cpus
@@ -80,7 +80,15 @@ class EngineSearch:
     def _backend(self, reason: str | None) -> SearchBackend:
         """Return the compiled backend, or torch's if there is a reason against it."""
         if reason is None:
-            return self._load_compiled()
+            try:
+                return self._load_compiled()
+            except SystemFailure as error:  # no compiler, or no memory for it
+                if self._engine == "compiled" or self.precision == "int8":
+                    raise
+                self._reason = "this machine"
+                self._noted.add(self._reason)
+                self._notify(f"{error.what}; using torch, which is slower")
+                return self._load_torch()
         if self._engine == "compiled":
             raise UsageError(f"no compiled form of {reason}", where="--engine", help="use --engine auto")
         if self.precision == "int8":
