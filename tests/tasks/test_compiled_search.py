@@ -324,7 +324,7 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
     made: list[Any] = []
     symbols = b'{"greedy": "f"}\nobject code'
 
-    def compile_(target: Target, precision: Precision) -> bytes:
+    def compile_(target: Target, precision: Precision, key: str) -> bytes:
         made.append((target.name, precision))
         return symbols
 
@@ -335,7 +335,7 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
         found: Any = native.load_searches(target, "int8", notes.append)
         assert found == (b"object code", {"greedy": "f"})
     assert len(made) == len(notes) == 1
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.o")
     whole = path.read_bytes()
     for damaged in (b"", whole[:-1], whole[:70], b"0" + whole, whole.replace(b"object", b"abject")):
         path.write_bytes(damaged)
@@ -344,7 +344,10 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
     assert len(made) == 6
     native.load_searches(target, "float32")
     assert len(made) == 7  # a file of its own
-    path.chmod(0o644)
+    for mode, n in ((0o666, 8), (0o644, 8)):  # what others may write is not run, and replaced
+        path.chmod(mode)
+        native.load_searches(target, "int8")
+        assert len(made) == n
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")  # cannot be written to
     assert native.load_searches(target, "int8") == found
 

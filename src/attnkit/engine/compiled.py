@@ -7,6 +7,7 @@ size of every buffer.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import chain
@@ -63,7 +64,8 @@ def reason_against_job(job: SearchJob, parts: Iterable[LineSegment]) -> str | No
             return "target prefixes"
         if part.allowed is not None:
             return "shortlists"
-        if max(len(part.ids) + 1, job.config.limit(len(part.ids) + 1)) > MAX_TOKENS:
+        n = len(part.ids) + 1
+        if max(n, job.config.limit(n), job.config.min_length + 1) > MAX_TOKENS:
             return f"sentences longer than {MAX_TOKENS:,} tokens"
     return None
 
@@ -102,6 +104,7 @@ class CompiledSearch:
         self._library: Library = load_searches(target, precision, notify)
         self.packed = PackedTransformer(config, weights, target, precision, n_words)
         self.n_threads = n_threads
+        self._lock = threading.Lock()  # of the workspaces: one search at a time
         self._workspaces: dict[tuple[object, ...], list[_Workspace]] = {}
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
@@ -131,9 +134,16 @@ class CompiledSearch:
         """
         if (reason := reason_against_search(search)) is not None:
             raise ValueError(f"no compiled form: {reason}")
+        if search.n_words not in (None, self.packed.n_words):
+            raise ValueError(f"n_words must be {self.packed.n_words}, as the weights are packed, not {search.n_words}")
         if not len(sources):
             return []
         own = self._sources(sources, limits)
+        with self._lock:
+            return self._search(own, search)
+
+    def _search(self, own: Sentences, search: SearchConfig) -> list[list[Hypothesis]]:
+        """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
         # Long sentences first, dealt out to the threads in turn: all end at nearly the same time.
         order = np.argsort(-n_tokens, kind="stable")

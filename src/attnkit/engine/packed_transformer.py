@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.layout import GELU, RELU, SILU, Model
+from attnkit.kernels.layout import GELU, NORM_MASK, RELU, SILU, Model
 from attnkit.kernels.simd.packing import GROUP, LOWEST, PackedWeights, aligned, pack
 from attnkit.kernels.simd.targets import HEAD_VECTORS, PANEL, Precision, Target
 from attnkit.models.config import TransformerConfig
@@ -67,10 +67,14 @@ class PackedTransformer:
         self.src_words, self.src_vocab_size = self.tgt_words, self.vocab_size
         if config.tie_embeddings != "all":
             self.src_words, self.src_vocab_size = self._embedding("encoder")
-        padding = self.d_model - config.d_model
-        self._constants = self._own(np.array([1 / config.d_model, padding, config.norm_eps], np.float32))
-        self._model: Model | None = None
-        self._n_positions = 0
+        constants = np.zeros(NORM_MASK + self.d_model, np.float32)
+        constants[:2] = 1 / config.d_model, config.norm_eps
+        constants[NORM_MASK : NORM_MASK + config.d_model] = 1
+        self._constants = self._own(constants)
+        self._model: tuple[int, Model] | None = None
+        # Only tables are needed again; the rest would keep the whole checkpoint in memory.
+        tables = [name for name in weights if name.endswith((".positions.table", ".bias.table"))]
+        self._weights = {name: weights[name].copy() for name in tables}
 
     def _own(self, array: NDArray[Any]) -> int:
         """Return the address of an aligned copy that lives as long as this object."""
@@ -156,10 +160,10 @@ class PackedTransformer:
 
     def model(self, n_positions: int) -> Model:
         """Return the model with tables for at least so many positions."""
-        if self._model is None or self._n_positions < n_positions:
-            self._n_positions = max(64, 1 << (n_positions - 1).bit_length())
-            self._model = self._build(self._n_positions)
-        return self._model
+        if self._model is None or self._model[0] < n_positions:
+            n = max(64, 1 << (n_positions - 1).bit_length())
+            self._model = n, self._build(n)
+        return self._model[1]
 
     def _build(self, n: int) -> Model:
         config = self.config
@@ -179,10 +183,10 @@ class PackedTransformer:
             biases = [relative_bias(table, distance, table is found[0]) for table in found]
         addresses = []
         for table in tables:
-            padded = None if table is None else np.zeros((len(table), self.d_model), np.float32)
-            if padded is not None:
-                padded[:, : config.d_model] = table
-            addresses.append(0 if padded is None else self._own(padded))
+            wide = None if table is None else np.zeros((len(table), self.d_model), np.float32)
+            if wide is not None:
+                wide[:, : config.d_model] = table
+            addresses.append(0 if wide is None else self._own(wide))
         rotary = config.positions == "rotary"
         return Model(
             products=np.array(self._products, np.int64),

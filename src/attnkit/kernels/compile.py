@@ -1,15 +1,18 @@
 """Compiler of the searches to object code, run by ``native`` as a process.
 
-    python -m attnkit.kernels.compile TARGET PRECISION
-
-writes one line of JSON, the functions' symbols, and then the object code to standard output.
+It writes three parts to standard output: the key of the sources that it has compiled, one line of JSON with the
+functions' symbols, and the object code.
 """
 
 import json
+import os
 import sys
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
+
+from attnkit.kernels.native import compute_key
+from attnkit.kernels.simd.targets import Precision, Target
 
 
 def example(kind: Any) -> Any:
@@ -28,17 +31,15 @@ def example(kind: Any) -> Any:
     return kind(*values)
 
 
-def compile_searches(target_name: str, precision: Any) -> tuple[dict[str, str], bytes]:
+def compile_searches(target: Target, precision: Precision) -> tuple[dict[str, str], bytes]:
     """Return the symbols of the compiled searches and their object code."""
     import numba
     from llvmlite import binding
 
     from attnkit.kernels.jit import FAST
     from attnkit.kernels.layout import Model, Results, Sentences, Settings, Work
-    from attnkit.kernels.simd.targets import choose_target
     from attnkit.kernels.translation import build_searches
 
-    target = choose_target(target_name)  # type: ignore[arg-type]
     values = [example(kind) for kind in (Model, Sentences, Settings, Work, Results)]
     types = tuple(numba.typeof(value) for value in [*values, np.zeros(3, np.int64)])  # the last one is ``control``
     symbols, module = {}, None
@@ -68,6 +69,12 @@ def compile_searches(target_name: str, precision: Any) -> tuple[dict[str, str], 
     return symbols, machine.emit_object(module)
 
 
-if __name__ == "__main__":
-    found, code = compile_searches(*sys.argv[1:3])
-    sys.stdout.buffer.write(json.dumps(found).encode() + b"\n" + code)
+def main(target: Target, precision: Precision) -> None:
+    """Compile and write the result; whatever else is printed goes to standard error."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    key = compute_key(target, precision)
+    symbols, code = compile_searches(target, precision)
+    sys.stdout.flush()
+    os.dup2(output, 1)
+    sys.stdout.buffer.write(b"\n".join([key.encode(), json.dumps(symbols).encode(), code]))

@@ -107,7 +107,7 @@ def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequen
         # If that folder is not writable, numba uses another one, which may be that of the sources.
         if str(kept.stats.cache_path).startswith(folder):
             if not os.environ.get(_CHILD) and not _is_cached(kept, types):
-                with _compile_lock([*(child or (loop.__module__, loop.__qualname__))]):
+                with compile_lock([*(child or (loop.__module__, loop.__qualname__))]):
                     if not child:
                         kept.compile(types)
                     elif not _is_cached(kept, types):  # not compiled by another process meanwhile
@@ -134,7 +134,7 @@ def _is_cached(function: Any, types: tuple[Any, ...]) -> bool:
 
 
 @contextmanager
-def _compile_lock(words: Sequence[str]) -> Iterator[None]:
+def compile_lock(words: Sequence[str]) -> Iterator[None]:
     """Lock the compilation of a loop; skip the lock if the cache folder is unusable."""
     with ExitStack() as held:
         with suppress(OSError, SystemFailure):

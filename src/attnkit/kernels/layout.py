@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.products``
+NORM_MASK = 16  #: floats before the mask of columns in ``Model.norm_constants``
 OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer
 GAMMA, BETA = range(2)  #: columns of ``Model.norms``
 RELU, GELU, SILU = range(3)  #: ``Model.activation``
@@ -38,7 +39,7 @@ class Model(NamedTuple):
     decoder_layers: int
     pre_norm: int  #: 1 or 0
     activation: int
-    norm_constants: int  #: 1 / D without padding, padding columns, epsilon
+    norm_constants: int  #: 1 / D without padding, epsilon; from ``NORM_MASK`` on 1 for each column, 0 for padding
     src_words: int  #: (V, D), times the square root of D
     tgt_words: int
     src_positions: int  #: (positions, D)

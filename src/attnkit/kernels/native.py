@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ import numpy as np
 
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
-from attnkit.kernels.jit import cache_folder
+from attnkit.kernels.jit import cache_folder, compile_lock
 from attnkit.kernels.simd.targets import Precision, Target, host_features
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
@@ -47,6 +48,8 @@ class Library:
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         self._addresses = {name: self._engine.get_function_address(symbol) for name, symbol in functions.items()}
+        if not all(self._addresses.values()):
+            raise ValueError("a function is missing")
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns nothing. The GIL is released meanwhile."""
@@ -77,15 +80,17 @@ def _flatten(value: Any, parts: list[Any]) -> None:
 
 
 @cache
-def _key(target: Target, precision: Precision) -> str:
-    """Return what compiled code depends on: sources, versions, processor."""
-    digest = sha256()
-    folder = Path(__file__).parent
-    for path in sorted([*folder.glob("*.py"), *folder.glob("simd/*.py"), folder.parent / "protocols.py"]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    # Not version() of the metadata: that takes longer than all the rest.
+def compute_key(target: Target, precision: Precision) -> str:
+    """Return a digest of what the code depends on: sources, versions, processor."""
     import llvmlite
 
+    digest = sha256()
+    folder, numba = Path(__file__).parent, find_spec("numba")
+    sources = sorted([*folder.glob("*.py"), *folder.glob("simd/*.py"), folder.parent / "protocols.py"])
+    if numba is not None and numba.origin is not None:  # its metadata would take longer to read than all the rest
+        sources.append(Path(numba.origin).with_name("_version.py"))
+    for path in sources:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     processor = sorted(host_features()) if target.cpu is None else []
     versions = [llvmlite.__version__, sys.version, platform.machine(), sys.platform]
     digest.update(json.dumps([target.name, target.native_bfloat16, precision, versions, processor]).encode())
@@ -102,30 +107,48 @@ def load_searches(target: Target, precision: Precision, notify: Callable[[str], 
 
     Compiling takes some seconds; ``notify`` is called before. Raises ``SystemFailure`` if they cannot be compiled.
     """
-    key = _key(target, precision)
+    key = compute_key(target, precision)
     path = cache_folder() / f"search-{target.name}-{precision}-{key[:16]}.o"
-    raw = _read(path)
-    content = None if raw is None else _checked(raw, key)
-    if content is None:
+    if (library := _load_cached(path, key)) is not None:
+        return library
+    with compile_lock(["search", target.name, precision]):  # of processes started together one compiles
+        if (library := _load_cached(path, key)) is not None:
+            return library
         notify(f"compiling the {precision} translation engine for this processor (once, some 20 seconds)")
-        content = _compile(target, precision)
+        content = _compile(target, precision, key)
+        try:
+            library = _library(content)
+        except (ValueError, RuntimeError, AttributeError) as error:
+            raise SystemFailure(f"the compiled translation engine cannot be loaded: {error}") from error
         # A full disk or a folder that cannot be written to costs the next process its time, and nothing else.
         with suppress(OSError, SystemFailure):
             atomic.make_dirs(path.parent)
             atomic.write_bytes(path, key.encode() + b"\n" + sha256(content).hexdigest().encode() + b"\n" + content)
+    return library
+
+
+def _load_cached(path: Path, key: str) -> Library | None:
+    """Load a cache file; None if missing, damaged, outdated or of another user."""
+    raw = _read(path)
+    content = None if raw is None else _checked(raw, key)
+    with suppress(ValueError, RuntimeError, AttributeError):
+        return None if content is None else _library(content)
+    return None
+
+
+def _library(content: bytes) -> Library:
     symbols, _, code = content.partition(b"\n")
     return Library(code, json.loads(symbols))
 
 
 def _read(path: Path) -> bytes | None:
-    """Return a file's content, or None if there is none that belongs to this user."""
+    """Return a file's content, or None unless only this user can write it."""
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 (a descriptor)
             status = os.fstat(file.fileno())
-            # What another user wrote is never run.
-            if status.st_uid != os.getuid() or status.st_size > _MAX_BYTES:
-                return None
-            return file.read()
+            # What another user may have written is never run.
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+            return file.read() if own and status.st_size <= _MAX_BYTES else None
     except OSError:
         return None
 
@@ -138,18 +161,23 @@ def _checked(raw: bytes, key: str) -> bytes | None:
     return content if whole else None
 
 
-def _compile(target: Target, precision: Precision) -> bytes:
-    """Compile in another process and return its output."""
-    # Functions are optimized once, after linking; NUMBA_OPT is numba's own level.
-    environment = {**os.environ, "NUMBA_OPT": "0"}
+def _compile(target: Target, precision: Precision, key: str) -> bytes:
+    """Compile in another process and return symbols and object code."""
+    # Functions are optimized once, after linking; NUMBA_OPT is numba's own level. Other settings could change the code.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment["NUMBA_OPT"] = "0"
     if target.cpu is not None:
         environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
-    command = [sys.executable, "-m", "attnkit.kernels.compile", target.name, precision]
+    # The path of this process: with -m, modules of the current folder would come first.
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom attnkit.kernels.simd.targets import Target\n"
+    code += f"from attnkit.kernels.compile import main; main({target!r}, {precision!r})"
+    command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
         raise SystemFailure(f"cannot start the compiler: {error}", help="use --engine torch") from error
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    found, _, content = done.stdout.partition(b"\n")
+    if done.returncode or found != key.encode():
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "the sources have changed"
         raise SystemFailure(f"the translation engine cannot be compiled: {last}", help="use --engine torch")
-    return done.stdout
+    return content

@@ -104,6 +104,9 @@ def choose_continuations(model, settings, n_beams, scores, first, choice):  # ty
         top, total = read_float(choice.sums + 8 * (first + k)), log_sum(choice, first + k)
         row = choice.logits + 4 * (n_padded * (first + k) + base)
         for j in range(panel):
+            # Masked words are among the largest if all logits are below that of a masked one.
+            if base + j <= EOS_ID or base + j >= settings.n_words:
+                continue
             x, flat = ((read_float(row + 4 * j) - top) - total) + scores[k], k * n_padded + base + j
             if x <= _LOWEST or not _precedes(x, flat, choice.value[last], choice.flat[last]):
                 continue

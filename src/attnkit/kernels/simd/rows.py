@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from attnkit.kernels.layout import NORM_MASK
 from attnkit.kernels.simd import vectors as v
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.kernels.vector import lane_sums
@@ -140,8 +141,8 @@ def _gelu(b: Any, x: Any) -> Any:
 def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
     """Build (y, x, width, constants, gamma, beta, out, q, scale): LayerNorm.
 
-    With ``adds`` the row is x + y, and is written to x first (the residual sum). ``constants`` is the address of three
-    floats: 1 / D, the number of padding columns, and epsilon. Padding columns hold zeros, before and after.
+    With ``adds`` the row is x + y, and is written to x first (the residual sum). ``constants``: address of
+    ``Model.norm_constants``. Padding columns hold zeros, before and after.
     """
     encode = make_encode(target, precision, False)
 
@@ -149,7 +150,8 @@ def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
     def norm(
         b: Any, y: Any, x: Any, width: Any, constants: Any, gamma: Any, beta: Any, out: Any, q: Any, scale: Any
     ) -> None:
-        share, padding, epsilon = (v.load(b, v.offset(b, constants, 4 * i), v.scalar("float")) for i in range(3))
+        share, epsilon = (v.load(b, v.offset(b, constants, 4 * i), v.scalar("float")) for i in range(2))
+        mask = v.offset(b, constants, 4 * NORM_MASK)
         sums, squares, largest = (v.accumulators(b, _zeros()) for _ in range(3))
 
         def add(u: int, at: Any) -> None:
@@ -164,12 +166,12 @@ def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
         means = v.splat(b, mean)
 
         def square(u: int, at: Any) -> None:
-            deviation = b.fsub(v.load(b, b.add(x, at)), means)
+            # Padding columns would add the square of the mean.
+            deviation = b.fmul(b.fsub(v.load(b, b.add(x, at)), means), v.load(b, b.add(mask, at)))
             b.store(v.fma(b, deviation, deviation, b.load(squares[u])), squares[u])
 
         _each(b, width, square)
-        # Each padding column has added the square of the mean.
-        total = b.fsub(v.lane_sum(b, _combined(b, squares, _sum)), b.fmul(padding, b.fmul(mean, mean)))
+        total = v.lane_sum(b, _combined(b, squares, _sum))
         variance = b.fadd(b.fmul(total, share), epsilon)
         root = v.call(b, "llvm.sqrt.f32", ir.FloatType(), variance)
         inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), 1.0), root))

@@ -47,7 +47,9 @@ _AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt,+sse4.2"
 # AVX-512 has 32 registers: 24 sums, 4 weights and an activation. Elsewhere 16: a vector of 16 lanes takes two or four.
 TARGETS: dict[TargetName, Target] = {
     "avx512": Target("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"), None, "", 6, 4, 8),
-    "avx2": Target("avx2", ("avx2", "fma"), "haswell", _AVX2, 2, 2, 7),
+    "avx2": Target(
+        "avx2", ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"), "haswell", _AVX2, 2, 2, 7
+    ),
     "portable": Target("portable", (), "generic", "", 2, 1, 8),
 }
 

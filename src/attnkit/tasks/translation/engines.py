@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from attnkit.engine.compiled import reason_against_job, reason_against_model
-from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
+from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, exclude_padding_ids
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID
@@ -66,7 +66,7 @@ class EngineSearch:
         reason = self._reason
         if reason is None and job is not None:
             given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
-            reason = reason_against_job(job, [given])
+            reason = self._reason_against(job, [given])
         self._backend(reason)
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
@@ -74,8 +74,13 @@ class EngineSearch:
         reason = self._reason
         if reason is None:
             batches = [list(batch) for batch in batches]
-            reason = reason_against_job(job, (part for batch in batches for part in batch))
+            reason = self._reason_against(job, (part for batch in batches for part in batch))
         yield from self._backend(reason).search_all(batches, job)
+
+    def _reason_against(self, job: SearchJob, parts: Iterable[LineSegment]) -> str | None:
+        """Return a property of a search that compiled loops do not support, or None."""
+        usual = exclude_padding_ids(job.config, self.runs[0].tgt_tokenizer).n_words
+        return "n_words" if job.config.n_words not in (None, usual) else reason_against_job(job, parts)
 
     def _backend(self, reason: str | None) -> SearchBackend:
         """Return the compiled backend, or torch's if there is a reason against it."""
