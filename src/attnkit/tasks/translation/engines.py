@@ -108,7 +108,8 @@ class EngineSearch:
         if self._compiled is None:
             from attnkit.tasks.translation.loading import load_compiled
 
-            n_threads = self.threads or usable_cpus()
+            # More threads than CPUs would take memory and save no time.
+            n_threads = min(self.threads or usable_cpus(), usable_cpus())
             self._compiled = load_compiled(self.runs[0], self.precision, n_threads, self._notify)
         return self._compiled
 
