@@ -35,6 +35,8 @@ HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signa
 
 
 LONGEST = (
+    "test_examples.py",
+    "test_packaging.py",
     "durability/test_ranks_torchrun.py",
     "tasks/test_translate_invariance.py",
     "durability/test_kill.py",
