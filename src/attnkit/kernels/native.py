@@ -142,12 +142,12 @@ def _library(content: bytes) -> Library:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return a file's content, or None unless only this user can write it."""
+    """Return a file's content, or None unless it is this user's own."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 (a descriptor)
             status = os.fstat(file.fileno())
             # What another user may have written is never run.
-            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o002
             return file.read() if own and status.st_size <= _MAX_BYTES else None
     except OSError:
         return None
@@ -178,6 +178,6 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
         raise SystemFailure(f"cannot start the compiler: {error}", help="use --engine torch") from error
     found, _, content = done.stdout.partition(b"\n")
     if done.returncode or found != key.encode():
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "the sources have changed"
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {done.returncode}"
         raise SystemFailure(f"the translation engine cannot be compiled: {last}", help="use --engine torch")
     return content
