@@ -145,7 +145,7 @@ COMPILERS = {
     "missing": (None, ("cannot start the compiler: ", "No such file or directory")),
     "refused": ("", ("cannot start the compiler: ", "Permission denied")),
     "failing": ("#!/bin/sh\necho some >&2; echo words >&2; exit 1\n", ("cannot be compiled: words",)),
-    "killed": ("#!/bin/sh\nkill -9 $$\n", ("the translation engine cannot be compiled: ",)),
+    "killed": ("#!/bin/sh\nkill -9 $$\n", ("cannot be compiled: the compiler was ended by signal 9",)),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import mmap
+import os
 import random
 import subprocess
 import sys
@@ -319,6 +320,15 @@ def test_packed_int8_weights_are_within_half_a_step() -> None:
 # --- object code in the cache
 
 
+@pytest.fixture
+def open_to_all() -> Iterator[None]:
+    """Let new files be writable by everybody."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_to_all")
 def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     made: list[Any] = []
@@ -336,6 +346,7 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
         assert found == (b"object code", {"greedy": "f"})
     assert len(made) == len(notes) == 1
     (path,) = tmp_path.glob("*.o")
+    assert path.stat().st_mode & 0o777 == 0o600
     whole = path.read_bytes()
     for damaged in (b"", whole[:-1], whole[:70], b"0" + whole, whole.replace(b"object", b"abject")):
         path.write_bytes(damaged)

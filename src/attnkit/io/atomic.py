@@ -64,10 +64,13 @@ def _atomic_replace(path: Path, named: Path) -> Iterator[Path]:
         raise
 
 
-def write_bytes(path: Path, data: Data) -> None:
-    """Write a file durably: a crash leaves either the old or the new content."""
+def write_bytes(path: Path, data: Data, mode: int = 0o666) -> None:
+    """Write a file durably: a crash leaves either the old or the new content.
+
+    The umask takes permissions from ``mode``.
+    """
     with _atomic_replace(path, path) as temporary, _os_errors("write", path):
-        _write_new(temporary, data)
+        _write_new(temporary, data, mode)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -250,8 +253,8 @@ def remove_stale_temporaries(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _descriptor(path: Path, flags: int = _KEPT | os.O_CREAT) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o666)
+def _descriptor(path: Path, flags: int = _KEPT | os.O_CREAT, mode: int = 0o666) -> Iterator[int]:
+    descriptor = os.open(path, flags, mode)
     try:
         yield descriptor
     finally:
@@ -263,8 +266,8 @@ def _temporary(path: Path) -> Path:
     return path.parent / f".tmp-{os.fsdecode(os.fsencode(path.name)[:200])}-{os.getpid()}"
 
 
-def _write_new(path: Path, data: Data) -> None:
-    with _descriptor(path, _NEW) as descriptor:
+def _write_new(path: Path, data: Data, mode: int = 0o666) -> None:
+    with _descriptor(path, _NEW, mode) as descriptor:
         _write_all(descriptor, data)
         os.fsync(descriptor)
 

@@ -123,7 +123,9 @@ def load_searches(target: Target, precision: Precision, notify: Callable[[str], 
         # A full disk or a folder that cannot be written to costs the next process its time, and nothing else.
         with suppress(OSError, SystemFailure):
             atomic.make_dirs(path.parent)
-            atomic.write_bytes(path, key.encode() + b"\n" + sha256(content).hexdigest().encode() + b"\n" + content)
+            checksum = sha256(content).hexdigest()
+            # For this user alone, whatever the umask: ``_read`` takes no other.
+            atomic.write_bytes(path, b"\n".join([key.encode(), checksum.encode(), content]), 0o600)
     return library
 
 
@@ -142,12 +144,12 @@ def _library(content: bytes) -> Library:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return a file's content, or None unless it is this user's own."""
+    """Return a file's content, or None unless only this user can write it."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 (a descriptor)
             status = os.fstat(file.fileno())
             # What another user may have written is never run.
-            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o002
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
             return file.read() if own and status.st_size <= _MAX_BYTES else None
     except OSError:
         return None
@@ -177,7 +179,11 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
     except OSError as error:
         raise SystemFailure(f"cannot start the compiler: {error}", help="use --engine torch") from error
     found, _, content = done.stdout.partition(b"\n")
-    if done.returncode or found != key.encode():
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-        raise SystemFailure(f"the translation engine cannot be compiled: {last}", help="use --engine torch")
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        why = f"the compiler was ended by signal {-done.returncode}" if done.returncode < 0 else said
+    else:
+        why = "" if found == key.encode() else "its sources have changed meanwhile"
+    if done.returncode or why:
+        raise SystemFailure(f"the translation engine cannot be compiled: {why}", help="use --engine torch")
     return content
