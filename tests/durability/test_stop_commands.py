@@ -22,7 +22,7 @@ from attnkit.cli import main as cli
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.engine.resolve import init_layer, resolve
 from attnkit.errors import DataError, UsageError
-from attnkit.runtime.signals import Signals
+from attnkit.runtime.signals import STOP_SIGNALS, Signals, defer_signals
 from attnkit.text import vocabulary
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_in_process, train_vocabulary
@@ -179,7 +179,13 @@ def test_a_stopped_command_leaves_all_or_nothing(signals: Any, place: Place, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_100_stopped_commands(signals: Any, place: Place, tmp_path: Path, name: str) -> None:
-    codes = stop(signals, place, CASES[name], tmp_path, range(100, 100 + TRIALS))
+    codes: list[int] = []
+    for first in range(100, 100 + 8 * TRIALS, TRIALS):  # a command that is done early is stopped again
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        codes += stop(signals, place, CASES[name], folder, range(first, first + TRIALS))
+        if {130, 143} <= set(codes):
+            break
     print(name, codes)
     assert {130, 143} <= set(codes)
 
@@ -287,7 +293,7 @@ def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.Monke
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    before = [signal.getsignal(number) for number in vocabulary.STOPS]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     with Signals():
         with pytest.raises(SystemExit, match="143"):
             signal.raise_signal(SIGTERM)
@@ -296,7 +302,7 @@ def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.Monke
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun hands on what the job has got
         signal.raise_signal(SIGTERM)
         assert ended == [130]
-    assert [signal.getsignal(number) for number in vocabulary.STOPS] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 @pytest.mark.parametrize(("number", "raised"), [(SIGINT, KeyboardInterrupt), (SIGTERM, SystemExit)])
@@ -323,7 +329,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_held_signals_come_after_the_block() -> None:
     done = False
-    with Signals(), pytest.raises(KeyboardInterrupt), vocabulary.defer_signals():
+    with Signals(), pytest.raises(KeyboardInterrupt), defer_signals():
         os.kill(os.getpid(), SIGINT)
         done = True
     assert done
@@ -331,14 +337,14 @@ def test_held_signals_come_after_the_block() -> None:
 
 def test_no_signal_ends_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even between the command's end and the process's."""
-    before = [signal.getsignal(number) for number in vocabulary.STOPS]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     monkeypatch.setattr(sys, "argv", ["attnkit", "--version"])
     try:
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        for number in vocabulary.STOPS:
+        for number in STOP_SIGNALS:
             signal.raise_signal(number)
     finally:
-        for number, handler in zip(vocabulary.STOPS, before, strict=True):
+        for number, handler in zip(STOP_SIGNALS, before, strict=True):
             signal.signal(number, handler)
     assert ended.value.code == 0

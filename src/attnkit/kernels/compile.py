@@ -13,6 +13,7 @@ import numpy as np
 
 from attnkit.kernels.native import compute_key
 from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.runtime.signals import end_with_parent
 
 
 def example(kind: Any) -> Any:
@@ -69,8 +70,9 @@ def compile_searches(target: Target, precision: Precision) -> tuple[dict[str, st
     return symbols, machine.emit_object(module)
 
 
-def main(target: Target, precision: Precision) -> None:
+def main(target: Target, precision: Precision, parent: int) -> None:
     """Compile and write the result; whatever else is printed goes to standard error."""
+    end_with_parent(parent)
     output = os.dup(1)
     os.dup2(2, 1)
     key = compute_key(target, precision)

@@ -28,6 +28,7 @@ from attnkit.errors import SystemFailure
 from attnkit.io import atomic
 from attnkit.kernels.jit import cache_folder, compile_lock
 from attnkit.kernels.simd.targets import Precision, Target, host_features
+from attnkit.runtime.signals import defer_signals
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
 
@@ -41,13 +42,14 @@ class Library:
 
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
-        machine = binding.Target.from_default_triple().create_target_machine()
-        empty = binding.parse_assembly("")
-        # The engine owns the code: both live as long as the library.
-        self._engine = binding.create_mcjit_compiler(empty, machine)
-        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        self._addresses = {name: self._engine.get_function_address(symbol) for name, symbol in functions.items()}
+        # An exception of a signal handler inside a constructor of llvmlite leaves half an object, whose end prints.
+        with defer_signals():
+            machine = binding.Target.from_default_triple().create_target_machine()
+            # The engine owns the code: both live as long as the library.
+            self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+            self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+            self._addresses = {name: self._engine.get_function_address(symbol) for name, symbol in functions.items()}
         if not all(self._addresses.values()):
             raise ValueError("a function is missing")
 
@@ -172,7 +174,7 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
         environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
     # The path of this process: with -m, modules of the current folder would come first.
     code = f"import sys; sys.path[:] = {sys.path!r}\nfrom attnkit.kernels.simd.targets import Target\n"
-    code += f"from attnkit.kernels.compile import main; main({target!r}, {precision!r})"
+    code += f"from attnkit.kernels.compile import main; main({target!r}, {precision!r}, {os.getpid()})"
     command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)

@@ -7,6 +7,7 @@ Letters: K beams, V words, N padded words, P columns of a panel.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ STEP, BEAM, WORD, FINISHED = range(4)  #: columns of ``Slots.ended``
 
 
 @function
-def argmax(base, n):  # type: ignore[no-untyped-def]
+def argmax(base: Any, n: Any) -> Any:
     """Return the index of the largest of n floats, the first among equals."""
     best, value = 0, read_float(base)
     for j in range(1, n):
@@ -33,13 +34,13 @@ def argmax(base, n):  # type: ignore[no-untyped-def]
 
 
 @function
-def log_sum(choice, row):  # type: ignore[no-untyped-def]
+def log_sum(choice: Any, row: Any) -> Any:
     """Return the log of a row's sum of exponentials, relative to its peak."""
     return np.float32(math.log(np.float64(read_float(choice.sums + 8 * row + 4))))
 
 
 @function
-def mask_words(model, settings, row, m, choice):  # type: ignore[no-untyped-def]
+def mask_words(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
     """Mask EOS and words never chosen in row m of the logits and its peaks."""
     n, panel = model.products[OUTPUT, COLUMNS], settings.panel
     for word in range(EOS_ID + 1):
@@ -55,7 +56,7 @@ def mask_words(model, settings, row, m, choice):  # type: ignore[no-untyped-def]
 
 
 @function
-def best_word(model, settings, row, m, choice):  # type: ignore[no-untyped-def]
+def best_word(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
     """Return the word with the largest logit of row m, and that logit."""
     best, value, panel = 0, np.float32(-np.inf), settings.panel
     for number in range(model.products[OUTPUT, COLUMNS] // panel):
@@ -66,7 +67,7 @@ def best_word(model, settings, row, m, choice):  # type: ignore[no-untyped-def]
 
 
 @function
-def _best_panels(n_panels, n_beams, n_chosen, scores, first, choice):  # type: ignore[no-untyped-def]
+def _best_panels(n_panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first: Any, choice: Any) -> Any:
     """Find the panels with the highest sums of a beam's score and a log-probability."""
     for c in range(n_chosen):
         choice.group_value[c], choice.group_place[c] = _LOWEST, 0
@@ -84,7 +85,7 @@ def _best_panels(n_panels, n_beams, n_chosen, scores, first, choice):  # type: i
 
 
 @function
-def choose_continuations(model, settings, n_beams, scores, first, choice):  # type: ignore[no-untyped-def]
+def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, first: Any, choice: Any) -> Any:
     """Find the K best sums of beam score and log-probability, without EOS.
 
     Rows first, first + 1, ... of the logits are those of the beams. Only the panels with the K highest peaks can hold
@@ -118,12 +119,12 @@ def choose_continuations(model, settings, n_beams, scores, first, choice):  # ty
 
 
 @function
-def _precedes(x, flat, other, other_flat):  # type: ignore[no-untyped-def]
+def _precedes(x: Any, flat: Any, other: Any, other_flat: Any) -> Any:
     return x > other or (x == other and flat < other_flat)
 
 
 @function
-def _note_end(slots, settings, slot, end, log_prob):  # type: ignore[no-untyped-def]
+def _note_end(slots: Any, settings: Any, slot: Any, end: Any, log_prob: Any) -> Any:
     """Note a translation that ends: (step, beam, word, finished)."""
     i = slots.n_ended[slot]
     for column in range(4):
@@ -134,7 +135,7 @@ def _note_end(slots, settings, slot, end, log_prob):  # type: ignore[no-untyped-
 
 
 @function
-def note_ends(settings, slot, last, n_beams, n_padded, slots, choice):  # type: ignore[no-untyped-def]
+def note_ends(settings: Any, slot: Any, last: Any, n_beams: Any, n_padded: Any, slots: Any, choice: Any) -> Any:
     """Note the ends among the best K candidates; at the limit note all K."""
     c, t = 0, slots.step[slot]
     for _ in range(settings.n_beams):
@@ -157,7 +158,7 @@ def note_ends(settings, slot, last, n_beams, n_padded, slots, choice):  # type: 
 
 
 @function
-def advance(settings, slot, n_padded, slots, choice):  # type: ignore[no-untyped-def]
+def advance(settings: Any, slot: Any, n_padded: Any, slots: Any, choice: Any) -> Any:
     """Extend the beams of a slot by the chosen words."""
     t, side = slots.step[slot], slots.side[slot]
     for c in range(settings.n_beams):
@@ -171,7 +172,7 @@ def advance(settings, slot, n_padded, slots, choice):  # type: ignore[no-untyped
 
 
 @function
-def write_results(settings, slot, sentences, slots, results):  # type: ignore[no-untyped-def]
+def write_results(settings: Any, slot: Any, sentences: Any, slots: Any, results: Any) -> Any:
     """Write the best translations of a slot; the first to end wins ties."""
     s = slots.sentence[slot]
     for rank in range(settings.n_results):

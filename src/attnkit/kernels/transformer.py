@@ -70,7 +70,7 @@ def _build_linear(target: Target, precision: Precision, kind: str) -> Any:
 
     # A function of its own: inlined into each product, tiles would multiply the code.
     @function
-    def by_rows(left, operands):  # type: ignore[no-untyped-def]
+    def by_rows(left: Any, operands: Any) -> Any:
         if left > middle:  # the rows behind the last one are padding of the buffers
             tile(operands)
             return tall
@@ -81,7 +81,7 @@ def _build_linear(target: Target, precision: Precision, kind: str) -> Any:
         return 1
 
     @function
-    def linear(model, i, inputs, out, extra):  # type: ignore[no-untyped-def]
+    def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
         (a, scales, n_rows), (place, out_stride), (top, top_bytes, other, other_bytes, other_step) = inputs, out, extra
         table = model.products
         stride = table[i, INPUTS] * lane_bytes
@@ -110,21 +110,21 @@ def _build_sublayers(target: Target, precision: Precision, linears: dict[str, An
     act_relu, act_gelu, act_silu = (rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu"))
 
     @function
-    def enter(model, first_norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+    def enter(model: Any, first_norm: Any, n_rows: Any, buffers: Any) -> Any:
         # Where the first product of a stack finds the embedded rows.
         if model.pre_norm:
             return norm_rows(model, first_norm, n_rows, False, buffers)
         return encode_rows(buffers.x, n_rows, model.d_model, buffers)
 
     @function
-    def project_back(model, i, norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+    def project_back(model: Any, i: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
         # The output product of an attention, the residual sum and a norm.
         a = encode_rows(buffers.context, n_rows, model.d_heads, buffers)
         store(model, i, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
         return norm_rows(model, norm, n_rows, True, buffers)
 
     @function
-    def feed_forward(model, i, a, norm, n_rows, buffers):  # type: ignore[no-untyped-def]
+    def feed_forward(model: Any, i: Any, a: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
         # Products i and i + 1, the residual sum and a norm.
         f, inputs = model.d_inner, (a, buffers.scales, n_rows)
         if model.activation == RELU:
@@ -154,7 +154,7 @@ def _build_encode_rows(target: Target, precision: Precision) -> Any:
     quantize = rows.make_quantize(target, precision)
 
     @function
-    def encode_rows(x, n_rows, width, buffers):  # type: ignore[no-untyped-def]
+    def encode_rows(x: Any, n_rows: Any, width: Any, buffers: Any) -> Any:
         if float32:
             return x
         for m in range(n_rows):
@@ -170,7 +170,7 @@ def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
     norm_alone, add_norm = (rows.make_norm(target, precision, adds) for adds in (False, True))
 
     @function
-    def norm_rows(model, i, n_rows, adds, buffers):  # type: ignore[no-untyped-def]
+    def norm_rows(model: Any, i: Any, n_rows: Any, adds: Any, buffers: Any) -> Any:
         d, width, constants = model.d_model, model.d_model >> 4, model.norm_constants
         gamma, beta = model.norms[i, GAMMA], model.norms[i, BETA]
         for m in range(n_rows):
@@ -183,7 +183,7 @@ def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
         return buffers.normed if float32 else buffers.encoded
 
     @function
-    def norm_embedding(model, n_rows, buffers):  # type: ignore[no-untyped-def]
+    def norm_embedding(model: Any, n_rows: Any, buffers: Any) -> Any:
         d, i = model.d_model, model.norms.shape[0] - 1
         gamma, beta, constants = model.norms[i, GAMMA], model.norms[i, BETA], model.norm_constants
         for m in range(n_rows):
@@ -198,7 +198,7 @@ def _build_embed() -> Any:
     add_rows, copy = rows.add_rows, rows.copy
 
     @function
-    def embed(model, m, word, words, position, positions, buffers):  # type: ignore[no-untyped-def]
+    def embed(model: Any, m: Any, word: Any, words: Any, position: Any, positions: Any, buffers: Any) -> Any:
         d = model.d_model
         if positions:
             add_rows(words + 4 * d * word, positions + 4 * d * position, d >> 4, buffers.x + 4 * d * m)
@@ -213,7 +213,7 @@ def _build_rotate() -> Any:
     read_float, write_float = rows.read_float, rows.write_float
 
     @function
-    def rotate(model, row, position):  # type: ignore[no-untyped-def]
+    def rotate(model: Any, row: Any, position: Any) -> Any:
         half = model.rotary_half
         sines = model.rotary + 8 * half * position
         cosines = sines + 4 * half
@@ -234,38 +234,44 @@ def _build_attend(precision: Precision) -> Any:
 
     ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number.
     """
-    half, n_bytes = precision != "float32", kept_bytes(precision)
-    scores_1, scores_2, scores_4, scores_8 = (rows.make_scores(n, half) for n in HEAD_VECTORS)
-    mix_1, mix_2, mix_4, mix_8 = (rows.make_mix(n, half) for n in HEAD_VECTORS)
-    softmax, add_bias = rows.softmax, rows.add_bias
+    n_bytes, half = kept_bytes(precision), precision != "float32"
+    head_1, head_2, head_4, head_8 = (_build_head(n, half) for n in HEAD_VECTORS)
 
     @function
-    def attend(model, query, memory, bias, out, buffers):  # type: ignore[no-untyped-def]
+    def attend(model: Any, query: Any, memory: Any, bias: Any, out: Any, buffers: Any) -> Any:
         keys, values, stride, places, n = memory
         p, d = buffers.weights, model.d_head
         for h in range(model.n_heads):
-            q, k, v, o = query + 4 * d * h, keys + n_bytes * d * h, values + n_bytes * d * h, out + 4 * d * h
+            own = (keys + n_bytes * d * h, values + n_bytes * d * h, stride, places, n)
+            own_bias = bias + model.bias_stride * h if bias else 0
+            q, o = query + 4 * d * h, out + 4 * d * h
             if d == 64:
-                scores_4(q, k, stride, places, n, p)
+                head_4(q, own, own_bias, p, o)
             elif d == 32:
-                scores_2(q, k, stride, places, n, p)
+                head_2(q, own, own_bias, p, o)
             elif d == 16:
-                scores_1(q, k, stride, places, n, p)
+                head_1(q, own, own_bias, p, o)
             else:
-                scores_8(q, k, stride, places, n, p)
-            if bias:
-                add_bias(p, bias + model.bias_stride * h, n)
-            softmax(p, n)
-            if d == 64:
-                mix_4(p, v, stride, places, n, o)
-            elif d == 32:
-                mix_2(p, v, stride, places, n, o)
-            elif d == 16:
-                mix_1(p, v, stride, places, n, o)
-            else:
-                mix_8(p, v, stride, places, n, o)
+                head_8(q, own, own_bias, p, o)
 
     return attend
+
+
+def _build_head(n_vectors: int, half: bool) -> Any:
+    """Build (query, memory, bias, weights, out): attention of one head of ``n_vectors``."""
+    scores, mix = rows.make_scores(n_vectors, half), rows.make_mix(n_vectors, half)
+    softmax, add_bias = rows.softmax, rows.add_bias
+
+    @function
+    def head(query: Any, memory: Any, bias: Any, weights: Any, out: Any) -> Any:
+        keys, values, stride, places, n = memory
+        scores(query, keys, stride, places, n, weights)
+        if bias:
+            add_bias(weights, bias, n)
+        softmax(weights, n)
+        mix(weights, values, stride, places, n, out)
+
+    return head
 
 
 def _build_encode(shared: Sublayers, precision: Precision) -> Any:
@@ -278,7 +284,7 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
     n_bytes = kept_bytes(precision)
 
     @function
-    def self_attention(model, sentences, first, last, buffers):  # type: ignore[no-untyped-def]
+    def self_attention(model: Any, sentences: Any, first: Any, last: Any, buffers: Any) -> Any:
         a, m = model.d_heads, 0
         for j in range(first, last):
             s = sentences.order[j]
@@ -298,7 +304,9 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
             m += n
 
     @function
-    def encode(model, sentences, first, last, slots, memory, max_source, buffers):  # type: ignore[no-untyped-def]
+    def encode(
+        model: Any, sentences: Any, first: Any, last: Any, slots: Any, memory: Any, max_source: Any, buffers: Any
+    ) -> Any:
         ids, begins, order = sentences.ids, sentences.begins, sentences.order
         a, n_rows = model.d_heads, 0
         for j in range(first, last):
@@ -338,7 +346,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
     n_bytes = kept_bytes(precision)
 
     @function
-    def self_attention(model, layer, n_rows, states, n_slots, buffers):  # type: ignore[no-untyped-def]
+    def self_attention(model: Any, layer: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any) -> Any:
         a = model.d_heads
         for m in range(n_rows):
             row, t = buffers.wide + 12 * a * m, states.position[m]  # (3, A): query, key, value
@@ -354,7 +362,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
             attend(model, row, memory, bias, buffers.context + 4 * a * m, buffers)
 
     @function
-    def cross_attention(model, layer, n_rows, states, max_source, buffers):  # type: ignore[no-untyped-def]
+    def cross_attention(model: Any, layer: Any, n_rows: Any, states: Any, max_source: Any, buffers: Any) -> Any:
         a = model.d_heads
         for m in range(n_rows):
             keys = states.memory[m] + 2 * layer * max_source * a * n_bytes
@@ -362,7 +370,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
             attend(model, buffers.wide + 4 * a * m, memory, 0, buffers.context + 4 * a * m, buffers)
 
     @function
-    def step(model, n_rows, states, max_source, n_slots, buffers):  # type: ignore[no-untyped-def]
+    def step(model: Any, n_rows: Any, states: Any, max_source: Any, n_slots: Any, buffers: Any) -> Any:
         a, first = model.d_heads, 4 * model.encoder_layers + 1
         for m in range(n_rows):
             embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)

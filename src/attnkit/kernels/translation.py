@@ -48,7 +48,7 @@ def _build_refill(encode: Any) -> Any:
     """
 
     @function
-    def refill(model, sentences, settings, work, at, n_free, n_active):  # type: ignore[no-untyped-def]
+    def refill(model: Any, sentences: Any, settings: Any, work: Any, at: Any, n_free: Any, n_active: Any) -> Any:
         slots, n_sentences = work.slots, len(sentences.order)
         while at < n_sentences:
             left = n_sentences - at
@@ -77,7 +77,7 @@ def _build_refill(encode: Any) -> Any:
 
 
 @function
-def free_all(settings, slots):  # type: ignore[no-untyped-def]
+def free_all(settings: Any, slots: Any) -> Any:
     """Free all slots; return their number."""
     for slot in range(settings.n_slots):
         slots.free[slot] = settings.n_slots - 1 - slot
@@ -85,7 +85,7 @@ def free_all(settings, slots):  # type: ignore[no-untyped-def]
 
 
 @function
-def fill_row(model, sentences, settings, work, m, slot, beam):  # type: ignore[no-untyped-def]
+def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot: Any, beam: Any) -> Any:
     """Describe a beam as row m of the next step, all but the places it attends to."""
     states, slots = work.states, work.slots
     s, t, k = slots.sentence[slot], slots.step[slot], settings.n_beams
@@ -101,7 +101,7 @@ def _build_output_logits(logits: Any) -> Any:
     """Build (model, settings, x, first, n_rows, work): logits, peaks and sums."""
 
     @function
-    def output_logits(model, settings, x, first, n_rows, work):  # type: ignore[no-untyped-def]
+    def output_logits(model: Any, settings: Any, x: Any, first: Any, n_rows: Any, work: Any) -> Any:
         choice = work.choice
         for m in range(n_rows + settings.tile_rows):
             write_float(choice.sums + 8 * m, _LOWEST)
@@ -117,7 +117,7 @@ def _build_output_peaks(peak: Any) -> Any:
     """Build (model, settings, x, n_rows, work): each row's best panel."""
 
     @function
-    def output_peaks(model, settings, x, n_rows, work):  # type: ignore[no-untyped-def]
+    def output_peaks(model: Any, settings: Any, x: Any, n_rows: Any, work: Any) -> Any:
         choice = work.choice
         for m in range(n_rows + settings.tile_rows):
             write_float(choice.best + 4 * m, np.float32(-np.inf))
@@ -133,7 +133,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
     """Build greedy search; it computes log-probabilities only if they are asked for."""
 
     @function
-    def scored_word(model, settings, m, slot, work):  # type: ignore[no-untyped-def]
+    def scored_word(model: Any, settings: Any, m: Any, slot: Any, work: Any) -> Any:
         choice, slots, r = work.choice, work.slots, m % LOGIT_ROWS
         row = choice.logits + 4 * model.products[OUTPUT, COLUMNS] * r
         end = read_float(row + 4 * EOS_ID)
@@ -146,7 +146,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
         return word
 
     @function
-    def write_result(settings, slot, t, word, sentences, slots, results):  # type: ignore[no-untyped-def]
+    def write_result(settings: Any, slot: Any, t: Any, word: Any, sentences: Any, slots: Any, results: Any) -> Any:
         s, n = slots.sentence[slot], t + (word != EOS_ID)
         for u in range(n):
             results.ids[results.begins[s] + u] = slots.words[slot, u, 0]
@@ -154,7 +154,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
         results.log_probs[s, 0] = slots.score[slot, 0] if settings.scores else np.nan
 
     @function
-    def greedy(model, sentences, settings, work, results, control):  # type: ignore[no-untyped-def]
+    def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, control: Any) -> Any:
         slots, choice, panel = work.slots, work.choice, settings.panel
         at, n_free, n_active = 0, free_all(settings, slots), 0
         while control[STOP] == 0:
@@ -193,44 +193,47 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
     return greedy
 
 
+@function
+def fill_rows(model: Any, sentences: Any, settings: Any, work: Any, n_active: Any) -> Any:
+    """Describe the beams of all active slots as rows of the next step; return their number."""
+    slots, n_rows, k_beams = work.slots, 0, settings.n_beams
+    row_bytes = 4 * slots.ancestors.shape[3]
+    for i in range(n_active):
+        slot = slots.active[i]
+        t, side = slots.step[slot], slots.side[slot]
+        for k in range(slots.n_beams[slot]):
+            fill_row(model, sentences, settings, work, n_rows, slot, k)
+            slots.ancestors[side, slot, k, t] = t * k_beams + k
+            row = (side * settings.n_slots + slot) * k_beams + k
+            work.states.places[n_rows] = slots.ancestors.ctypes.data + row * row_bytes
+            n_rows += 1
+    return n_rows
+
+
+@function
+def expand(model: Any, sentences: Any, settings: Any, work: Any, slot: Any, first: Any) -> Any:
+    """Expand a sentence whose logits begin at row ``first``; return whether it is done."""
+    slots, choice, n_padded = work.slots, work.choice, model.products[OUTPUT, COLUMNS]
+    t, n_beams = slots.step[slot], slots.n_beams[slot]
+    for k in range(n_beams):
+        row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.sums + 8 * (first + k))
+        end = ((read_float(row + 4 * EOS_ID) - top) - log_sum(choice, first + k)) + slots.score[slot, k]
+        choice.end[k] = end if t >= settings.min_length else _LOWEST
+        mask_words(model, settings, row, first + k, choice)
+    choose_continuations(model, settings, n_beams, slots.score[slot], first, choice)
+    last = t + 1 >= sentences.limits[slots.sentence[slot]]
+    note_ends(settings, slot, last, n_beams, n_padded, slots, choice)
+    if last or slots.n_ended[slot] >= settings.n_beams or choice.value[0] <= _LOWEST:
+        return True
+    advance(settings, slot, n_padded, slots, choice)
+    return False
+
+
 def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
     """Build beam search with the rules of ``attnkit.decoding.beam``."""
 
     @function
-    def fill_rows(model, sentences, settings, work, n_active):  # type: ignore[no-untyped-def]
-        slots, n_rows, k_beams = work.slots, 0, settings.n_beams
-        row_bytes = 4 * slots.ancestors.shape[3]
-        for i in range(n_active):
-            slot = slots.active[i]
-            t, side = slots.step[slot], slots.side[slot]
-            for k in range(slots.n_beams[slot]):
-                fill_row(model, sentences, settings, work, n_rows, slot, k)
-                slots.ancestors[side, slot, k, t] = t * k_beams + k
-                row = (side * settings.n_slots + slot) * k_beams + k
-                work.states.places[n_rows] = slots.ancestors.ctypes.data + row * row_bytes
-                n_rows += 1
-        return n_rows
-
-    @function
-    def expand(model, sentences, settings, work, slot, first):  # type: ignore[no-untyped-def]
-        # One step of a sentence whose logits are in rows first, first + 1, ...; return whether it is done.
-        slots, choice, n_padded = work.slots, work.choice, model.products[OUTPUT, COLUMNS]
-        t, n_beams = slots.step[slot], slots.n_beams[slot]
-        for k in range(n_beams):
-            row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.sums + 8 * (first + k))
-            end = ((read_float(row + 4 * EOS_ID) - top) - log_sum(choice, first + k)) + slots.score[slot, k]
-            choice.end[k] = end if t >= settings.min_length else _LOWEST
-            mask_words(model, settings, row, first + k, choice)
-        choose_continuations(model, settings, n_beams, slots.score[slot], first, choice)
-        last = t + 1 >= sentences.limits[slots.sentence[slot]]
-        note_ends(settings, slot, last, n_beams, n_padded, slots, choice)
-        if last or slots.n_ended[slot] >= settings.n_beams or choice.value[0] <= _LOWEST:
-            return True
-        advance(settings, slot, n_padded, slots, choice)
-        return False
-
-    @function
-    def beam(model, sentences, settings, work, results, control):  # type: ignore[no-untyped-def]
+    def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, control: Any) -> Any:
         slots = work.slots
         at, n_free, n_active = 0, free_all(settings, slots), 0
         while control[STOP] == 0:

@@ -7,13 +7,39 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 """Signals that ask a command to stop; SIGHUP is sent when a terminal or connection is lost."""
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Delay stop signals to the end of the block; children inherit the mask."""
+    noted: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOP_SIGNALS} if here else {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for stop, handler in previous.items():
+            signal.signal(stop, handler)
+        for number in noted:
+            signal.raise_signal(number)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process end when its parent does, even if that one is killed (Linux only)."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # the parent ended before prctl
+        os._exit(1)
 
 
 def launched_rank() -> int | None:

@@ -5,7 +5,6 @@ and vocabulary are sent through pipes. The subprocess ends with its parent, what
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, islice
@@ -27,6 +25,7 @@ from tokenizers import trainers
 
 from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
+from attnkit.runtime.signals import defer_signals, end_with_parent
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import read_lines
@@ -250,7 +249,6 @@ def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]
     return counts
 
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
 # Neither byte occurs in UTF-8, so they can follow any line.
 _LINE_END, _TEXT_END = b"\xff", b"\xfe"
 _CHUNK = 1000  # lines sent at once
@@ -300,23 +298,6 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
     return str(result["vocabulary"])
 
 
-@contextmanager
-def defer_signals() -> Iterator[None]:
-    """Delay SIGTERM and SIGINT to the end of the block; children inherit the mask."""
-    noted: list[int] = []
-    here = threading.current_thread() is threading.main_thread()
-    previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOPS} if here else {}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for stop, handler in previous.items():
-            signal.signal(stop, handler)
-        for number in noted:
-            signal.raise_signal(number)
-
-
 def _receive(stream: BufferedReader) -> Iterator[str]:
     """Yield lines as they arrive; exit if the sender closes the pipe early."""
 
@@ -337,10 +318,7 @@ def _receive(stream: BufferedReader) -> Iterator[str]:
 
 def serve(parent: int) -> None:
     """Run the subprocess: read configuration and text from stdin, answer on stdout."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # on Linux, the kernel kills it with its parent
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # the parent ended before prctl
-        os._exit(1)
+    end_with_parent(parent)
     source = cast(BufferedReader, sys.stdin.buffer)
     config = VocabularyConfig.model_validate_json(source.readline())
     answer: dict[str, str | None]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from attnkit.runtime.signals import defer_signals
+
 TargetName = Literal["avx512", "avx2", "portable"]
 Precision = Literal["float32", "bfloat16", "int8"]
 
@@ -59,7 +61,8 @@ def host_features() -> frozenset[str]:
     """Return the features of this processor, by LLVM's names."""
     from llvmlite import binding
 
-    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+    with defer_signals():  # an interrupted object of llvmlite would print at its end
+        return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
 
 
 def choose_target(name: TargetName | None = None) -> Target:
