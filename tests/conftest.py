@@ -297,7 +297,8 @@ def compile_engine() -> None:
 
     Called while the others wait for ``trained``: each would compile them, for about 20 seconds.
     """
-    from attnkit.kernels.native import is_available, load_searches
+    from attnkit.kernels.jit import is_available
+    from attnkit.kernels.native import load_searches
     from attnkit.kernels.simd.targets import choose_target
 
     if is_available():

@@ -72,7 +72,7 @@ def test_absurd_manifests_are_refused(run: RunFolder) -> None:
 def test_a_newer_format_is_told_apart_from_damage(run: RunFolder) -> None:
     path = run.checkpoints_path / "step-20" / "manifest.json"
     path.write_bytes(b'{"format": 2, "layout": "new"}')
-    with pytest.raises(RunError, match=r"written by a newer attnkit \(format 2, this one reads 1\)"):
+    with pytest.raises(RunError, match=r"written by a newer version of attnkit \(format 2; this version reads 1\)"):
         open_checkpoint(path.parent, "step-20")
 
 

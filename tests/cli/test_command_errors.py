@@ -179,7 +179,7 @@ def test_a_weight_that_leaves_no_pair(call: Call, workshop: Any, tmp_path: Path)
     train = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=1)
     code, out, err = call(*train, "--weight", "0.001")
     assert (code, out) == (3, "")
-    assert err.splitlines()[-3] == "error: an epoch has no examples" and "--weight" in err
+    assert err.splitlines()[-3] == "error: the epoch has no examples" and "--weight" in err
 
 
 def test_text_that_can_be_read_only_once(call: Call, workshop: Any, tmp_path: Path) -> None:

@@ -163,8 +163,9 @@ def test_a_signal_while_the_end_is_told_leaves_the_run_finished(workshop: Any, t
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_100_stopped_runs(runs: Runs, tmp_path: Path, block: int) -> None:
-    # Equal to whole runs; how many of the stops find something to save depends on the machine.
-    judge(runs, tmp_path, range(1000 + block * BLOCK, 1000 + (block + 1) * BLOCK))
+    # Whether some stops come before the first save and some after it depends on the pace of the machine.
+    firsts = (1000 * (1 + again) + block * BLOCK for again in range(3))
+    assert any(judge(runs, tmp_path / str(first), range(first, first + BLOCK)) for first in firsts)
 
 
 def test_a_second_signal_ends_at_once(runs: Runs, tmp_path: Path) -> None:

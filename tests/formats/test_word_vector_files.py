@@ -177,8 +177,8 @@ BROKEN_TEXT = {
     "too many numbers": (b"a 1 2\nb 1 2 3\n", "3 numbers, not 2", 2),
     "no number": (b"a 1 2\nb 1 x2\n", "'x2' is not a number", 2),
     "a number missing": (b"a 1 2\nb 1  2\n", "numbers, not 2|missing", 2),
-    "not a number": (b"a 1 2\nb nan 2\n", "nan is not finite", 2),
-    "infinite": (b"a 1 2\nb 1 -inf\n", "-inf is not finite", 2),
+    "not a number": (b"a 1 2\nb nan 2\n", "nan is infinite, NaN or too large", 2),
+    "infinite": (b"a 1 2\nb 1 -inf\n", "-inf is infinite, NaN or too large", 2),
     "too large": (b"a 1 2\nb 1e60 2\n", "too large for float32", 2),
     "twice": (b"2 1\nab 1\nab 2\n", "duplicate word 'ab': also on line 2", 3),
     "a word alone": (b"a\n", "invalid vector size 0", 1),
@@ -281,7 +281,7 @@ def test_broken_projector_rows() -> None:
     for raw, said, line in (
         (b"1\t2\n3\n", "1 numbers, not 2", 2),
         (b"1\t2\n3\tx\n", "'x' is not a number", 2),
-        (b"1\t2\nnan\t1\n", "not finite", 2),
+        (b"1\t2\nnan\t1\n", "nan is infinite, NaN or too large", 2),
         (b"1\t2\n\n", "1 numbers, not 2", 2),
     ):
         with pytest.raises(DataError, match=said) as found:

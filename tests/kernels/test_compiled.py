@@ -16,6 +16,7 @@ from attnkit.kernels import ibm1, word2vec_backend
 from attnkit.kernels import jit as module
 from attnkit.kernels.jit import cache_folder, compiled
 from attnkit.kernels.word2vec_backend import CompiledBackend, LookupTables, LoopSpec
+from attnkit.runtime.children import python_command
 
 
 def triangle(n: int) -> int:
@@ -92,7 +93,8 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     asked: list[list[str]] = []
 
     def run(words: list[str], **options: object) -> None:
-        asked.append(words[1:])
+        assert words[:3] == python_command(module._PROGRAM) and words[3] == str(os.getpid())
+        asked.append(words[4:])
         if words[-1] != "missing":
             compiled(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
 
@@ -102,7 +104,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: list[list[str]]) -> None:
     first = compiled(triangle, (3,), ["that.module", "its", "words"])
-    assert first(100) == 5050 and children[0] == ["-m", "attnkit.kernels.jit", "that.module", "its", "words"]
+    assert first(100) == 5050 and children[0] == ["that.module", "its", "words"]
     assert sum(first.stats.cache_hits.values()) == 1  # loaded, not compiled again
     n_asked = len(children)
     assert compiled(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
@@ -114,12 +116,12 @@ def test_of_several_that_want_a_loop_one_has_it_compiled(cache: Path, children: 
         found = [pool.submit(compiled, triangle, (3,), ["that.module"]) for _ in range(3)]
     assert [loop.result()(4) for loop in found] == [10, 10, 10]
     wanted = [words for words in children if words[-1] != "missing"]
-    assert wanted == [["-m", "attnkit.kernels.jit", "that.module"]]
+    assert wanted == [["that.module"]]
 
 
 def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
     assert compiled(triangle, (3,), ["missing"])(100) == 5050
-    assert children == [["-m", "attnkit.kernels.jit", "missing"]]
+    assert children == [["missing"]]
     for path in kept_files(cache):
         path.write_bytes(b"no pickle")
     assert compiled(triangle, (3,), ["missing"])(100) == 5050
@@ -131,7 +133,7 @@ def test_a_change_in_any_source_of_the_loops_is_a_new_cache(cache: Path, monkeyp
     monkeypatch.setenv("ATTNKIT_COMPILES", "1")  # as in the child itself, which asks no other
     compiled(triangle, (3,), ["missing"])
     (before,) = (cache / "attnkit" / "numba").iterdir()
-    monkeypatch.setattr(module, "_sources", lambda: "otherwise")
+    monkeypatch.setattr(module, "sources_digest", lambda: "otherwise")
     compiled(triangle, (3,), ["missing"])
     assert {path.name for path in (cache / "attnkit" / "numba").iterdir()} == {before.name, "otherwise"}
 
@@ -148,8 +150,9 @@ def test_the_childs_command_compiles_what_is_asked_for(monkeypatch: pytest.Monke
     word2vec_backend.compiled_loop.cache_clear()
     CompiledBackend(LoopSpec(dim=20, window=7, exact=True), LookupTables(np.empty(0, np.uint32)), np.uint16)
     word2vec_backend.compiled_loop.cache_clear()
-    folder = cache_folder() / module._sources()
+    folder = cache_folder() / module.sources_digest()
     before = {path for path in folder.rglob("*.nbc") if "word2vec.pairs-" in path.name}
     environment = {**os.environ, "ATTNKIT_COMPILES": "1"}
-    subprocess.run([sys.executable, "-m", "attnkit.kernels.jit", *asked[0]], env=environment, check=True, timeout=120)
+    command = python_command(module._PROGRAM, str(os.getpid()), *asked[0])
+    subprocess.run(command, env=environment, check=True, timeout=120)
     assert before and {path for path in folder.rglob("*.nbc") if "word2vec.pairs-" in path.name} == before

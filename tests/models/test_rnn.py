@@ -174,7 +174,7 @@ def test_two_directions_need_an_even_width() -> None:
 
 def test_one_matrix_needs_one_vocabulary() -> None:
     """Tying all of them with two vocabularies is refused."""
-    with pytest.raises(ValueError, match="a joint vocabulary, not two of 13 and 14"):
+    with pytest.raises(ValueError, match="a joint vocabulary, not two with 13 and 14"):
         RnnTranslator(RnnConfig(tie_embeddings="all"), 13, 14)
 
 

@@ -154,7 +154,7 @@ def test_tied_weights_are_one_tensor() -> None:
 
 
 def test_a_joint_table_needs_a_joint_vocabulary() -> None:
-    with pytest.raises(ValueError, match="a joint vocabulary, not two of 10 and 12 words"):
+    with pytest.raises(ValueError, match="a joint vocabulary, not two with 10 and 12 entries"):
         Transformer(TransformerConfig(), 10, 12)
     assert Transformer(TransformerConfig(tie_embeddings="target"), 10, 12).output.weight.shape == (12, 256)
 

@@ -25,6 +25,7 @@ from attnkit.engine.compiled import CompiledSearch, reason_against_model, reason
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import UsageError
 from attnkit.kernels import native
+from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.targets import TARGETS, Precision, Target, choose_target, host_features
 from attnkit.models.config import RnnConfig, TransformerConfig
@@ -38,7 +39,7 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.translator import load_translator
 
-pytestmark = pytest.mark.skipif(not native.is_available(), reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not is_available(), reason="numba is not installed")
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 BASE: dict[str, Any] = {"d_model": 32, "n_heads": 2, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
 DRAWS = 10  #: models of one case
@@ -131,30 +132,53 @@ def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
         assert_equal(model, sources, settings, found, (block, number, config, settings))
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if host_features().issuperset(TARGETS[name].needs)])
-@pytest.mark.slow
-def test_every_instruction_set_equals_torch(name: Any) -> None:
-    for number in range(DRAWS):
-        config, vocab_size, n_words, settings, sources = draw(random.Random(1000 + number))
-        model = make_model(config, vocab_size, number)
-        engine = compile_model(model, config, n_words, target=choose_target(name))
-        found = engine.search(sources, limits(sources, settings), settings)
-        assert_equal(model, sources, settings, found, (name, number))
+HOST_TARGETS = [name for name in TARGETS if host_features().issuperset(TARGETS[name].needs)]
+SLOW = pytest.mark.slow
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.02, "int8": 0.05}
+"""Log-probability per token, of the tame model below. Rounding of weights and activations makes most of it."""
+
+
+def tame_model(config: TransformerConfig) -> Transformer:
+    """Return a model of the usual random weights, whose outputs change little with its inputs."""
+    torch.manual_seed(7)
+    model = Transformer(config, 130, 130).eval()
+    with torch.no_grad():
+        model.output.bias.add_(torch.randn_like(model.output.bias))
+    return model
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(
+    "name", [HOST_TARGETS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in HOST_TARGETS[1:])]
+)
+@pytest.mark.parametrize("activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow)])
+def test_every_instruction_set_and_precision_is_near_torch(name: Any, precision: Any, activation: Any) -> None:
+    config = TransformerConfig(**{**BASE, "d_model": 64, "d_ff": 160, "activation": activation})
+    model, rows = tame_model(config), sentences(20)
+    engine = compile_model(model, config, 130, precision=precision, target=choose_target(name))
+    for settings in (SearchConfig(beam_size=1), SearchConfig(beam_size=4, num_hypotheses=4)):
+        found, expected = engine.search(rows, limits(rows, settings), settings), reference(model, rows, settings)
+        best = [(one[0], other[0]) for one, other in zip(found, expected, strict=True)]
+        # Where two words are nearly equal, rounding chooses: half of the texts must be those of torch, and these near.
+        errors = [abs(one.score - other.score) for one, other in best if one.ids == other.ids]
+        assert len(errors) >= 0.5 * len(rows), (name, len(errors))
+        assert max(errors) <= TOLERANCES[precision], (name, max(errors))
+        if precision != "float32":  # a coarser precision must be seen, or it was not used
+            assert max(errors) > TOLERANCES["float32"]
 
 
 @pytest.mark.slow
-def test_int8_has_the_same_integers_on_every_instruction_set_with_8_bits() -> None:
+@pytest.mark.skipif("avx512" not in HOST_TARGETS, reason="this processor has one target with 8-bit activations")
+def test_int8_sums_are_equal_on_targets_with_8_bits() -> None:
+    """Sums of bytes are exact; what is left is the rounding of norms and softmax."""
     config = TransformerConfig(**BASE)
-    model = make_model(config, 130, 1)
-    targets = [choose_target(name) for name in ("avx512", "portable") if _runs(name)]
-    packed = [compile_model(model, config, 130, precision="int8", target=target).packed for target in targets]
-    assert (
-        len({bytes(np.sort(np.concatenate([w.ravel() for w in p._owned if w.dtype == np.int8]))) for p in packed}) == 1
-    )
-
-
-def _runs(name: Any) -> bool:
-    return host_features().issuperset(TARGETS[name].needs)
+    model, rows, settings = tame_model(config), sentences(20), SearchConfig(beam_size=1)
+    engines = [compile_model(model, config, 130, precision="int8", target=TARGETS[n]) for n in ("avx512", "portable")]
+    first, second = (engine.search(rows, limits(rows, settings), settings) for engine in engines)
+    equal = [one[0].ids == other[0].ids for one, other in zip(first, second, strict=True)]
+    assert sum(equal) >= 18
+    for one, other in zip(first, second, strict=True):
+        assert one[0].ids != other[0].ids or one[0].score == pytest.approx(other[0].score, abs=0.01)
 
 
 def sentences(n: int, seed: int = 0) -> list[list[int]]:
@@ -207,16 +231,19 @@ class Guarded:
 GUARDED = """
 import random, sys
 sys.path.insert(0, {tests!r})
-from attnkit.engine import compiled, packed_transformer
+from attnkit.engine import compiled
 from attnkit.kernels.simd import packing
 from tasks.test_compiled_search import Guarded, compile_model, draw, limits, make_model
 guarded = Guarded()
-compiled.allocate = guarded.allocate
-packing.aligned = packed_transformer.aligned = guarded.copy
+packing.allocate = guarded.allocate  # weights, tables and working memory
+results, sources = compiled._results, compiled.CompiledSearch._sources
+guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
+compiled._results = lambda *sizes: guard(results(*sizes))
+compiled.CompiledSearch._sources = lambda *given: guard(sources(*given))
 for seed in range({first}, {last}):
-    config, vocab_size, n_words, settings, sources = draw(random.Random(seed))
+    config, vocab_size, n_words, settings, rows = draw(random.Random(seed))
     engine = compile_model(make_model(config, vocab_size, seed), config, n_words, precision={precision!r})
-    engine.search(sources, limits(sources, settings), settings)
+    engine.search(rows, limits(rows, settings), settings)
 print("inside")
 """
 
@@ -253,7 +280,7 @@ def test_what_would_leave_memory_is_refused(sources: Any, steps: Any, message: s
     engine = compile_model(make_model(config, 130, 1), config, 130)
     with pytest.raises(ValueError, match=message):
         engine.search(sources, steps, SearchConfig(beam_size=1))
-    with pytest.raises(ValueError, match="no compiled form: sampling"):
+    with pytest.raises(ValueError, match="compiled search does not support sampling"):
         engine.search([[5]], [9], SearchConfig(sampling=True))
 
 
@@ -388,15 +415,15 @@ def test_the_engine_falls_back_with_one_note(trained: Path) -> None:
     for _ in range(2):
         translator.translate(["1 2 3"], sampling=True)
     assert [note for note in notes if "compiling" not in note] == [
-        "compiled loops do not support sampling; using torch, which is slower"
+        "compiled search does not support sampling; using torch, which is slower"
     ]
     by_torch = load_translator([trained], device="cpu", engine="torch", notify=notes.append)
     assert by_torch.translate(["1 2 3", "4 5"]) == plain
-    with pytest.raises(UsageError, match="no compiled form of sampling"):
+    with pytest.raises(UsageError, match="compiled search does not support sampling"):
         load_translator([trained], device="cpu", engine="compiled").translate(["1"], sampling=True)
-    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support sampling"):
+    with pytest.raises(UsageError, match="int8 needs compiled search, which does not support sampling"):
         load_translator([trained], device="cpu", precision="int8").translate(["1"], sampling=True)
-    with pytest.raises(UsageError, match="int8 needs compiled loops"):
+    with pytest.raises(UsageError, match="int8 needs compiled search"):
         load_translator([trained], device="cpu", precision="int8", engine="torch")
     with pytest.raises(UsageError, match="unknown precision 'int4'"):
         EngineSearch([open_run(trained)], "cpu", "int4")  # type: ignore[arg-type]

@@ -243,7 +243,7 @@ GOOD = ["label\ttext"] + [f"{'ab'[i % 2]}\tthe film {i}" for i in range(40)]
 WRONG: dict[str, tuple[list[str], list[str], str, str]] = {
     "one label": (["label\ttext"] + ["a\tthe film"] * 9, GOOD, "every text has the label 'a'", "train.tsv"),
     "no texts": (["label\ttext"], GOOD, "no texts", "train.tsv"),
-    "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no text left for training", "train.tsv"),
+    "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no texts left for training", "train.tsv"),
     "nothing to validate on": (GOOD, ["label\ttext", "a\t "], "no text left for validation", "dev.tsv"),
     "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "not clear which of 'a', 'b'", "train.tsv:1"),
     "a label that is new": (GOOD, ["label\ttext", "a\tx", "c\ty"], "label 'c' does not occur", "dev.tsv:3"),

@@ -251,11 +251,11 @@ def test_compiled_loops_leave_lexicons_to_torch(
         request = TranslateRequest([run], tmp_path / "input.txt", device="cpu", threads=1, **options)
         request = replace(request, batching=Batching(4, window=2))
         assert [line for group in translate_stream(request, notes.append) for line in group] == expected
-        assert notes == [f"compiled loops do not support {reason}; using torch, which is slower"]
-        with pytest.raises(UsageError, match=f"no compiled form of {reason}") as caught:
+        assert notes == [f"compiled search does not support {reason}; using torch, which is slower"]
+        with pytest.raises(UsageError, match=f"compiled search does not support {reason}") as caught:
             stream(run, LINES, tmp_path, engine="compiled", **options)
         assert (caught.value.where, caught.value.help) == ("--engine", "use --engine auto")
-        with pytest.raises(UsageError, match=f"int8 needs compiled loops, which do not support {reason}"):
+        with pytest.raises(UsageError, match=f"int8 needs compiled search, which does not support {reason}"):
             stream(run, LINES, tmp_path, precision="int8", **options)
 
 

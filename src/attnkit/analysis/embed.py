@@ -172,7 +172,9 @@ def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
     """Write static vectors in the suffix's format; return False if it has none."""
     ending = path.suffix.lower()
     if ending == ".csv":
-        raise UsageError("no .csv output: tokens may contain commas", where="-o", help="choose .tsv or another suffix")
+        raise UsageError(
+            "cannot write .csv: tokens may contain commas", where="-o", help="choose .tsv or another suffix"
+        )
     format = None if ending == ".tsv" else ENDINGS.get(ending)
     if format is None:
         return False

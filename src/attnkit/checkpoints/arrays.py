@@ -10,11 +10,33 @@ from numpy.typing import NDArray
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
 from attnkit.io.safe_read import ITEM_BYTES, TensorEntry, parse_json, tensor_entries
+from attnkit.models.config import ModelConfig
 
 MODEL = "model.safetensors"
 Layout = Mapping[str, tuple[str, tuple[int, ...]]]  #: expected tensors: name -> (dtype, shape), by safetensors names
 _PREFIX = 8  # bytes at the start of a file that give the length of its header
 _ENTRY = 1 << 10  # maximum header bytes per tensor
+
+
+def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
+    """Raise ``RunError`` if the weight file is too small or a vocabulary does not fit.
+
+    It is called before the model is built, so that a crafted configuration cannot exhaust the memory.
+    """
+    if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
+        raise misfit(
+            checkpoint,
+            MODEL,
+            f"a joint vocabulary is needed, not two with {vocab_sizes[0]} and {vocab_sizes[1]} entries",
+        )
+    check_min_parameters(checkpoint, config.min_parameters(*vocab_sizes))
+
+
+def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
+    """Raise ``RunError`` if the weight file is too short for ``n_weights`` numbers."""
+    size, least = checkpoint.entry(MODEL).size, 4 * n_weights
+    if size < least:
+        raise misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
 
 
 def read_entries(checkpoint: Checkpoint, file: str, expected: Layout) -> tuple[bytes, dict[str, TensorEntry]]:
@@ -52,7 +74,7 @@ def check_header(raw: bytes, expected: Layout) -> dict[str, TensorEntry]:
     header = parse_json(raw[_PREFIX:begin])
     entries = tensor_entries(header, begin, len(raw))
     if odd := header.keys() ^ expected.keys():
-        raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
+        raise ValueError(f"tensor '{min(odd)[:80]}' is {'missing' if min(odd) in expected else 'unknown'}")
     for name, wanted in expected.items():
         if entries[name][:2] != wanted:
             stored, shape = entries[name][:2]

@@ -77,7 +77,7 @@ def parse(raw: bytes) -> Manifest:
     except ValidationError as error:
         with suppress(ValidationError):
             if (version := _Versioned.model_validate_json(raw).format) > FORMAT:
-                newer = f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})"
+                newer = f"it was written by a newer version of attnkit (format {version}; this version reads {FORMAT})"
                 raise ValueError(newer) from None
         raise ValueError("it is not a valid manifest") from error
     manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)

@@ -41,7 +41,7 @@ class Lock:
         _held.add(descriptor)
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is already released or in a forked child."""
+        """Release the lock; do nothing in a forked child or if it is already released."""
         if self._pid == os.getpid() and self.descriptor in _held:
             _held.discard(self.descriptor)
             os.close(self.descriptor)

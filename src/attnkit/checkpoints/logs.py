@@ -46,7 +46,7 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
 def append_record(path: Path, record: Mapping[str, object]) -> None:
     """Append a record as a JSON line with a checksum; NaN and infinity become strings."""
     if not record or "check" in record:
-        raise ValueError("a record needs at least one field, and none named 'check'")
+        raise ValueError("a record needs at least one field and must not have one named 'check'")
     body = json.dumps(_finite(record), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     atomic.append_text(path, f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n')
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from attnkit.checkpoints.arrays import MODEL, Layout, misfit, read_entries
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.errors import RunError
-from attnkit.models.config import ModelConfig
 from attnkit.training.flat_optimizer import buffers_of
 
 OPTIMIZER = "optimizer.safetensors"
@@ -21,25 +20,6 @@ DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", to
 def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint: parameters (tied ones once) and buffers."""
     return dict(model.named_parameters()) | buffers_of(model)
-
-
-def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
-    """Raise ``RunError`` if the weight file is too small or a vocabulary does not fit.
-
-    It is called before the model is built, so that a crafted configuration cannot exhaust the memory.
-    """
-    if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
-        raise misfit(
-            checkpoint, MODEL, f"a joint vocabulary is needed, not two of {vocab_sizes[0]} and {vocab_sizes[1]} entries"
-        )
-    check_min_parameters(checkpoint, config.min_parameters(*vocab_sizes))
-
-
-def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
-    """Raise ``RunError`` if the weight file is too short for ``n_weights`` numbers."""
-    size, least = checkpoint.entry(MODEL).size, 4 * n_weights
-    if size < least:
-        raise misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -114,7 +114,8 @@ def run_training(
         elif done.already:
             console.result(f"{output} is finished: {done.step:,} steps. Raise a limit to continue, or add --overwrite.")
         else:
-            said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
+            limit = "early_stopping_patience" if done.reason == "patience" else f"max_{done.reason}"
+            said = f"done: {done.step:,} steps ({limit} reached); best: {done.best}"
             console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
     rank = launched_rank()  # only rank 0 prints

@@ -35,7 +35,7 @@ def command(
         int | None, Option(help=f"Maximum length in characters, without --vocab.  [default: {DEFAULT.max_characters}]")
     ] = None,
     max_ratio: Annotated[
-        float, Option(help="Maximum factor between a pair's length ratio and the typical ratio of the corpus.")
+        float, Option(help="Maximum factor by which a pair's length ratio may differ from the corpus median.")
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,

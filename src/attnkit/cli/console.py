@@ -64,7 +64,7 @@ def quiet(when: bool) -> Iterator[None]:
 
 @contextmanager
 def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
-    """Yield a function that prompts on stderr if input is typed, else does nothing."""
+    """Yield a function that prompts on stderr if stdin is a terminal, else a no-op."""
     if not (reads_stdin and sys.stdin is not None and sys.stdin.isatty()):
         yield lambda: None
         return
@@ -99,7 +99,7 @@ def supports_color() -> bool:
 
 
 def width() -> int:
-    """Return the number of columns of the terminal; 80 without one."""
+    """Return the terminal width in columns, or 80 if there is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns
 
 

@@ -15,7 +15,7 @@ def command(
     output: Annotated[Path, Option("-o", "--output", help="Folder of the corpus and the run.", metavar="DIR")] = Path(
         "demo-run"
     ),
-    seed: Annotated[int, Option(min=0, help="Random seed of corpus and training.")] = 1,
+    seed: Annotated[int, Option(min=0, help="Random seed for the corpus and training.")] = 1,
 ) -> None:
     """Train a small English-French model on a generated corpus; translate with it.
 

@@ -13,7 +13,9 @@ def command(
     run: Annotated[Path, Argument(help="Masked language model: run of pretrain-mlm or import.", metavar="RUN")],
     texts: Annotated[list[str] | None, Argument(help="Text with [MASK]; default: stdin lines.", metavar="TEXT")] = None,
     top: Annotated[int, Option(min=1, max=100_000, help="Predictions per [MASK].")] = 5,
-    fill: Annotated[bool, Option(help="Print only the text, each [MASK] replaced by its most probable token.")] = False,
+    fill: Annotated[
+        bool, Option(help="Print only the text, with each [MASK] replaced by its most probable token.")
+    ] = False,
     json: Annotated[bool, Option(help="One JSON object per text.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",

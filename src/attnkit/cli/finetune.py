@@ -21,7 +21,9 @@ def command(
     train: Annotated[list[str] | None, Option(help="Training examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[list[str] | None, Option(help="Validation examples. [default: held out]", metavar="FILE")] = None,
     output: RunOutput = Path("finetuned"),
-    preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset; auto: by the encoder's width.")] = "auto",
+    preset: Annotated[
+        Literal["auto", LanguagePreset], Option(help="Preset; auto selects one by encoder width.")
+    ] = "auto",
     from_scratch: Annotated[
         bool | None, Option(help="Keep architecture and vocabulary, but initialize the weights randomly.")
     ] = None,

@@ -47,11 +47,13 @@ Precision = Annotated[
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
-TopP = Annotated[float | None, Option(help="Nucleus sampling: sample from the smallest token set of probability ≥ p.")]
+TopP = Annotated[
+    float | None, Option(help="Nucleus sampling: sample from the smallest token set with total probability ≥ p.")
+]
 RepetitionPenalty = Annotated[float | None, Option(help="Penalty on repeated tokens (CTRL); 1: none.")]
-Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).")]
-Png = Annotated[Path | None, Option(help="Write a PNG picture.")]
-Pdf = Annotated[Path | None, Option(help="Write a PDF picture.")]
+Svg = Annotated[Path | None, Option(help="Write an SVG image (needs attnkit[plot]).")]
+Png = Annotated[Path | None, Option(help="Write a PNG image.")]
+Pdf = Annotated[Path | None, Option(help="Write a PDF image.")]
 
 # Training commands; the options common to all are fields of ``_train.TrainingOptions``.
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]

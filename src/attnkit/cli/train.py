@@ -20,10 +20,12 @@ def command(
         TaskName | None,
         Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
     ] = None,
-    data: Annotated[list[str] | None, Option(help="Input file of other tasks; repeatable.", metavar="FILE")] = None,
+    data: Annotated[list[str] | None, Option(help="Input file for other tasks; repeatable.", metavar="FILE")] = None,
     valid_data: Annotated[list[str] | None, Option(help="Validation file for --data.", metavar="FILE")] = None,
     valid_src: Annotated[list[str] | None, Option(help="Validation source; repeatable.", metavar="FILE")] = None,
-    valid_tgt: Annotated[list[str] | None, Option(help="Validation target, per --valid-src.", metavar="FILE")] = None,
+    valid_tgt: Annotated[
+        list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
+    ] = None,
     preset: Annotated[Literal["auto", Preset], Option(help="Preset; auto selects one by corpus size.")] = "auto",
     model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[

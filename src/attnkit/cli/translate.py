@@ -28,13 +28,15 @@ def command(
     target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[Path | None, Option(help="Lexicon from align --run that restricts the output.")] = None,
     replace_unknowns: Annotated[
-        bool, Option(help="Replace <unk> by the most attended source word (vocabulary.kind=word).")
+        bool, Option(help="Replace <unk> with the most-attended source word (vocabulary.kind=word).")
     ] = False,
     dictionary: Annotated[Path | None, Option(help="Word lexicon from align, for --replace-unknowns.")] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
     json: Annotated[bool, Option(help="One JSON object per line.")] = False,
-    batch_size: Annotated[int | None, Option(min=1, help="Batch size. [default: 64 sentences or 4096 tokens]")] = None,
+    batch_size: Annotated[
+        int | None, Option(min=1, help="Batch size of torch. [default: 64 sentences or 4096 tokens]")
+    ] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
     device: options.Device = "auto",
     precision: Annotated[

@@ -1,7 +1,7 @@
 """Epoch plans: length-sorted batches, shuffled and split over ranks.
 
-Building a plan takes a single sort. The sort key of an example is its cell in the plane of source and target lengths,
-followed by a pseudo-random number from which its index is recovered.
+Building a plan takes a single sort. The sort key of an example is its cell in a grid of source and target lengths,
+followed by its index under a pseudo-random permutation.
 """
 
 import array

@@ -194,7 +194,7 @@ def write_examples(
         encoder = corpus.encoder(tokenizer)
         n_train = corpus.write(temporary / "train", encoder, corpus.train())
         if not n_train:
-            raise DataError(f"no {corpus.unit} left for training", where=corpus.data.files[0])
+            raise DataError(f"no {corpus.unit}s left for training", where=corpus.data.files[0])
         counts = {**corpus.counts, **encoder.counts}
         valid_encoder = corpus.encoder(tokenizer)
         n_valid = corpus.write_valid(temporary, valid_encoder)

@@ -107,7 +107,7 @@ class BatchLoader:
             lengths = self.dataset.lengths
             plan = plan_epoch(*lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples)
             if not plan.n_batches:
-                raise DataError("an epoch has no examples", where="data", help="add training data, or raise --weight")
+                raise DataError("the epoch has no examples", where="data", help="add training data, or raise --weight")
             self._planned = (epoch, plan)
         return self._planned[1]
 

@@ -103,7 +103,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         except ValidationError as error:
             raise ValueError("prepared.json is invalid") from error
         if safe_read.with_checksum(index.model_dump()) != raw:
-            raise ValueError("prepared.json is damaged: its checksum does not match")
+            raise ValueError("the checksum of prepared.json does not match")
         return dict(index)
 
 

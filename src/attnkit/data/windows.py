@@ -79,7 +79,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
 
 @dataclass(frozen=True)
 class WindowBatch(TensorBatch):
-    """Rows of questions and windows, padded at the end."""
+    """Rows of question-window pairs, padded at the end."""
 
     ids: Tensor  #: (B, T) int64
     real: Tensor  #: (B, T) bool, True at tokens
@@ -98,8 +98,8 @@ class StridedContextDataset:
     ) -> None:
         """Build the windows of n questions; ``context_of`` (n,) indexes their contexts.
 
-        Questions are truncated to ``sizes.max_question_length``. ``answers`` (n, 2) contains first and last tokens, or
-        ``NO_ANSWER``.
+        Questions are truncated to ``sizes.max_question_length``. ``answers`` (n, 2) contains each answer's first
+        and last token, or ``NO_ANSWER``.
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
         self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
@@ -206,7 +206,7 @@ class TokenClassificationDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all tokens, tags, sentence boundaries and pieces."""
+        """Hash of all tokens, tags, sentence boundaries and windows."""
         borders = np.concatenate([self.windows.begins, self.windows.ends, self.windows.best_ends])
         texts = (self._texts.fingerprint + self._marks.fingerprint).encode()
         return hashlib.sha256(texts + borders.astype(np.int64).tobytes()).hexdigest()

@@ -100,7 +100,7 @@ def join_words(
         lower = asked.lower or lower if isinstance(asked, Phrases) else lower
         text = words_to_ids(sources, lower, TempIdFile(stream), tell)
         if not text.n_words:
-            raise DataError("no text", where=", ".join(map(str, sources)), help="name a file that is not empty")
+            raise DataError("no text", where=", ".join(map(str, sources)), help="give a non-empty file")
         warnings, n_read = [], text.n_words
         if text.n_long:
             warnings.append(f"{text.n_long:,} words of more than {MAX_WORD_BYTES:,} bytes are left out")
@@ -287,7 +287,7 @@ def open_words(folder: Path) -> Encoded:
 def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]:
     """Return the kept words' ids by falling count, ties by first occurrence."""
     if not text.n_words:
-        raise DataError("no text", where=where, help="name a file that is not empty")
+        raise DataError("no text", where=where, help="give a non-empty file")
     if text.n_long == text.n_words:
         what = f"every word exceeds the maximum of {MAX_WORD_BYTES:,} bytes"
         raise DataError(what, where=where, help=_HELP)

@@ -1,4 +1,4 @@
-"""Result of a search. Torch-free: compiled searches return it, too."""
+"""Result of a search. Must not import torch: compiled searches return it, too."""
 
 from dataclasses import dataclass
 

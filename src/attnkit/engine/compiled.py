@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
-from attnkit.engine.packed_transformer import PackedTransformer, Weights, padded
+from attnkit.engine.packed_transformer import PackedTransformer, Weights
 from attnkit.engine.search_backend import Found, LineSegment, SearchJob
 from attnkit.kernels import layout
+from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Buffers, Choice, Results, Sentences, Settings, Slots, States, Work
-from attnkit.kernels.native import Library, is_available, load_searches
+from attnkit.kernels.native import Library, load_searches
+from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
 from attnkit.models.config import TransformerConfig
 from attnkit.protocols import EOS_ID
@@ -105,7 +107,7 @@ class CompiledSearch:
         self.packed = PackedTransformer(config, weights, target, precision, n_words)
         self.n_threads = n_threads
         self._lock = threading.Lock()  # of the workspaces: one search at a time
-        self._workspaces: dict[tuple[object, ...], list[_Workspace]] = {}
+        self._spaces: list[_Workspace] = []
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch.
@@ -133,7 +135,7 @@ class CompiledSearch:
                 between 1 and the positions of the model.
         """
         if (reason := reason_against_search(search)) is not None:
-            raise ValueError(f"no compiled form: {reason}")
+            raise ValueError(f"compiled search does not support {reason}")
         if search.n_words not in (None, self.packed.n_words):
             raise ValueError(f"n_words must be {self.packed.n_words}, as the weights are packed, not {search.n_words}")
         if not len(sources):
@@ -148,18 +150,17 @@ class CompiledSearch:
         # Long sentences first, dealt out to the threads in turn: all end at nearly the same time.
         order = np.argsort(-n_tokens, kind="stable")
         n_threads = max(1, min(self.n_threads, len(order)))
-        settings = self._settings(search, int(n_tokens.max()), int(own.limits.max()))
+        settings = self._fitting(self._settings(search, int(n_tokens.max()), int(own.limits.max())), n_threads)
         model = self.packed.model(max(settings.max_source, settings.max_steps))
         results = _results(own.limits, search.num_hypotheses)
-        controls = [np.zeros(3, np.int64) for _ in range(n_threads)]
-        spaces = self._spaces(settings, n_threads)
+        stop = np.zeros(1, np.int64)
         name = "greedy" if search.beam_size == 1 else "beam"
 
         def run(i: int) -> None:
-            part, space = own._replace(order=np.ascontiguousarray(order[i::n_threads])), spaces[i]
-            self._library.call(name, model, part, settings, space.work, results, controls[i])
+            part = own._replace(order=np.ascontiguousarray(order[i::n_threads]))
+            self._library.call(name, model, part, settings, self._spaces[i].work, results, stop)
 
-        _in_threads(run, n_threads, controls)
+        _in_threads(run, n_threads, stop)
         if not search.scores and search.beam_size == 1:
             results.log_probs.fill(math.nan)
         return list(_hypotheses(results, own, search.length_penalty))
@@ -207,28 +208,28 @@ class CompiledSearch:
             kept_bytes=packed.kept_bytes,
         )
 
-    def _spaces(self, settings: Settings, n: int) -> list[_Workspace]:
-        """Return working memory for n threads, that of the last call if it fits."""
-        key = settings.n_slots, settings.n_beams, settings.max_source, settings.max_steps
-        if key not in self._workspaces:
-            self._workspaces = {key: []}
-        spaces = self._workspaces[key]
-        while len(spaces) < n:
-            spaces.append(_Workspace(self.packed, settings))
-        return spaces
+    def _fitting(self, settings: Settings, n_threads: int) -> Settings:
+        """Make working memory for n threads, or adopt the sizes of the last search.
 
-
-def allocate(n: int) -> NDArray[np.uint8]:
-    """Return n bytes of zeros that begin at a multiple of 64."""
-    raw = np.zeros(n + 64, np.uint8)
-    begin = -raw.ctypes.data % 64
-    return raw[begin : begin + n]
+        Limits differ from sentence to sentence: without this, most calls would make new memory.
+        """
+        if self._spaces:
+            old = self._spaces[0].settings
+            sizes = {name: getattr(old, name) for name in ("n_slots", "max_source", "max_steps", "max_encoded")}
+            if old.n_beams == settings.n_beams and all(sizes[name] >= getattr(settings, name) for name in sizes):
+                settings = settings._replace(**sizes)
+            else:
+                self._spaces.clear()
+        while len(self._spaces) < n_threads:
+            self._spaces.append(_Workspace(self.packed, settings))
+        return settings
 
 
 class _Workspace:
     """Working memory of one thread."""
 
     def __init__(self, packed: PackedTransformer, settings: Settings) -> None:
+        self.settings = settings
         self._owned: list[NDArray[Any]] = []
         r, k, t = settings.n_slots, settings.n_beams, settings.max_steps
         n_kept = 2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes
@@ -248,7 +249,7 @@ class _Workspace:
             ended_score=self._array(np.float64, r, 2 * k),
         )
         states = States(*(self._array(np.int64, r * k) for _ in States._fields))
-        choice = self._choice(padded(packed.vocab_size), settings)
+        choice = self._choice(packing.padded(packed.vocab_size), settings)
         self.work = Work(memory, cache, states, slots, choice, self._buffers(packed, n_rows, n_places))
 
     def _buffers(self, packed: PackedTransformer, m: int, n_places: int) -> Buffers:
@@ -292,7 +293,7 @@ class _Workspace:
         return self._array(np.uint8, n).ctypes.data
 
     def _array(self, dtype: Any, *shape: int) -> NDArray[Any]:
-        raw = allocate(math.prod(shape) * np.dtype(dtype).itemsize)
+        raw = packing.allocate(math.prod(shape) * np.dtype(dtype).itemsize)
         self._owned.append(raw)
         array: NDArray[Any] = raw.view(dtype).reshape(shape)
         return array
@@ -323,8 +324,8 @@ def _hypotheses(results: Results, sentences: Sentences, length_penalty: float) -
         yield found or [Hypothesis([], -math.inf, -math.inf, None, False)]
 
 
-def _in_threads(run: Callable[[int], None], n: int, controls: Sequence[NDArray[np.int64]]) -> None:
-    """Call run(0) to run(n - 1) in threads; stop them all on an interrupt."""
+def _in_threads(run: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
+    """Call run(0) to run(n - 1) in threads; set the flag ``stop`` on an interrupt."""
     with ThreadPoolExecutor(n) as pool:
         jobs = [pool.submit(run, i) for i in range(n)]
         try:
@@ -332,8 +333,7 @@ def _in_threads(run: Callable[[int], None], n: int, controls: Sequence[NDArray[n
             while wait(jobs, timeout=0.05).not_done:
                 pass
         except BaseException:
-            for control in controls:
-                control[layout.STOP] = 1
+            stop[0] = 1
             raise
         for job in jobs:
             job.result()

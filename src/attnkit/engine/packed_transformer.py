@@ -13,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.kernels.layout import GELU, NORM_MASK, RELU, SILU, Model
-from attnkit.kernels.simd.packing import GROUP, LOWEST, PackedWeights, aligned, pack
-from attnkit.kernels.simd.targets import HEAD_VECTORS, PANEL, Precision, Target
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded
+from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
 from attnkit.models.config import TransformerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations, sinusoids
 from attnkit.protocols import EOS_ID
 
 Weights = Mapping[str, NDArray[np.float32]]
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "silu": SILU}
-
-
-def padded(n: int) -> int:
-    return -(-n // PANEL) * PANEL
 
 
 def _head_width(d_head: int) -> int:
@@ -46,7 +42,7 @@ class PackedTransformer:
             padded(config.d_ff),
         )
         self.d_heads = padded(config.n_heads * self.d_head)
-        self.lane_bytes, self.kept_bytes = 4 // GROUP[precision], 4 if precision == "float32" else 2
+        self.lane_bytes, self.kept_bytes = 4 // GROUP[precision], KEPT_BYTES[precision]
         self._owned: list[NDArray[Any]] = []
         self._weights = weights
         self._products: list[list[int]] = []
@@ -72,6 +68,7 @@ class PackedTransformer:
         constants[NORM_MASK : NORM_MASK + config.d_model] = 1
         self._constants = self._own(constants)
         self._model: tuple[int, Model] | None = None
+        self._n_fixed = len(self._owned)  # what follows are tables for a number of positions
         # Only tables are needed again; the rest would keep the whole checkpoint in memory.
         tables = [name for name in weights if name.endswith((".positions.table", ".bias.table"))]
         self._weights = {name: weights[name].copy() for name in tables}
@@ -112,21 +109,21 @@ class PackedTransformer:
         self._pack(weight, bias)
         n, d = self.config.n_heads, self.config.d_head
         back = self._weights[f"{name}.output.weight"]  # (D, H d)
-        padded = np.zeros((len(back), n, self.d_head), np.float32)
-        padded[:, :, :d] = back.reshape(len(back), n, d)
-        self._pack(padded.reshape(len(back), -1), self._weights[f"{name}.output.bias"])
+        wide = np.zeros((len(back), n, self.d_head), np.float32)
+        wide[:, :, :d] = back.reshape(len(back), n, d)
+        self._pack(wide.reshape(len(back), -1), self._weights[f"{name}.output.bias"])
 
     def _to_heads(self, name: str, n_parts: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return a projection (n_parts A, D) and its bias, with padded heads."""
         n, d = self.config.n_heads, self.config.d_head
-        padded = []
+        products = []
         for array in (self._weights[f"{name}.weight"], self._weights[f"{name}.bias"][:, None]):
             wide = np.zeros((n_parts, self.d_heads, array.shape[1]), np.float32)
             heads = np.zeros((n_parts, n, self.d_head, array.shape[1]), np.float32)
             heads[:, :, :d] = array.reshape(n_parts, n, d, -1)
             wide[:, : n * self.d_head] = heads.reshape(n_parts, n * self.d_head, -1)
-            padded.append(wide.reshape(n_parts * self.d_heads, -1))
-        return padded[0], padded[1][:, 0]
+            products.append(wide.reshape(n_parts * self.d_heads, -1))
+        return products[0], products[1][:, 0]
 
     def _pack_named(self, name: str, non_negative: bool = False) -> None:
         self._pack(self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], non_negative=non_negative)
@@ -162,6 +159,8 @@ class PackedTransformer:
         """Return the model with tables for at least so many positions."""
         if self._model is None or self._model[0] < n_positions:
             n = max(64, 1 << (n_positions - 1).bit_length())
+            self._model = None  # its tables are given up first
+            del self._owned[self._n_fixed :]
             self._model = n, self._build(n)
         return self._model[1]
 

@@ -45,4 +45,22 @@ class SearchBackend(Protocol):
 
 def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
     """Return settings that forbid the unused ids at the end of a padded vocabulary."""
-    return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
+    return config.model_copy(update={"n_words": tokenizer.n_words})
+
+
+def search_parts(
+    searcher: SearchBackend, parts: Sequence[LineSegment], batches: Iterable[Sequence[int]], job: SearchJob
+) -> Found:
+    """Return the hypotheses of each segment; ``batches`` are indices of ``parts``."""
+    taken: list[Sequence[int]] = []
+
+    def requested() -> Iterator[list[LineSegment]]:
+        for batch in batches:
+            taken.append(batch)
+            yield [parts[i] for i in batch]
+
+    found: Found = [[] for _ in parts]
+    for number, hypotheses in enumerate(searcher.search_all(requested(), job)):
+        for i, own in zip(taken[number], hypotheses, strict=True):
+            found[i] = own
+    return found

@@ -11,7 +11,7 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import PairBatch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
-from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
+from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, search_parts
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID
@@ -84,13 +84,8 @@ def greedy_ids(
     # Sorted by length, longest first: little padding, and memory peaks at the start.
     batches = make_batches([len(part.ids) for part in parts], Batching())
     # Lazy, so that a requested stop is noticed between any two batches.
-    requested = ([parts[i] for i in batch] for batch in until_stopped(stop, batches))
-    found: list[list[int]] = [[] for _ in parts]
-    results = searcher.search_all(requested, SearchJob(config))
-    for batch, hypotheses in zip(batches, results, strict=True):
-        for i, best in zip(batch, hypotheses, strict=True):
-            found[i] = best[0].ids
-    return found
+    found = search_parts(searcher, parts, until_stopped(stop, batches), SearchJob(config))
+    return [best[0].ids for best in found]
 
 
 def sample_indices(n_rows: int, n_samples: int) -> NDArray[np.int64]:

@@ -84,7 +84,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is {'too large' if text[-1].isdigit() else 'not'} a number")
+        raise ValueError(f"{text[:40]} is {'too large' if text[-1].isdigit() else 'not a number'}")
     return number
 
 

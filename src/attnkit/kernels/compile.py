@@ -1,4 +1,4 @@
-"""Compiler of the searches to object code, run by ``native`` as a process.
+"""Compile the searches to object code; ``native`` runs this in a subprocess.
 
 It writes three parts to standard output: the key of the sources that it has compiled, one line of JSON with the
 functions' symbols, and the object code.
@@ -13,7 +13,7 @@ import numpy as np
 
 from attnkit.kernels.native import compute_key
 from attnkit.kernels.simd.targets import Precision, Target
-from attnkit.runtime.signals import end_with_parent
+from attnkit.runtime.children import end_with_parent
 
 
 def example(kind: Any) -> Any:
@@ -42,7 +42,7 @@ def compile_searches(target: Target, precision: Precision) -> tuple[dict[str, st
     from attnkit.kernels.translation import build_searches
 
     values = [example(kind) for kind in (Model, Sentences, Settings, Work, Results)]
-    types = tuple(numba.typeof(value) for value in [*values, np.zeros(3, np.int64)])  # the last one is ``control``
+    types = tuple(numba.typeof(value) for value in [*values, np.zeros(1, np.int64)])  # the last one is ``stop``
     symbols, module = {}, None
     for name, function in build_searches(target, precision).items():
         options: dict[str, Any] = {**FAST, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}

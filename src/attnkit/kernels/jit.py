@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
+from attnkit.runtime.children import end_with_parent, python_command
 
 # Options of every training loop.
 FAST = {
@@ -40,6 +42,11 @@ def cache_folder() -> Path:
     usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(usual)  # noqa: PTH111 (Path's fails without a home)
     return Path(base) / "attnkit" / "numba"
+
+
+def is_available() -> bool:
+    """Return whether numba is installed and not switched off, without importing it."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0") and find_spec("numba") is not None
 
 
 def _numba() -> Any:
@@ -83,6 +90,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 _CHILD = "ATTNKIT_COMPILES"
+_PROGRAM = "from attnkit.kernels.jit import compile_in_child; compile_in_child(*sys.argv[1:])"
 
 
 def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequence[str] = ()) -> Any:
@@ -99,7 +107,7 @@ def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequen
     # Compiled for these types only: a call with other types would silently compile in this process, for seconds.
     types = tuple(numba.typeof(argument) for argument in arguments)
     options: dict[str, Any] = FAST if child else {}
-    folder, usual = str(cache_folder() / _sources()), numba.config.CACHE_DIR
+    folder, usual = str(cache_folder() / sources_digest()), numba.config.CACHE_DIR
     # numba reads this setting when it decorates a function: set it, then restore it.
     numba.config.CACHE_DIR = folder
     try:
@@ -111,7 +119,7 @@ def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequen
                     if not child:
                         kept.compile(types)
                     elif not _is_cached(kept, types):  # not compiled by another process meanwhile
-                        command = [sys.executable, "-m", "attnkit.kernels.jit", *child]
+                        command = python_command(_PROGRAM, str(os.getpid()), *child)
                         subprocess.run(command, env={**os.environ, _CHILD: "1"}, capture_output=True)
             # Loads the loop if the child has cached it, compiles it otherwise.
             kept.compile(types)
@@ -138,7 +146,7 @@ def compile_lock(words: Sequence[str]) -> Iterator[None]:
     """Lock the compilation of a loop; skip the lock if the cache folder is unusable."""
     with ExitStack() as held:
         with suppress(OSError, SystemFailure):
-            folder = cache_folder() / _sources() / sha256("\0".join(words).encode()).hexdigest()[:16]
+            folder = cache_folder() / sources_digest() / sha256("\0".join(words).encode()).hexdigest()[:16]
             atomic.make_dirs(folder)
             # The folder itself is locked: no lock file to clean up.
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -148,14 +156,16 @@ def compile_lock(words: Sequence[str]) -> Iterator[None]:
 
 
 @cache
-def _sources() -> str:
-    """Return a hash of this package's sources; numba checks only the loop's own file."""
-    digest = sha256()
+def sources_digest() -> str:
+    """Return a hash of the loops' sources; numba checks only the loop's own file."""
+    digest, folder = sha256(), Path(__file__).parent
     # Sorted: the order of a directory listing differs between file systems.
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted([*folder.glob("*.py"), *folder.glob("simd/*.py"), folder.parent / "protocols.py"]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-if __name__ == "__main__":  # the child process of ``compiled``
-    getattr(import_module(f"attnkit.kernels.{sys.argv[1]}"), sys.argv[2])(*sys.argv[3:])
+def compile_in_child(parent: str, module: str, function: str, *arguments: str) -> None:
+    """Compile what ``compiled`` was asked for, in the child process."""
+    end_with_parent(int(parent))
+    getattr(import_module(f"attnkit.kernels.{module}"), function)(*arguments)

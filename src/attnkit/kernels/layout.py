@@ -76,7 +76,6 @@ DIMENSIONS = {
     **dict.fromkeys(("words", "parents", "ended"), 3),
     "ancestors": 4,
 }
-STOP, STEPS, ROWS = range(3)  #: items of ``control``: set by the caller to stop; steps and rows so far
 
 
 class Sentences(NamedTuple):

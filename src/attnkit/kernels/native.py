@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import platform
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,8 +25,10 @@ import numpy as np
 
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
-from attnkit.kernels.jit import cache_folder, compile_lock
+from attnkit.io.safe_read import open_regular_file
+from attnkit.kernels.jit import cache_folder, compile_lock, sources_digest
 from attnkit.kernels.simd.targets import Precision, Target, host_features
+from attnkit.runtime.children import python_command
 from attnkit.runtime.signals import defer_signals
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
@@ -86,22 +87,14 @@ def compute_key(target: Target, precision: Precision) -> str:
     """Return a digest of what the code depends on: sources, versions, processor."""
     import llvmlite
 
-    digest = sha256()
-    folder, numba = Path(__file__).parent, find_spec("numba")
-    sources = sorted([*folder.glob("*.py"), *folder.glob("simd/*.py"), folder.parent / "protocols.py"])
+    digest = sha256(sources_digest().encode())
+    numba = find_spec("numba")
     if numba is not None and numba.origin is not None:  # its metadata would take longer to read than all the rest
-        sources.append(Path(numba.origin).with_name("_version.py"))
-    for path in sources:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        digest.update(Path(numba.origin).with_name("_version.py").read_bytes())
     processor = sorted(host_features()) if target.cpu is None else []
     versions = [llvmlite.__version__, sys.version, platform.machine(), sys.platform]
     digest.update(json.dumps([target.name, target.native_bfloat16, precision, versions, processor]).encode())
     return digest.hexdigest()
-
-
-def is_available() -> bool:
-    """Return whether loops can be compiled: numba is installed and not switched off."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0") and find_spec("numba") is not None
 
 
 def load_searches(target: Target, precision: Precision, notify: Callable[[str], None] = lambda text: None) -> Library:
@@ -132,7 +125,7 @@ def load_searches(target: Target, precision: Precision, notify: Callable[[str], 
 
 
 def _load_cached(path: Path, key: str) -> Library | None:
-    """Load a cache file; None if missing, damaged, outdated or of another user."""
+    """Load a cache file; None if missing, damaged, outdated or another user's."""
     raw = _read(path)
     content = None if raw is None else _checked(raw, key)
     with suppress(ValueError, RuntimeError, AttributeError):
@@ -147,14 +140,12 @@ def _library(content: bytes) -> Library:
 
 def _read(path: Path) -> bytes | None:
     """Return a file's content, or None unless only this user can write it."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 (a descriptor)
-            status = os.fstat(file.fileno())
-            # What another user may have written is never run.
-            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
-            return file.read() if own and status.st_size <= _MAX_BYTES else None
-    except OSError:
-        return None
+    with suppress(OSError, ValueError), open_regular_file(path, follow=True) as file:
+        status = os.fstat(file.fileno())
+        # What another user may have written is never run.
+        if status.st_uid == os.getuid() and not status.st_mode & 0o022 and status.st_size <= _MAX_BYTES:
+            return file.read()
+    return None
 
 
 def _checked(raw: bytes, key: str) -> bytes | None:
@@ -172,10 +163,8 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
     environment["NUMBA_OPT"] = "0"
     if target.cpu is not None:
         environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
-    # The path of this process: with -m, modules of the current folder would come first.
-    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom attnkit.kernels.simd.targets import Target\n"
-    code += f"from attnkit.kernels.compile import main; main({target!r}, {precision!r}, {os.getpid()})"
-    command = [sys.executable, "-c", code]
+    code = "from attnkit.kernels.simd.targets import Target\nfrom attnkit.kernels.compile import main\n"
+    command = python_command(code + f"main({target!r}, {precision!r}, {os.getpid()})")
     try:
         done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:

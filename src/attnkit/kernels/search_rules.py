@@ -17,8 +17,7 @@ from attnkit.kernels.simd.packing import LOWEST
 from attnkit.kernels.simd.rows import read_float, write_float
 from attnkit.protocols import EOS_ID
 
-# numba knows a global float as float64: products with it would be float64, too.
-_LOWEST = np.float32(LOWEST)
+LOWEST32 = np.float32(LOWEST)  #: numba takes a Python float as float64, and sums with it, too
 STEP, BEAM, WORD, FINISHED = range(4)  #: columns of ``Slots.ended``
 
 
@@ -44,9 +43,9 @@ def mask_words(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
     """Mask EOS and words never chosen in row m of the logits and its peaks."""
     n, panel = model.products[OUTPUT, COLUMNS], settings.panel
     for word in range(EOS_ID + 1):
-        write_float(row + 4 * word, _LOWEST)
+        write_float(row + 4 * word, LOWEST32)
     for word in range(settings.n_words, n):
-        write_float(row + 4 * word, _LOWEST)
+        write_float(row + 4 * word, LOWEST32)
     first = settings.n_words // panel
     for number in range(n // panel):
         if number == 0 or number >= first:
@@ -70,7 +69,7 @@ def best_word(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
 def _best_panels(n_panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first: Any, choice: Any) -> Any:
     """Find the panels with the highest sums of a beam's score and a log-probability."""
     for c in range(n_chosen):
-        choice.group_value[c], choice.group_place[c] = _LOWEST, 0
+        choice.group_value[c], choice.group_place[c] = LOWEST32, 0
     for k in range(n_beams):
         top, total = read_float(choice.sums + 8 * (first + k)), log_sum(choice, first + k)
         for number in range(n_panels):
@@ -95,10 +94,10 @@ def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, f
     n_panels = n_padded // panel
     _best_panels(n_panels, n_beams, n_chosen, scores, first, choice)
     for c in range(n_chosen):
-        choice.value[c], choice.flat[c] = _LOWEST, 0
+        choice.value[c], choice.flat[c] = LOWEST32, 0
     last = n_chosen - 1
     for g in range(n_chosen):
-        if choice.group_value[g] <= _LOWEST:
+        if choice.group_value[g] <= LOWEST32:
             break
         k = choice.group_place[g] // n_panels
         base = panel * (choice.group_place[g] - k * n_panels)
@@ -109,7 +108,7 @@ def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, f
             if base + j <= EOS_ID or base + j >= settings.n_words:
                 continue
             x, flat = ((read_float(row + 4 * j) - top) - total) + scores[k], k * n_padded + base + j
-            if x <= _LOWEST or not _precedes(x, flat, choice.value[last], choice.flat[last]):
+            if x <= LOWEST32 or not _precedes(x, flat, choice.value[last], choice.flat[last]):
                 continue
             c = last
             while c > 0 and _precedes(x, flat, choice.value[c - 1], choice.flat[c - 1]):
@@ -125,7 +124,7 @@ def _precedes(x: Any, flat: Any, other: Any, other_flat: Any) -> Any:
 
 @function
 def _note_end(slots: Any, settings: Any, slot: Any, end: Any, log_prob: Any) -> Any:
-    """Note a translation that ends: (step, beam, word, finished)."""
+    """Record the end of a translation: (step, beam, word, finished)."""
     i = slots.n_ended[slot]
     for column in range(4):
         slots.ended[slot, i, column] = end[column]
@@ -143,14 +142,14 @@ def note_ends(settings: Any, slot: Any, last: Any, n_beams: Any, n_padded: Any, 
         for other in range(1, n_beams):
             if choice.end[other] > choice.end[k]:
                 k = other
-        end, value, flat = choice.end[k], _LOWEST, np.int64(0)
+        end, value, flat = choice.end[k], LOWEST32, np.int64(0)
         if c < settings.n_beams:
             value, flat = choice.value[c], choice.flat[c]
-        if end <= _LOWEST and value <= _LOWEST:
+        if end <= LOWEST32 and value <= LOWEST32:
             break
         if _precedes(end, k * n_padded + EOS_ID, value, flat):
             _note_end(slots, settings, slot, (t, k, EOS_ID, 1), end)
-            choice.end[k] = _LOWEST
+            choice.end[k] = LOWEST32
         else:
             if last:
                 _note_end(slots, settings, slot, (t, flat // n_padded, flat % n_padded, 0), value)

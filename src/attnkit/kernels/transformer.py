@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from attnkit.kernels.jit import no_refcount as function
 from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, START, WEIGHTS
 from attnkit.kernels.simd import rows
-from attnkit.kernels.simd.packing import GROUP
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
 from attnkit.kernels.simd.products import make_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
 
@@ -50,11 +50,6 @@ def build_model(target: Target, precision: Precision) -> ModelLoops:
     shared = _build_sublayers(target, precision, linears)
     encode, step = _build_encode(shared, precision), _build_step(shared, precision)
     return ModelLoops(encode, step, linears["logits"], linears["peak"])
-
-
-def kept_bytes(precision: Precision) -> int:
-    """Return the bytes of one number of a cached key or value."""
-    return 4 if precision == "float32" else 2
 
 
 def _build_linear(target: Target, precision: Precision, kind: str) -> Any:
@@ -234,7 +229,7 @@ def _build_attend(precision: Precision) -> Any:
 
     ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number.
     """
-    n_bytes, half = kept_bytes(precision), precision != "float32"
+    n_bytes, half = KEPT_BYTES[precision], precision != "float32"
     head_1, head_2, head_4, head_8 = (_build_head(n, half) for n in HEAD_VECTORS)
 
     @function
@@ -258,7 +253,7 @@ def _build_attend(precision: Precision) -> Any:
 
 
 def _build_head(n_vectors: int, half: bool) -> Any:
-    """Build (query, memory, bias, weights, out): attention of one head of ``n_vectors``."""
+    """Build (query, memory, bias, weights, out): attention of one head."""
     scores, mix = rows.make_scores(n_vectors, half), rows.make_mix(n_vectors, half)
     softmax, add_bias = rows.softmax, rows.add_bias
 
@@ -281,7 +276,7 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
     are (2 L, max_source, A) each, keys of a layer before its values.
     """
     linear, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding = shared
-    n_bytes = kept_bytes(precision)
+    n_bytes = KEPT_BYTES[precision]
 
     @function
     def self_attention(model: Any, sentences: Any, first: Any, last: Any, buffers: Any) -> Any:
@@ -343,7 +338,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
     ``n_places[m]`` places, oldest first. Returns where the output layer finds the features.
     """
     linear, enter, project_back, feed_forward, attend, rotate, keep, embed, _ = shared
-    n_bytes = kept_bytes(precision)
+    n_bytes = KEPT_BYTES[precision]
 
     @function
     def self_attention(model: Any, layer: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any) -> Any:

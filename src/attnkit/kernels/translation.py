@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, OUTPUT, PEAK_OUTPUT, ROWS, STEPS, STOP
+from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, OUTPUT, PEAK_OUTPUT
 from attnkit.kernels.search_rules import (
+    LOWEST32,
     advance,
     argmax,
     best_word,
@@ -22,17 +23,14 @@ from attnkit.kernels.search_rules import (
     note_ends,
     write_results,
 )  # fmt: skip
-from attnkit.kernels.simd.packing import LOWEST
 from attnkit.kernels.simd.rows import read_float, write_float
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.kernels.transformer import build_model
 from attnkit.protocols import BOS_ID, EOS_ID
 
-_LOWEST = np.float32(LOWEST)
-
 
 def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
-    """Build searches: (model, sentences, settings, work, results, control)."""
+    """Build searches: (model, sentences, settings, work, results, stop)."""
     loops = build_model(target, precision)
     refill, output_logits = _build_refill(loops.encode), _build_output_logits(loops.logits)
     return {
@@ -104,7 +102,7 @@ def _build_output_logits(logits: Any) -> Any:
     def output_logits(model: Any, settings: Any, x: Any, first: Any, n_rows: Any, work: Any) -> Any:
         choice = work.choice
         for m in range(n_rows + settings.tile_rows):
-            write_float(choice.sums + 8 * m, _LOWEST)
+            write_float(choice.sums + 8 * m, LOWEST32)
             write_float(choice.sums + 8 * m + 4, np.float32(0.0))
         inputs = (x + first * model.d_model * settings.lane_bytes, work.buffers.scales + 4 * first, n_rows)
         extra = (choice.sums, 8, choice.peaks, 4, choice.peaks_stride)
@@ -151,13 +149,13 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
         for u in range(n):
             results.ids[results.begins[s] + u] = slots.words[slot, u, 0]
         results.lengths[s, 0], results.steps[s, 0], results.finished[s, 0] = n, t + 1, word == EOS_ID
-        results.log_probs[s, 0] = slots.score[slot, 0] if settings.scores else np.nan
+        results.log_probs[s, 0] = slots.score[slot, 0]
 
     @function
-    def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, control: Any) -> Any:
+    def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, stop: Any) -> Any:
         slots, choice, panel = work.slots, work.choice, settings.panel
         at, n_free, n_active = 0, free_all(settings, slots), 0
-        while control[STOP] == 0:
+        while stop[0] == 0:
             at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
             if n_active == 0:
                 break
@@ -165,8 +163,6 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
                 fill_row(model, sentences, settings, work, m, slots.active[m], 0)
                 work.states.places[m] = work.buffers.identity
             x = step(model, n_active, work.states, settings.max_source, settings.max_steps, work.buffers)
-            control[STEPS] += 1
-            control[ROWS] += n_active
             if not settings.scores:
                 output_peaks(model, settings, x, n_active, work)
             kept = 0
@@ -195,7 +191,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
 
 @function
 def fill_rows(model: Any, sentences: Any, settings: Any, work: Any, n_active: Any) -> Any:
-    """Describe the beams of all active slots as rows of the next step; return their number."""
+    """Describe all beams as rows of the next step; return their number."""
     slots, n_rows, k_beams = work.slots, 0, settings.n_beams
     row_bytes = 4 * slots.ancestors.shape[3]
     for i in range(n_active):
@@ -212,18 +208,18 @@ def fill_rows(model: Any, sentences: Any, settings: Any, work: Any, n_active: An
 
 @function
 def expand(model: Any, sentences: Any, settings: Any, work: Any, slot: Any, first: Any) -> Any:
-    """Expand a sentence whose logits begin at row ``first``; return whether it is done."""
+    """Expand a sentence, its logits at row ``first``; return whether it is done."""
     slots, choice, n_padded = work.slots, work.choice, model.products[OUTPUT, COLUMNS]
     t, n_beams = slots.step[slot], slots.n_beams[slot]
     for k in range(n_beams):
         row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.sums + 8 * (first + k))
         end = ((read_float(row + 4 * EOS_ID) - top) - log_sum(choice, first + k)) + slots.score[slot, k]
-        choice.end[k] = end if t >= settings.min_length else _LOWEST
+        choice.end[k] = end if t >= settings.min_length else LOWEST32
         mask_words(model, settings, row, first + k, choice)
     choose_continuations(model, settings, n_beams, slots.score[slot], first, choice)
     last = t + 1 >= sentences.limits[slots.sentence[slot]]
     note_ends(settings, slot, last, n_beams, n_padded, slots, choice)
-    if last or slots.n_ended[slot] >= settings.n_beams or choice.value[0] <= _LOWEST:
+    if last or slots.n_ended[slot] >= settings.n_beams or choice.value[0] <= LOWEST32:
         return True
     advance(settings, slot, n_padded, slots, choice)
     return False
@@ -233,18 +229,16 @@ def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
     """Build beam search with the rules of ``attnkit.decoding.beam``."""
 
     @function
-    def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, control: Any) -> Any:
+    def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, stop: Any) -> Any:
         slots = work.slots
         at, n_free, n_active = 0, free_all(settings, slots), 0
-        while control[STOP] == 0:
+        while stop[0] == 0:
             at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
             if n_active == 0:
                 break
             n_rows = fill_rows(model, sentences, settings, work, n_active)
             n_slots = settings.max_steps * settings.n_beams
             x = step(model, n_rows, work.states, settings.max_source, n_slots, work.buffers)
-            control[STEPS] += 1
-            control[ROWS] += n_rows
             kept, row, block, n_block = 0, 0, 0, 0
             for i in range(n_active):
                 slot = slots.active[i]

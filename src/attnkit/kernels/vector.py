@@ -135,7 +135,7 @@ def lane_sums(b: Any, vectors: list[Any]) -> Any:
 
 
 def vectors_of_row(b: Any, width: int) -> Iterator[Any]:
-    """Yield each vector index of an unrolled row, else one loop index at run time."""
+    """Yield each vector index of a row if unrolled, else the index of a runtime loop."""
     if width <= UNROLLED:
         yield from range(width)
     else:

@@ -125,7 +125,7 @@ def _between(low: float, high: float) -> float:
 def _references(references: Sequence[str], version: Version) -> Sequence[str]:
     if version == "1.1":
         if not references:
-            raise ValueError("in version 1.1 every question must have a reference answer")
+            raise ValueError("in SQuAD 1.1, every question must have a reference answer")
         return references
     return [reference for reference in references if normalize(reference)] or [""]
 

@@ -1,4 +1,4 @@
-"""Position tables as numpy arrays, equal to those of ``positions``. Torch-free.
+"""Position tables as numpy arrays; ``positions`` makes tensors of them. Torch-free.
 
 Letters: n positions, D model width, H heads, d head width.
 """
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 N_BUCKETS, MAX_DISTANCE = 32, 128  #: of relative biases (T5: Raffel et al. 2020, section 2.1)
 
 
-def _angles(n: int, width: int) -> NDArray[np.float64]:
+def angles(n: int, width: int) -> NDArray[np.float64]:
     """Return pos / 10000^(2i / width), (n, width / 2)."""
-    angles: NDArray[np.float64] = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
-    return angles
+    table: NDArray[np.float64] = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return table
 
 
 def sinusoids(n: int, d_model: int) -> NDArray[np.float32]:
     """Return the sinusoidal table (n, D), interleaved (Vaswani et al. 2017, 3.5)."""
-    angles = _angles(n, d_model)
-    return np.stack((np.sin(angles), np.cos(angles)), -1).reshape(n, d_model).astype(np.float32)
+    turns = angles(n, d_model)
+    return np.stack((np.sin(turns), np.cos(turns)), -1).reshape(n, d_model).astype(np.float32)
 
 
 def rotations(n: int, d_head: int) -> NDArray[np.float32]:
     """Return sines, then cosines of rotary positions, (n, 2, d / 2) (Su et al. 2021)."""
-    angles = _angles(n, d_head)
-    return np.stack((np.sin(angles), np.cos(angles)), 1).astype(np.float32)
+    turns = angles(n, d_head)
+    return np.stack((np.sin(turns), np.cos(turns)), 1).astype(np.float32)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:

@@ -7,20 +7,21 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes
+from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes, angles
 
 
 @lru_cache(maxsize=16)
 def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return sine and cosine (n, width / 2) of the angles pos / 10000^(2i / width)."""
     with torch.inference_mode(False):  # a table cached while decoding must work in training too
-        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width / 2,)
-        angles = torch.arange(n, dtype=torch.float64)[:, None] * rates  # (n, width / 2)
-        return angles.sin().to(device, dtype), angles.cos().to(device, dtype)
+        turns = angles(n, width)  # (n, width / 2)
+        sine, cosine = torch.from_numpy(np.sin(turns)), torch.from_numpy(np.cos(turns))
+        return sine.to(device, dtype), cosine.to(device, dtype)
 
 
 @lru_cache(maxsize=16)

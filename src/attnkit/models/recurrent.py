@@ -70,7 +70,7 @@ def weights_of(layer: nn.Module) -> LayerWeights:
 
 
 def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
-    """Build one recurrent layer in one direction, batch first.
+    """Build a unidirectional, batch-first recurrent layer.
 
     Input weights are Xavier-uniform and recurrent weights orthogonal, gate by gate. Biases are zero except for an
     LSTM's forget gate, which starts open with bias 1 (Jozefowicz et al. 2015).

@@ -171,7 +171,8 @@ class RnnTranslator(TranslationModel):
         joint = config.tie_embeddings == "all"
         if joint and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                f"tie_embeddings all needs a joint vocabulary, not two of {src_vocab_size} and {tgt_vocab_size} words"
+                "tie_embeddings=all requires a joint vocabulary, "
+                f"not two with {src_vocab_size} and {tgt_vocab_size} entries"
             )
         self.start_from, self.decoder_layers = config.decoder_init, config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)

@@ -130,7 +130,8 @@ class Transformer(TranslationModel):
         super().__init__()
         if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                f"tie_embeddings all needs a joint vocabulary, not two of {src_vocab_size} and {tgt_vocab_size} words"
+                "tie_embeddings=all requires a joint vocabulary, "
+                f"not two with {src_vocab_size} and {tgt_vocab_size} entries"
             )
         self.fused = config.plain_attention
         self.encoder = Encoder(config, src_vocab_size)

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,14 +32,6 @@ def defer_signals() -> Iterator[None]:
             signal.signal(stop, handler)
         for number in noted:
             signal.raise_signal(number)
-
-
-def end_with_parent(parent: int) -> None:
-    """Let this process end when its parent does, even if that one is killed (Linux only)."""
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # the parent ended before prctl
-        os._exit(1)
 
 
 def launched_rank() -> int | None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,15 @@ class Tokenizer:
         """Number of entries; ids range from 0 to ``vocab_size - 1``."""
         return len(self._names)
 
-    @property
+    @cached_property
     def n_unused(self) -> int:
         """Number of unused entries, which only round up the vocabulary size."""
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
+
+    @property
+    def n_words(self) -> int:
+        """Number of entries in use; later ids are unused."""
+        return self.vocab_size - self.n_unused
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a symbol, or None for any other text."""

@@ -25,7 +25,8 @@ from tokenizers import trainers
 
 from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.runtime.signals import defer_signals, end_with_parent
+from attnkit.runtime.children import end_with_parent, python_command
+from attnkit.runtime.signals import defer_signals
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import read_lines
@@ -124,7 +125,7 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     """Train on non-blank lines in this process; raise like ``train_vocabulary``."""
     first = next(lines, None)
     if first is None:
-        raise DataError("no text to build a vocabulary from", help="name a file that is not empty")
+        raise DataError("no text to build a vocabulary from", help="give a non-empty file")
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
     n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
     if config.size < len(fixed) + n_bytes:
@@ -254,13 +255,7 @@ _LINE_END, _TEXT_END = b"\xff", b"\xfe"
 _CHUNK = 1000  # lines sent at once
 _BLOCK = 1 << 20
 _ERRORS: dict[str, type[AttnkitError]] = {e.__name__: e for e in (DataError, RunError, SystemFailure, UsageError)}
-# Drop the working folder, which Python puts first in sys.path: a json.py there would shadow the standard one.
-_PROGRAM = """
-import sys
-parent, *sys.path = sys.argv[1:]
-from attnkit.text.vocabulary import serve
-serve(int(parent))
-"""
+_PROGRAM = "from attnkit.text.vocabulary import serve; serve(int(sys.argv[1]))"
 
 
 def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
@@ -268,7 +263,7 @@ def _train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
 
     An exception in this process kills the subprocess. Raises ``SystemFailure`` if a signal ends the subprocess.
     """
-    command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
+    command = python_command(_PROGRAM, str(os.getpid()))
     process: subprocess.Popen[bytes] | None = None
     try:
         with defer_signals():

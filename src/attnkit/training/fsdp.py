@@ -155,7 +155,7 @@ class FsdpParameterStore:
         return model, optimizer
 
     def shapes(self) -> Tensors:
-        """Return tensors like those of ``tensors``, with weights on the meta device."""
+        """Return the same as ``tensors``, but with weights on the meta device."""
         model = {name: _shape(p) for name, p in self._named.items()} | buffers_of(self.model)
         kinds = self._moments()
         return model, {f"{kind}.{name}": _shape(p) for kind, shares in kinds.items() for name, p in shares.items()}

@@ -24,7 +24,9 @@ def command(
     top: Annotated[int, Option("--top", "--restrict", min=0, help="Use the N most frequent words; 0: all.")] = 30_000,
     method: Annotated[Literal["add", "mul"], Option(help="Method for analogies: 3CosAdd or 3CosMul.")] = "add",
     case: Annotated[bool, Option("--case", help="Distinguish upper and lower case.")] = False,
-    subwords: Annotated[bool, Option("--subwords/--no-subwords", help="Compose unseen words from n-grams.")] = True,
+    subwords: Annotated[
+        bool, Option("--subwords/--no-subwords", help="Compose vectors of unseen words from n-grams.")
+    ] = True,
     sections: Annotated[bool, Option("--sections", help="Also report each section of the analogies.")] = False,
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per file.")] = False,

@@ -22,7 +22,7 @@ def command(
     output: OutputFile = None,
     passes: Annotated[int | None, Option(help="Number of passes; 2 passes join up to four words. [default: 1]")] = None,
     scoring: Annotated[Literal["count", "npmi"] | None, Option(help="Score of word pairs. [default: count]")] = None,
-    threshold: Annotated[float | None, Option(help="Minimum score. [default: 100, npmi 0.5]")] = None,
+    threshold: Annotated[float | None, Option(help="Minimum score. [default: 100; 0.5 for npmi]")] = None,
     min_count: Annotated[int | None, Option(help="Minimum frequency of words and pairs. [default: 5]")] = None,
     connector: Annotated[list[str] | None, Option(help="Word allowed in phrases; repeatable.", metavar="WORD")] = None,
     joiner: Annotated[str | None, Option(help="Separator between joined words. [default: _]")] = None,

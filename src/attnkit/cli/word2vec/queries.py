@@ -115,7 +115,7 @@ def distance(
     checkpoint: VectorsCheckpoint = None,
     json: Json = False,
 ) -> None:
-    """Print cosine similarity, cosine distance and Euclidean distance of two words.
+    """Print two words' cosine similarity, cosine distance and Euclidean distance.
 
     \b
     Examples:

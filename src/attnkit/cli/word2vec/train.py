@@ -29,7 +29,7 @@ def command(
     sample: Annotated[float | None, Option(help="Subsampling threshold of frequent words. [default: 0.001]")] = None,
     min_count: Annotated[int | None, Option(help="Minimum word frequency. [default: 5]")] = None,
     max_vocab: Annotated[int | None, Option(help="Maximum vocabulary size.")] = None,
-    epochs: Annotated[int | None, Option(help="Epochs. [default: 5, glove 25]")] = None,
+    epochs: Annotated[int | None, Option(help="Epochs. [default: 5; 25 for glove]")] = None,
     alpha: Annotated[float | None, Option(help="Initial learning rate. [default: by method]")] = None,
     min_alpha: Annotated[float | None, Option(help="Final learning rate. [default: 0.0001]")] = None,
     ns_exponent: Annotated[float | None, Option(help="Exponent of the noise distribution. [default: 0.75]")] = None,

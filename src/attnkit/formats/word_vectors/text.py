@@ -133,7 +133,7 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
             shown = text[:40].decode("utf-8", "replace")
             raise DataError(f"{shown!r} is not a number" if shown else "a number is missing", where=where) from error
         if not (math.isfinite(number) and abs(number) < 3.5e38):
-            raise DataError(f"{text[:40].decode()} is not finite or too large for float32", where=where)
+            raise DataError(f"{text[:40].decode()} is infinite, NaN or too large for float32", where=where)
 
 
 def _lines(stream: BinaryIO, name: str, most: int) -> Iterator[Line]:
@@ -253,7 +253,7 @@ def read_projector(stream: BinaryIO, name: str) -> Floats:
         raise DataError("no vectors in this file", where=name)
     width = first[1].count(b"\t") + 1
     if width > MAX_WIDTH:
-        raise DataError(f"a row has {width:,} numbers, more than {MAX_WIDTH:,}", where=f"{name}:1")
+        raise DataError(f"this row has {width:,} numbers, more than the maximum of {MAX_WIDTH:,}", where=f"{name}:1")
     rows, lines = RowBuffer(width), itertools.chain([first], lines)
     while group := list(itertools.islice(lines, max(1, _GROUP // width))):
         rows.add(parse_rows(group, b"\t", width, name))

@@ -23,11 +23,13 @@ from attnkit.kernels.simd.targets import PANEL, Precision, Target
 
 GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
 """Inputs of a lane."""
+KEPT_BYTES: dict[Precision, int] = {"int8": 2, "bfloat16": 2, "float32": 4}
+"""Bytes of one number of a cached key or value."""
 LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
 
 
 class PackedWeights(NamedTuple):
-    """Weights of one product as ``store`` and its neighbours read them."""
+    """Weights of one product as the tiles of ``make_product`` read them."""
 
     weights: NDArray[Any]  #: (N / P, K / GROUP, P, GROUP)
     start: NDArray[Any]  #: (N,): int32 in int8, else the bias
@@ -49,31 +51,41 @@ def pack(
     ``non_negative``: no activation is below zero, as after a ReLU. Columns that only pad get the bias ``padding``.
     """
     n, k = weight.shape
-    n_padded, k_padded = -(-n // PANEL) * PANEL, -(-k // PANEL) * PANEL
+    n_padded, k_padded = padded(n), padded(k)
     padded_bias = np.full(n_padded, padding, np.float32)
     padded_bias[:n] = bias
-    padded = np.zeros((n_padded, k_padded), np.float32)
-    padded[:n, :k] = weight
+    wide = np.zeros((n_padded, k_padded), np.float32)
+    wide[:n, :k] = weight
     scale, start = np.ones(n_padded, np.float32), padded_bias
-    values: NDArray[Any] = padded
+    values: NDArray[Any] = wide
     if precision == "bfloat16":
-        bits = padded.view(np.uint32)
+        bits = wide.view(np.uint32)
         # Rounds to nearest, to even among equals.
         values = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     elif precision == "int8":
-        largest = np.maximum(padded.max(1), -padded.min(1))  # (N,)
+        largest = np.maximum(wide.max(1), -wide.min(1))  # (N,)
         scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-        values = np.rint(padded / scale[:, None]).astype(np.int8)
+        values = np.rint(wide / scale[:, None]).astype(np.int8)
         start = (-target.zero_point(non_negative) * values.sum(1, dtype=np.int32)).astype(np.int32)
     p, g = target.panel, GROUP[precision]
     packed = values.reshape(n_padded // p, p, k_padded // g, g).transpose(0, 2, 1, 3)
     return PackedWeights(aligned(packed), aligned(start), aligned(scale), aligned(padded_bias))
 
 
+def padded(n: int) -> int:
+    """Return a width rounded up to a multiple of ``PANEL``."""
+    return -(-n // PANEL) * PANEL
+
+
+def allocate(n: int) -> NDArray[np.uint8]:
+    """Return n bytes of zeros that begin at a multiple of 64."""
+    raw = np.zeros(n + 64, np.uint8)
+    begin = -raw.ctypes.data % 64
+    return raw[begin : begin + n]
+
+
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """Return a contiguous copy that begins at a multiple of 64 bytes."""
-    raw = np.empty(array.nbytes + 64, np.uint8)
-    begin = -raw.ctypes.data % 64
-    copy: NDArray[Any] = raw[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: NDArray[Any] = allocate(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

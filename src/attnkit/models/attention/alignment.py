@@ -103,7 +103,7 @@ class Similarity(AlignmentModule):
         return scores if self.strength == 1.0 else scores * self.strength
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
-        """Return gaussian scores relative to the nearest visible key, against underflow."""
+        """Return gaussian scores relative to the nearest visible key, to avoid underflow."""
         if self.kind != "gaussian" or not prepared.shape[-2]:
             return self.score(query, prepared)
         squares = _distances(query, prepared).square()  # (B, H, T, S)

@@ -10,9 +10,9 @@ import torch
 from torch import device as Device
 from torch import nn
 
+from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.arrays import map_npy, read_vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.corpus import load_examples

@@ -55,7 +55,7 @@ class SpanPrediction:
         return may_abstain and self.margin > threshold
 
     def probability(self, may_abstain: bool) -> float:
-        """Return the probability among answers, including no answer if ``may_abstain``."""
+        """Return this answer's probability; abstaining is an option if ``may_abstain``."""
         total = float(np.logaddexp(self.log_sum, self.no_answer)) if may_abstain else self.log_sum
         return math.exp(self.score - total) if self.end else 0.0
 

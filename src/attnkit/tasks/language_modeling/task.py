@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
+from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.loader import Sampler
 from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.engine.dry_run import estimate

@@ -6,9 +6,9 @@ from pathlib import Path
 from torch import Tensor
 from torch import device as Device
 
+from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.corpus import load_examples
 from attnkit.data.text_classification import DocumentBatch, document_rows
 from attnkit.engine.checkpoint_metadata import read_labels

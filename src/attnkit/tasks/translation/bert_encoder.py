@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from attnkit.checkpoints.arrays import check_min_parameters
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.weights import check_min_parameters, load_weights
+from attnkit.checkpoints.weights import load_weights
 from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.checkpoint_metadata import read_run_config
@@ -37,7 +38,7 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
     try:
         bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))
     except (ValueError, TypeError) as error:
-        raise RunError("the model of this run is not a valid BERT", where="--init-from") from error
+        raise RunError("this run does not contain a valid BERT model", where="--init-from") from error
     check_bert_supported(bert)
     if kind not in (None, "transformer"):
         raise _no_encoder(kind)

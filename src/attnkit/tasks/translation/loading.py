@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.checkpoints.arrays import read_arrays
+from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
@@ -92,8 +92,9 @@ def load_compiled(
     sizes = run.src_tokenizer.vocab_size, run.tgt_tokenizer.vocab_size
     model = run.config.model
     assert model.kind == "transformer", "reason_against tells which models have no compiled form"
+    check_file_holds_weights(run.files, model, sizes)
     weights = read_arrays(run.files, transformer_shapes(model, *sizes))
-    n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
+    n_words = run.tgt_tokenizer.n_words
     return CompiledSearch(model, weights, n_words, precision, n_threads=n_threads, notify=notify)
 
 

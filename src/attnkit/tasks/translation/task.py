@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
+from attnkit.checkpoints.arrays import check_file_holds_weights
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_file_holds_weights, load_weights
+from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields

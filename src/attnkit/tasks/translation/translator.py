@@ -16,11 +16,11 @@ from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
-from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids
+from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids, search_parts
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.engines import Engine, EngineSearch, Precision
-from attnkit.tasks.translation.loading import OpenedRun, open_run
+from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.text.lines import line_batches, read_line_batches, read_lines
 from attnkit.text.long_lines import split_ids, split_text
@@ -34,9 +34,15 @@ class Output:
     text: str
     score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over segments
     log_prob: float  #: natural log-probability, summed over segments
-    tokens: list[list[str]]  #: tokens of each segment
+    ids: list[list[int]]  #: token ids of each segment
     attention: list[list[list[float]]] | None
     """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
+    tokenizer: Tokenizer = field(repr=False, compare=False)
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """Tokens of each segment."""
+        return [self.tokenizer.tokens(ids) for ids in self.ids]
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,14 @@ class Translation:
     """A source line and its hypotheses, best first."""
 
     source: str
-    source_tokens: list[list[str]]  #: tokens of each segment; a blank line has no segments
+    source_ids: list[list[int]]  #: token ids of each segment; a blank line has no segments
     outputs: list[Output]
+    tokenizer: Tokenizer = field(repr=False, compare=False)
+
+    @property
+    def source_tokens(self) -> list[list[str]]:
+        """Tokens of each segment."""
+        return [self.tokenizer.tokens(ids) for ids in self.source_ids]
 
 
 def load_translator(
@@ -60,8 +72,8 @@ def load_translator(
 ) -> Translator:
     """Load one run or an ensemble; ``engine`` selects compiled loops or torch.
 
-    All runs must have the ``checkpoint`` (``last``, ``averaged``, ``step-400``); None: best. ``notify`` receives notes
-    on the choice of the engine.
+    Every run must have the named ``checkpoint`` (e.g. ``last``, ``averaged`` or ``step-400``); None selects the best.
+    ``notify`` receives messages about the choice of engine.
 
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
@@ -113,13 +125,13 @@ class Translator:
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
-        from attnkit.tasks.translation.loading import LoadedRun, load_opened
         from attnkit.tasks.translation.score import score_pairs
 
         run = self.runs[0]
-        loaded = run if isinstance(run, LoadedRun) else load_opened(run)
-        self.runs[0] = loaded
-        return [found.log_prob for found in score_pairs(loaded, zip(sources, targets, strict=True))]
+        if not isinstance(run, LoadedRun):
+            assert isinstance(self.searcher, EngineSearch), "other backends take loaded runs"
+            run = self.searcher.load_models()[0]
+        return [found.log_prob for found in score_pairs(run, zip(sources, targets, strict=True))]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the search settings of the run, overridden by ``options``.
@@ -182,22 +194,11 @@ class Translator:
         self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching
     ) -> Iterator[Translation]:
         """Translate a window of lines, given their segments from ``split``."""
-        places = [(i, k) for i, members in enumerate(parts) for k in range(len(members))]
-        batches = make_batches([len(parts[i][k].ids) for i, k in places], batching)
-        chosen = [[places[n] for n in batch] for batch in batches]
-        results = self.searcher.search_all(([parts[i][k] for i, k in batch] for batch in chosen), job)
-        found: dict[tuple[int, int], list[Hypothesis]] = {}
-        joined: dict[int, Translation] = {}
-        for batch, hypotheses in zip(chosen, results, strict=True):
-            found.update(zip(batch, hypotheses, strict=True))
-            # Join each line as soon as it is complete, while workers search the next batches.
-            for i in dict.fromkeys(i for i, _ in batch):
-                members = [found.get((i, k)) for k in range(len(parts[i]))]
-                whole = [hypotheses for hypotheses in members if hypotheses is not None]
-                if len(whole) == len(members):
-                    joined[i] = self.join(lines[i], parts[i], whole, job.config)
-        for i, line in enumerate(lines):
-            yield joined[i] if parts[i] else self.join(line, [], [], job.config)
+        flat = [part for members in parts for part in members]
+        batches = make_batches([len(part.ids) for part in flat], batching)
+        found = iter(search_parts(self.searcher, flat, batches, job))
+        for line, members in zip(lines, parts, strict=True):
+            yield self.join(line, members, [next(found) for _ in members], job.config)
 
     def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
@@ -238,11 +239,12 @@ class Translator:
                     text=" ".join(texts).replace("\n", " "),
                     score=sum(hypothesis.score for hypothesis in chosen),
                     log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
-                    tokens=[self.tgt_tokenizer.tokens(hypothesis.ids) for hypothesis in chosen],
+                    ids=[hypothesis.ids for hypothesis in chosen],
                     attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
+                    tokenizer=self.tgt_tokenizer,
                 )
             )
-        return Translation(line, [self.src_tokenizer.tokens(part.ids) for part in parts], outputs)
+        return Translation(line, [part.ids for part in parts], outputs, self.src_tokenizer)
 
 
 @dataclass(frozen=True)

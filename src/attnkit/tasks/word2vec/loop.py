@@ -44,7 +44,7 @@ class WorkerPool:
             self._pool.shutdown()
 
     def run_slice(self, epoch: int, first: int) -> list[PieceStats]:
-        """Train pieces from ``first`` on for ``SECONDS``, at least one; return stats."""
+        """Train for ``SECONDS`` from piece ``first``, at least one piece; return stats."""
         run = self._run_rounds if self._copies else self._run_shared
         found = run(epoch, first, time.monotonic() + SECONDS)
         self._work.settle()

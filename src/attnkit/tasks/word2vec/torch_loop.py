@@ -224,7 +224,7 @@ class TorchLoops:
             self._on_device = None
 
     def _model(self, weights: Weights) -> Word2VecModel:
-        """Return a model on the matrices; on the CPU it shares their memory."""
+        """Return a model that uses the matrices; on the CPU, it shares their memory."""
         inputs, outputs = torch.from_numpy(weights.inputs), torch.from_numpy(weights.outputs)
         if self._device.type != "cpu":
             if self._on_device is None:
