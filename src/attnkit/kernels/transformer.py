@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from attnkit.kernels.jit import no_refcount as function
 from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, START, WEIGHTS
-from attnkit.kernels.simd import rows
+from attnkit.kernels.simd import attention, rows
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
 from attnkit.kernels.simd.products import make_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
@@ -139,7 +139,7 @@ def _build_sublayers(target: Target, precision: Precision, linears: dict[str, An
         return norm_rows(model, norm, n_rows, True, buffers)
 
     keep = rows.copy if float32 else rows.keep_bfloat16
-    attend, rotate, embed = _build_attend(precision), _build_rotate(), _build_embed()
+    attend, rotate, embed = _build_attend(target, precision), _build_rotate(), _build_embed()
     return Sublayers(store, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
 
 
@@ -224,13 +224,13 @@ def _build_rotate() -> Any:
     return rotate
 
 
-def _build_attend(precision: Precision) -> Any:
+def _build_attend(target: Target, precision: Precision) -> Any:
     """Build (model, query, memory, bias, out, buffers): the context (A,) of one query.
 
     ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number.
     """
-    n_bytes, half = KEPT_BYTES[precision], precision != "float32"
-    head_1, head_2, head_4, head_8 = (_build_head(n, half) for n in HEAD_VECTORS)
+    n_bytes = KEPT_BYTES[precision]
+    head_1, head_2, head_4, head_8 = (_build_head(target, precision, n) for n in HEAD_VECTORS)
 
     @function
     def attend(model: Any, query: Any, memory: Any, bias: Any, out: Any, buffers: Any) -> Any:
@@ -252,10 +252,13 @@ def _build_attend(precision: Precision) -> Any:
     return attend
 
 
-def _build_head(n_vectors: int, half: bool) -> Any:
+def _build_head(target: Target, precision: Precision, n_vectors: int) -> Any:
     """Build (query, memory, bias, weights, out): attention of one head."""
-    scores, mix = rows.make_scores(n_vectors, half), rows.make_mix(n_vectors, half)
-    softmax, add_bias = rows.softmax, rows.add_bias
+    half = precision != "float32"
+    pairs = half and target.native_bfloat16 and n_vectors > 1
+    scores = attention.make_scores(n_vectors, half, pairs)
+    mix = attention.make_mix_pairs(n_vectors) if pairs else attention.make_mix(n_vectors, half)
+    softmax, add_bias = attention.softmax, attention.add_bias
 
     @function
     def head(query: Any, memory: Any, bias: Any, weights: Any, out: Any) -> Any:

@@ -23,7 +23,7 @@ def _dot(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any
         return v.fma(b, b.bitcast(a, floats), b.bitcast(w, floats), sums)
     if precision == "bfloat16":
         if target.native_bfloat16:
-            return v.call(b, "llvm.x86.avx512bf16.dpbf16ps.512", floats, sums, a, w)
+            return v.dot_pairs(b, sums, a, w)
         # A bfloat16 is the upper half of a float32.
         low = [b.bitcast(b.shl(x, v.constant("i32", 16)), floats) for x in (a, w)]
         high = [b.bitcast(b.and_(x, v.constant("i32", 0xFFFF0000)), floats) for x in (a, w)]
@@ -120,7 +120,8 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
                 _keep_peak(b, row, largest, place, v.offset(b, top, 4 * i), (v.offset(b, other, 8 * i), number))
             else:
                 v.store(b, largest, v.offset(b, other, 4 * i))
-                _add_exponentials(b, row, largest, v.offset(b, top, 8 * i))
+                n_terms = 8 if precision == "float32" else 6  # as exact as the logits
+                _add_exponentials(b, row, largest, v.offset(b, top, 8 * i), n_terms)
 
     return product
 
@@ -134,7 +135,7 @@ def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, numbe
             v.store(b, x, v.offset(b, place, 64 * j))
 
 
-def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any) -> None:
+def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any, n_terms: int) -> None:
     """Update a row's largest logit and sum of exponentials in one pass."""
     total = v.offset(b, pair, 4)
     before = v.load(b, pair, v.scalar("float"))
@@ -144,7 +145,7 @@ def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any) -> None:
         v.store(b, b.fmul(v.load(b, total, v.scalar("float")), factor), total)
         v.store(b, largest, pair)
     now = v.splat(b, v.load(b, pair, v.scalar("float")))
-    parts = [v.exp(b, b.fsub(x, now)) for x in row]
+    parts = [v.exp(b, b.fsub(x, now), n_terms, positive=False) for x in row]
     while len(parts) > 1:
         parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
     v.store(b, b.fadd(v.load(b, total, v.scalar("float")), v.lane_sum(b, parts[0])), total)

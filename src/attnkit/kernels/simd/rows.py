@@ -1,4 +1,4 @@
-"""Row operations between products: norms, activations, attention of a query.
+"""Row operations between products: embeddings, norms, activations.
 
 Rows are addresses (int64); widths are in vectors of 16 floats, multiples of 4. After a norm or an activation a row is
 also written as the next product reads it (``encode``): as bytes with a scale, as bfloat16, or not at all in float32,
@@ -12,7 +12,6 @@ from typing import Any
 from attnkit.kernels.layout import NORM_MASK
 from attnkit.kernels.simd import vectors as v
 from attnkit.kernels.simd.targets import Precision, Target
-from attnkit.kernels.vector import lane_sums
 
 try:
     from llvmlite import ir
@@ -207,107 +206,6 @@ def keep_bfloat16(b: Any, x: Any, width: Any, out: Any) -> None:
     _each(
         b, width, lambda u, at: v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(out, b.lshr(at, v.i64(1))))
     )
-
-
-# --- attention of one query and head over n keys; ``places`` are their int32 numbers, ``stride`` bytes apart
-
-
-def _load_kept(b: Any, base: Any, j: int, half: bool) -> Any:
-    """Return vector j of a key or value in bfloat16 (``half``) or float32."""
-    if half:
-        return v.from_bfloat16(b, v.load(b, v.offset(b, base, 32 * j), v.vector("i16")))
-    return v.load(b, v.offset(b, base, 64 * j))
-
-
-def _key_address(b: Any, base: Any, stride: Any, places: Any, s: Any) -> Any:
-    place = v.load(b, b.add(places, b.mul(s, v.i64(4))), v.scalar("i32"))
-    return b.add(base, b.mul(b.sext(place, v.scalar("i64")), stride))
-
-
-def make_scores(n_vectors: int, half: bool) -> Any:
-    """Build (query, keys, stride, places, n, out): out[s] = query . key s.
-
-    Four keys at a time: ``places`` and ``out`` need room for 3 more.
-    """
-
-    @v.intrinsic(*["int64"] * 6)
-    def scores(b: Any, query: Any, keys: Any, stride: Any, places: Any, n: Any, out: Any) -> None:
-        parts = [v.load(b, v.offset(b, query, 64 * j)) for j in range(n_vectors)]
-        with cgutils.for_range(b, b.lshr(b.add(n, v.i64(3)), v.i64(2))) as loop:
-            first = b.mul(loop.index, v.i64(4))
-            totals = []
-            for k in range(4):
-                key = _key_address(b, keys, stride, places, b.add(first, v.i64(k)))
-                total = b.fmul(parts[0], _load_kept(b, key, 0, half))
-                for j in range(1, n_vectors):
-                    total = v.fma(b, parts[j], _load_kept(b, key, j, half), total)
-                totals.append(total)
-            # Four sums share their shuffles: the k-th is in lanes 4 k to 4 k + 3.
-            sums = lane_sums(b, totals)
-            lanes = ir.Constant(ir.VectorType(ir.IntType(32), 4), [0, 4, 8, 12])
-            v.store(b, b.shuffle_vector(sums, sums, lanes), b.add(out, b.mul(first, v.i64(4))))
-
-    return scores
-
-
-def make_mix(n_vectors: int, half: bool) -> Any:
-    """Build (weights, values, stride, places, n, out): the weighted sum of values."""
-
-    @v.intrinsic(*["int64"] * 6)
-    def mix(b: Any, weights: Any, values: Any, stride: Any, places: Any, n: Any, out: Any) -> None:
-        # Narrow heads: two sums in turn, or each addition would wait for the one before.
-        zeros = [v.constant("float", 0.0)] * n_vectors
-        even, odd = v.accumulators(b, zeros), v.accumulators(b, zeros)
-
-        def add(s: Any, totals: list[Any]) -> None:
-            weight = v.splat(b, v.load(b, b.add(weights, b.mul(s, v.i64(4))), v.scalar("float")))
-            value = _key_address(b, values, stride, places, s)
-            for j, total in enumerate(totals):
-                b.store(v.fma(b, weight, _load_kept(b, value, j, half), b.load(total)), total)
-
-        with cgutils.for_range(b, b.lshr(n, v.i64(1))) as loop:
-            first = b.mul(loop.index, v.i64(2))
-            add(first, even)
-            add(b.add(first, v.i64(1)), odd)
-        with b.if_then(b.trunc(n, ir.IntType(1))):
-            add(b.sub(n, v.i64(1)), even)
-        for j, (x, y) in enumerate(zip(even, odd, strict=True)):
-            v.store(b, b.fadd(b.load(x), b.load(y)), v.offset(b, out, 64 * j))
-
-    return mix
-
-
-@v.intrinsic(*["int64"] * 2)
-def softmax(b: Any, scores: Any, n: Any) -> None:
-    """Replace n scores by their softmax; there must be room up to a multiple of 16."""
-    width = b.lshr(b.add(n, v.i64(15)), v.i64(4))
-    top, total = v.accumulators(b, [v.constant("float", -1e30), v.constant("float", 0.0)])
-    lanes = ir.Constant(v.vector("i64"), list(range(16)))
-
-    def masked(i: Any) -> Any:
-        x = v.load(b, b.add(scores, b.mul(i, v.i64(64))))
-        left = v.splat(b, b.sub(n, b.mul(i, v.i64(16))))
-        return b.select(b.icmp_signed("<", lanes, left), x, v.constant("float", -1e30))
-
-    with cgutils.for_range(b, width) as loop:
-        b.store(v.maximum(b, b.load(top), masked(loop.index)), top)
-    largest = v.splat(b, v.lane_max(b, b.load(top)))
-    with cgutils.for_range(b, width) as loop:
-        e = v.exp(b, b.fsub(masked(loop.index), largest))
-        v.store(b, e, b.add(scores, b.mul(loop.index, v.i64(64))))
-        b.store(b.fadd(b.load(total), e), total)
-    inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), 1.0), v.lane_sum(b, b.load(total))))
-    with cgutils.for_range(b, width) as loop:
-        at = b.add(scores, b.mul(loop.index, v.i64(64)))
-        v.store(b, b.fmul(v.load(b, at), inverse), at)
-
-
-@v.intrinsic(*["int64"] * 3)
-def add_bias(b: Any, scores: Any, bias: Any, n: Any) -> None:
-    """Add n floats to n scores; both may be read and written up to a multiple of 16."""
-    with cgutils.for_range(b, b.lshr(b.add(n, v.i64(15)), v.i64(4))) as loop:
-        at = b.mul(loop.index, v.i64(64))
-        v.store(b, b.fadd(v.load(b, b.add(scores, at)), v.load(b, b.add(bias, at))), b.add(scores, at))
 
 
 @v.intrinsic("int64", result="float32")

@@ -92,17 +92,21 @@ def absolute(b: Any, x: Any) -> Any:
     return call(b, "llvm.fabs.v16f32", vector("float"), x)
 
 
-def exp(b: Any, x: Any) -> Any:
-    """Return exponentials of 16 floats, relative error 2e-7, clamped at -87."""
-    x = call(b, "llvm.minnum.v16f32", vector("float"), x, constant("float", 88.0))
+def exp(b: Any, x: Any, n_terms: int = 8, *, positive: bool = True) -> Any:
+    """Return exponentials of 16 floats, clamped at -87 and 88.
+
+    The relative error is 2e-7 with 8 terms and 3e-6 with 6. Not ``positive``: no float is above 0, which saves a step.
+    """
+    if positive:
+        x = call(b, "llvm.minnum.v16f32", vector("float"), x, constant("float", 88.0))
     x = call(b, "llvm.maxnum.v16f32", vector("float"), x, constant("float", -87.0))
     # x = n ln 2 + r with |r| <= ln 2 / 2. ln 2 is in two parts, the first times n is exact (Cody and Waite 1980).
     n = call(b, "llvm.rint.v16f32", vector("float"), b.fmul(x, constant("float", 1 / math.log(2))))
     r = fma(b, n, constant("float", -0.693145751953125), x)
     r = fma(b, n, constant("float", -1.428606765330187e-06), r)
-    # Taylor: the first term left out is r**8 / 8! < 6e-9.
-    p = constant("float", 1 / math.factorial(7))
-    for k in range(6, -1, -1):
+    # Taylor: the first term left out is r**8 / 8! < 6e-9, or r**6 / 6! < 3e-6.
+    p = constant("float", 1 / math.factorial(n_terms - 1))
+    for k in range(n_terms - 2, -1, -1):
         p = fma(b, p, r, constant("float", 1 / math.factorial(k)))
     # 2**n by its bits: the exponent of a float32 begins at bit 23 with a bias of 127.
     bits = b.shl(b.add(b.fptosi(n, vector("i32")), constant("i32", 127)), constant("i32", 23))
@@ -125,3 +129,14 @@ def from_bfloat16(b: Any, x: Any) -> Any:
 def accumulators(b: Any, initial: list[Any]) -> list[Any]:
     """Return slots for values that a loop updates; LLVM keeps them in registers."""
     return [cgutils.alloca_once_value(b, value) for value in initial]
+
+
+def to_pairs(b: Any, x: Any, y: Any) -> Any:
+    """Return 16 and 16 floats as 32 bfloat16 in 16 lanes (AVX-512 BF16)."""
+    halves = call(b, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector("i16", 32), y, x)
+    return b.bitcast(halves, vector("i32"))
+
+
+def dot_pairs(b: Any, sums: Any, x: Any, y: Any) -> Any:
+    """Return sums plus the products of both bfloat16 of each lane (AVX-512 BF16)."""
+    return call(b, "llvm.x86.avx512bf16.dpbf16ps.512", vector("float"), sums, x, y)
