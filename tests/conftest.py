@@ -298,11 +298,12 @@ def compile_engine() -> None:
     Called while the others wait for ``trained``: each would compile them, for about 20 seconds.
     """
     from attnkit.kernels.jit import is_available
-    from attnkit.kernels.native import load_searches
+    from attnkit.kernels.native import load_loops
     from attnkit.kernels.simd.targets import choose_target
 
     if is_available():
-        load_searches(choose_target(), "float32")
+        load_loops("search", choose_target(), "float32")
+        load_loops("steps", choose_target(), "float32")
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ FLOORS = [
     {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed"},
     {"data", "formats", "checkpoints"},
     {"engine"},
+    {"compiled"},
     {"tasks"},
     {"analysis", "conversion", "serving", "demo"},
     {"cli", "__init__"},

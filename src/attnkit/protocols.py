@@ -80,6 +80,16 @@ class DecoderState(Protocol):
         """Keep the given batch rows, in the given order; sentences is (n,) int64."""
 
 
+class Scorer(Protocol):
+    """A translation model that predicts all target tokens of given pairs at once."""
+
+    def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
+        """Return features (B, T, D) for src (B, S) and tgt_in (B, T), padded on the right."""
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``."""
+
+
 class Decodable(Protocol):
     """A model that predicts one target token per step."""
 
@@ -96,5 +106,5 @@ class Decodable(Protocol):
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``.
 
-        The tensor must be newly allocated, since the search overwrites it.
+        The search overwrites the tensor, and the next call may.
         """

@@ -195,7 +195,8 @@ def folder(base: Base, source: random.Random) -> None:
         if kind == 0:
             load_translator([run], device="cpu").translate(TEXT[:1])
         elif kind == 1:
-            list(score_pairs(load_run(run, device="cpu", checkpoint="last"), [("1 2", "2 1")]))
+            loaded = load_run(run, device="cpu", checkpoint="last")
+            list(score_pairs(loaded, loaded.model, loaded.device, [("1 2", "2 1")]))
         elif kind == 2:
             average_run(run, None, [])
         else:

@@ -242,19 +242,11 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "no such precision": (["translate", "{run}", "-i", "{src}", "--precision", "int4"], ("--precision", "'int4'")),
     "compiled, on a GPU": (
         ["translate", "{run}", "-i", "{src}", "--engine", "compiled", "--device", "cuda"],
-        ("compiled search does not support a GPU", "at --engine", "use --engine auto"),
-    ),
-    "compiled samples": (
-        ["translate", "{run}", "-i", "{src}", "--engine", "compiled", "--device", "cpu", "--sampling"],
-        ("compiled search does not support sampling", "at --engine"),
+        ("compiled loops do not support a GPU", "at --engine", "use --device cpu"),
     ),
     "int8 by torch": (
         ["translate", "{run}", "-i", "{src}", "--engine", "torch", "--precision", "int8"],
-        ("int8 needs compiled search", "at --precision", "use --precision float32 or bfloat16"),
-    ),
-    "an ensemble in int8": (
-        ["translate", "{run}", "{run}", "-i", "{src}", "--precision", "int8", "--device", "cpu"],
-        ("int8 needs compiled search, which does not support an ensemble",),
+        ("int8 needs compiled loops", "at --precision", "use --engine auto"),
     ),
     "batches of 0": (["translate", "{run}", "-i", "{src}", "--batch-size", "0"], ("--batch-size",)),
     "checkpoint of bytes": (

@@ -135,11 +135,14 @@ def keep_loops(folder: Path) -> None:
     word2vec_backend.CompiledBackend(
         word2vec_backend.LoopSpec(dim=20, exact=True), word2vec_backend.LookupTables(np.empty(0, np.uint32)), np.uint16
     )
-    if (kept := compiled.cache_folder() / compiled._sources()).is_dir():  # what others are writing now is left out
-        shutil.copytree(kept, folder / compiled._sources(), ignore=shutil.ignore_patterns("*.tmp.*"))
-    native.load_searches(choose_target(), "float32")
+    if (
+        kept := compiled.cache_folder() / compiled.sources_digest()
+    ).is_dir():  # what others are writing now is left out
+        shutil.copytree(kept, folder / compiled.sources_digest(), ignore=shutil.ignore_patterns("*.tmp.*"))
+    native.load_loops("search", choose_target(), "float32")
+    native.load_loops("steps", choose_target(), "float32")
     folder.mkdir(parents=True, exist_ok=True)
-    for path in compiled.cache_folder().glob("search-*-float32-*.o"):
+    for path in compiled.cache_folder().glob("s*-float32-*.o"):
         shutil.copy(path, folder)
 
 

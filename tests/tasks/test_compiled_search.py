@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import pytest
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled import search as compiled
+from attnkit.compiled import threads
+from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
-from attnkit.engine import compiled
-from attnkit.engine.compiled import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import UsageError
 from attnkit.kernels import native
@@ -35,6 +37,7 @@ from attnkit.models.positions import AlibiBias, RelativeBias
 from attnkit.models.positions import rotations as torch_rotations
 from attnkit.models.positions import sinusoids as torch_sinusoids
 from attnkit.models.transformer import Transformer
+from attnkit.tasks.translation import engines
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.translator import load_translator
@@ -55,9 +58,12 @@ def make_model(config: TransformerConfig, vocab_size: int, seed: int) -> Transfo
     return model
 
 
+def compile_weights(model: Transformer) -> dict[str, Any]:
+    return {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
+
+
 def compile_model(model: Transformer, config: TransformerConfig, n_words: int, **options: Any) -> CompiledSearch:
-    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
-    return CompiledSearch(config, weights, n_words, **options)
+    return CompiledSearch(config, compile_weights(model), n_words, **options)
 
 
 def reference(model: Transformer, sources: list[list[int]], config: SearchConfig) -> list[list[Hypothesis]]:
@@ -231,7 +237,7 @@ class Guarded:
 GUARDED = """
 import random, sys
 sys.path.insert(0, {tests!r})
-from attnkit.engine import compiled
+from attnkit.compiled import search as compiled
 from attnkit.kernels.simd import packing
 from tasks.test_compiled_search import Guarded, compile_model, draw, limits, make_model
 guarded = Guarded()
@@ -280,7 +286,7 @@ def test_what_would_leave_memory_is_refused(sources: Any, steps: Any, message: s
     engine = compile_model(make_model(config, 130, 1), config, 130)
     with pytest.raises(ValueError, match=message):
         engine.search(sources, steps, SearchConfig(beam_size=1))
-    with pytest.raises(ValueError, match="compiled search does not support sampling"):
+    with pytest.raises(ValueError, match="compiled loops do not support sampling"):
         engine.search([[5]], [9], SearchConfig(sampling=True))
 
 
@@ -289,8 +295,10 @@ def test_an_interrupt_stops_the_threads(monkeypatch: pytest.MonkeyPatch) -> None
     engine = compile_model(make_model(config, 130, 1), config, 130, n_threads=2)
     stopped: list[int] = []
 
-    def interrupted(jobs: Any, timeout: float) -> Any:
-        raise KeyboardInterrupt
+    def interrupted(jobs: Any, timeout: float | None = None) -> Any:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return wait(jobs)
 
     def call(name: str, *arguments: Any) -> None:
         control = arguments[-1]
@@ -298,7 +306,7 @@ def test_an_interrupt_stops_the_threads(monkeypatch: pytest.MonkeyPatch) -> None
             pass
         stopped.append(1)
 
-    monkeypatch.setattr(compiled, "wait", interrupted)
+    monkeypatch.setattr(threads, "wait", interrupted)
     monkeypatch.setattr(engine, "_library", type("Endless", (), {"call": staticmethod(call)}))
     with pytest.raises(KeyboardInterrupt):
         engine.search(sentences(4), [9] * 4, SearchConfig(beam_size=1))
@@ -361,15 +369,15 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
     made: list[Any] = []
     symbols = b'{"greedy": "f"}\nobject code'
 
-    def compile_(target: Target, precision: Precision, key: str) -> bytes:
-        made.append((target.name, precision))
+    def compile_(loops: str, target: Target, precision: Precision, key: str) -> bytes:
+        made.append((loops, target.name, precision))
         return symbols
 
     monkeypatch.setattr(native, "_compile", compile_)
     monkeypatch.setattr(native, "Library", lambda code, functions: (code, functions))
     target, notes = TARGETS["portable"], []
     for _ in range(2):
-        found: Any = native.load_searches(target, "int8", notes.append)
+        found: Any = native.load_loops("search", target, "int8", notes.append)
         assert found == (b"object code", {"greedy": "f"})
     assert len(made) == len(notes) == 1
     (path,) = tmp_path.glob("*.o")
@@ -377,17 +385,19 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
     whole = path.read_bytes()
     for damaged in (b"", whole[:-1], whole[:70], b"0" + whole, whole.replace(b"object", b"abject")):
         path.write_bytes(damaged)
-        assert native.load_searches(target, "int8") == found
+        assert native.load_loops("search", target, "int8") == found
         assert path.read_bytes() == whole
     assert len(made) == 6
-    native.load_searches(target, "float32")
+    native.load_loops("search", target, "float32")
     assert len(made) == 7  # a file of its own
-    for mode, n in ((0o666, 8), (0o644, 8)):  # what others may write is not run, and replaced
+    native.load_loops("steps", target, "int8")
+    assert len(made) == 8
+    for mode, n in ((0o666, 9), (0o644, 9)):  # what others may write is not run, and replaced
         path.chmod(mode)
-        native.load_searches(target, "int8")
+        native.load_loops("search", target, "int8")
         assert len(made) == n
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")  # cannot be written to
-    assert native.load_searches(target, "int8") == found
+    assert native.load_loops("search", target, "int8") == found
 
 
 # --- the choice of the engine
@@ -408,25 +418,24 @@ def test_reasons_against_compiled_loops() -> None:
         assert reason_against_search(SearchConfig(**options)) is not None  # type: ignore[arg-type]
 
 
-def test_the_engine_falls_back_with_one_note(trained: Path) -> None:
+def test_the_engine_falls_back_with_one_note(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    translator = load_translator([trained], device="cpu", notify=notes.append)
-    plain = translator.translate(["1 2 3", "4 5"])
-    for _ in range(2):
-        translator.translate(["1 2 3"], sampling=True)
-    assert [note for note in notes if "compiling" not in note] == [
-        "compiled search does not support sampling; using torch, which is slower"
-    ]
     by_torch = load_translator([trained], device="cpu", engine="torch", notify=notes.append)
-    assert by_torch.translate(["1 2 3", "4 5"]) == plain
-    with pytest.raises(UsageError, match="compiled search does not support sampling"):
-        load_translator([trained], device="cpu", engine="compiled").translate(["1"], sampling=True)
-    with pytest.raises(UsageError, match="int8 needs compiled search, which does not support sampling"):
-        load_translator([trained], device="cpu", precision="int8").translate(["1"], sampling=True)
-    with pytest.raises(UsageError, match="int8 needs compiled search"):
+    plain = by_torch.translate(["1 2 3", "4 5"])
+    assert notes == []  # it was asked for
+    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support --engine torch"):
         load_translator([trained], device="cpu", precision="int8", engine="torch")
     with pytest.raises(UsageError, match="unknown precision 'int4'"):
         EngineSearch([open_run(trained)], "cpu", "int4")  # type: ignore[arg-type]
+    monkeypatch.setattr(engines, "reason_against_model", lambda config: "such a model")
+    translator = load_translator([trained], device="cpu", notify=notes.append)
+    assert translator.translate(["1 2 3", "4 5"]) == plain
+    translator.translate(["1 2 3"], sampling=True)
+    assert notes == ["compiled loops do not support such a model; using torch, which is slower"]
+    with pytest.raises(UsageError, match="compiled loops do not support such a model"):
+        load_translator([trained], device="cpu", engine="compiled")
+    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support such a model"):
+        load_translator([trained], device="cpu", precision="int8")
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def naive(run: LoadedRun, src: list[int], tgt: list[int]) -> float:
 
 @pytest.mark.parametrize("size", [1, 3, 64])
 def test_scores_equal_a_walk_through_the_steps(run: LoadedRun, size: int) -> None:
-    found = list(score_pairs(run, iter(PAIRS), Batching(size)))
+    found = list(score_pairs(run, run.model, run.device, iter(PAIRS), Batching(size)))
     src, tgt = (tokenizer.encode([pair[k] for pair in PAIRS]) for k, tokenizer in enumerate((run.src_tokenizer,) * 2))
     assert [score.n_tokens for score in found] == [len(ids) + 1 for ids in tgt]
     expected = [naive(run, s, t) for s, t in zip(src, tgt, strict=True)]
@@ -64,7 +64,7 @@ def test_scores_equal_those_of_the_search(run: LoadedRun) -> None:
         (best,) = search([run.model], Sources(torch.tensor([[*ids, EOS_ID]])), config)[0]
         text = run.tgt_tokenizer.decode([best.ids])[0]
         if best.finished and run.tgt_tokenizer.encode([text])[0] == best.ids:
-            (score,) = score_pairs(run, [(line, text)])
+            (score,) = score_pairs(run, run.model, run.device, [(line, text)])
             assert score.log_prob == pytest.approx(best.log_prob, abs=1e-4)
             assert score.n_tokens == len(best.ids) + 1
             compared += 1
@@ -89,7 +89,8 @@ def test_the_development_loss_is_the_mean_over_tokens(workshop: Any, trained: Pa
     (wanted,) = [r for r in records if r["kind"] == "evaluation" and f"step-{r['step']}" == name]
     lines = (workshop.file(f"valid.{side}").read_text().splitlines() for side in ("src", "tgt"))
     total = Total()
-    for score in score_pairs(load_run(trained), zip(*lines, strict=True)):
+    run = load_run(trained)
+    for score in score_pairs(run, run.model, run.device, zip(*lines, strict=True)):
         total.add(score)
     assert wanted["loss"] == pytest.approx(-total.log_prob / total.n_tokens, rel=1e-4)
     assert wanted["perplexity"] == pytest.approx(total.perplexity, rel=1e-3)

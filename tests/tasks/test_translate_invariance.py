@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled.search import CompiledSearch
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.compiled import CompiledSearch
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 

@@ -236,27 +236,30 @@ def test_unknown_words_of_a_line_in_parts(worded: Path, words: Path) -> None:
     assert translator.translate([line]) == expected(plain, parts, DICTIONARY)
 
 
-def test_compiled_loops_leave_lexicons_to_torch(
-    worded: Path, trained: Path, tokens: Path, words: Path, tmp_path: Path
-) -> None:
-    """A note tells of it, once; it is refused where nothing but compiled loops will do."""
-    cases: list[tuple[Path, dict[str, Any], str]] = [
-        (worded, {"unknowns": True, "dictionary": words}, "a model of kind rnn"),
-        (trained, {"shortlist": tokens}, "shortlists"),
-        (trained, {"search": {"coverage_penalty": 0.2}}, "a coverage penalty"),
+def test_lexicons_in_compiled_loops(worded: Path, trained: Path, tokens: Path, words: Path, tmp_path: Path) -> None:
+    """Equal to torch; what loops do not support is noted once, or refused."""
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"shortlist": tokens}, 4),
+        ({"shortlist": tokens, "search": {"beam_size": 3, "no_repeat_ngram_size": 2}}, 2),
+        ({"search": {"coverage_penalty": 0.2, "beam_size": 2}}, 2),
     ]
-    for run, options, reason in cases:
-        expected = stream(run, LINES, tmp_path, engine="torch", **options)
-        notes: list[str] = []
-        request = TranslateRequest([run], tmp_path / "input.txt", device="cpu", threads=1, **options)
-        request = replace(request, batching=Batching(4, window=2))
-        assert [line for group in translate_stream(request, notes.append) for line in group] == expected
-        assert notes == [f"compiled search does not support {reason}; using torch, which is slower"]
-        with pytest.raises(UsageError, match=f"compiled search does not support {reason}") as caught:
-            stream(run, LINES, tmp_path, engine="compiled", **options)
-        assert (caught.value.where, caught.value.help) == ("--engine", "use --engine auto")
-        with pytest.raises(UsageError, match=f"int8 needs compiled search, which does not support {reason}"):
-            stream(run, LINES, tmp_path, precision="int8", **options)
+    for options, window in cases:
+        expected = stream(trained, LINES, tmp_path, engine="torch", **options)
+        request = TranslateRequest([trained], tmp_path / "input.txt", device="cpu", engine="compiled", **options)
+        request = replace(request, batching=Batching(window, window=window))
+        assert [line for group in translate_stream(request, lambda text: None) for line in group] == expected
+    options = {"unknowns": True, "dictionary": words}
+    expected = stream(worded, LINES, tmp_path, engine="torch", **options)
+    notes: list[str] = []
+    request = TranslateRequest([worded], tmp_path / "input.txt", device="cpu", threads=1, **options)
+    request = replace(request, batching=Batching(4, window=2))
+    assert [line for group in translate_stream(request, notes.append) for line in group] == expected
+    assert notes == ["compiled loops do not support a model of kind rnn; using torch, which is slower"]
+    with pytest.raises(UsageError, match="compiled loops do not support a model of kind rnn") as caught:
+        stream(worded, LINES, tmp_path, engine="compiled", **options)
+    assert (caught.value.where, caught.value.help) == ("--engine", "use --engine auto")
+    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support a model of kind rnn"):
+        stream(worded, LINES, tmp_path, precision="int8", **options)
 
 
 def test_what_cannot_replace_unknown_words(

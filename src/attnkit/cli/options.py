@@ -42,8 +42,10 @@ TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate
 CheckpointName = Annotated[str | None, Option(help="best, last, averaged or step-N. [default: best]", metavar="NAME")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Option(help="Device.")]
 Precision = Annotated[
-    Literal["float32", "bfloat16"],
-    Option(help="Floating-point precision; bfloat16 is faster, but results may depend on batch composition."),
+    Literal["float32", "bfloat16", "int8"], Option(help="Precision; int8 is the fastest, on CPUs only.")
+]
+Engine = Annotated[
+    Literal["auto", "compiled", "torch"], Option(help="Compiled loops (CPU) or torch; auto: compiled if possible.")
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]

@@ -18,6 +18,8 @@ def command(
     checkpoint: options.CheckpointName = None,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
+    engine: options.Engine = "auto",
+    threads: options.Threads = None,
     json: options.JsonPairs = False,
 ) -> None:
     """Print natural log-probabilities, one line per pair; totals go to stderr.
@@ -33,16 +35,20 @@ def command(
 
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.data.loader import Batching
-    from attnkit.tasks.translation.loading import load_run
+    from attnkit.tasks.translation.engines import EngineSearch
+    from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.text.parallel import read_parallel
 
     total = Total()
-    loaded = load_run(run, device=device, precision=precision, checkpoint=checkpoint)
-    for warning in loaded.warnings:
+    opened = open_run(run, checkpoint)
+    for warning in opened.warnings:
         console.warn(warning)
+    searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)
+    scorer, where = searcher.load_scorer()
     with atomic.open_output(output) as stream:
-        for score in score_pairs(loaded, read_parallel(src, tgt), Batching(batch_size), (str(src), str(tgt))):
+        pairs, names = read_parallel(src, tgt), (str(src), str(tgt))
+        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names):
             total.add(score)
             if not summary:
                 plain = {"log_prob": score.log_prob, "tokens": score.n_tokens}

@@ -39,12 +39,8 @@ def command(
     ] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
     device: options.Device = "auto",
-    precision: Annotated[
-        Literal["float32", "bfloat16", "int8"], Option(help="Precision; int8 is the fastest, on CPUs only.")
-    ] = "float32",
-    engine: Annotated[
-        Literal["auto", "compiled", "torch"], Option(help="Compiled loops (CPU) or torch; auto: compiled if possible.")
-    ] = "auto",
+    precision: options.Precision = "float32",
+    engine: options.Engine = "auto",
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
     strict: options.Strict = False,

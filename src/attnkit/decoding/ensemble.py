@@ -107,12 +107,13 @@ class Ensemble:
             logits = model.head(hidden) if short is None else short.mask_unlisted(model.head(hidden, short.words))
             if self._widens and logits.dtype != torch.float32:
                 logits = self._scratch(f"logits {i}", logits).copy_(logits)
-            found.append(rules.apply_repetition_penalty(logits))
-        if len(found) == 1:
-            return found[0]
-        if len({logits.shape for logits in found}) > 1:
+            logits = rules.apply_repetition_penalty(logits)
+            if len(self.models) == 1:
+                return logits
+            found.append(logits.log_softmax(-1))
+        if len({each.shape for each in found}) > 1:
             raise ValueError("the models of an ensemble must share their target vocabulary")
-        log_probs = torch.stack([logits.log_softmax(-1) for logits in found])  # (models, B, K, V)
+        log_probs = torch.stack(found)  # (models, B, K, V)
         # Log of the mean probabilities, not the mean of the logs.
         return log_probs.logsumexp(0).sub_(math.log(len(found)))
 

@@ -14,7 +14,7 @@ from attnkit.decoding.search import Sources, search
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, search_parts
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.translation import TranslationModel
-from attnkit.protocols import EOS_ID, PAD_ID
+from attnkit.protocols import EOS_ID, PAD_ID, Decodable
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
@@ -23,7 +23,7 @@ from attnkit.training.losses import LossTerm, linear_cross_entropy
 class LocalSearch:
     """Search backend in this process."""
 
-    def __init__(self, models: Sequence[TranslationModel], device: torch.device) -> None:
+    def __init__(self, models: Sequence[Decodable], device: torch.device) -> None:
         # Several models form an ensemble.
         self.models = list(models)
         self.device = device

@@ -1,4 +1,4 @@
-"""Compile the searches to object code; ``native`` runs this in a subprocess.
+"""Compile loops to object code; ``native`` runs this in a subprocess.
 
 It writes three parts to standard output: the key of the sources that it has compiled, one line of JSON with the
 functions' symbols, and the object code.
@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from attnkit.kernels.native import compute_key
+from attnkit.kernels.native import Loops, compute_key
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.runtime.children import end_with_parent
 
@@ -32,19 +32,43 @@ def example(kind: Any) -> Any:
     return kind(*values)
 
 
-def compile_searches(target: Target, precision: Precision) -> tuple[dict[str, str], bytes]:
-    """Return the symbols of the compiled searches and their object code."""
+def _arguments(name: str) -> list[Any]:
+    """Return examples of a function's arguments."""
+    from attnkit.kernels import layout
+
+    model, sentences, buffers, states = (
+        example(kind) for kind in (layout.Model, layout.Sentences, layout.Buffers, layout.States)
+    )
+    numbers, address, n = np.zeros(1, np.int64), 0, 0
+    search = [model, sentences, *(example(kind) for kind in (layout.Settings, layout.Work, layout.Results)), numbers]
+    return {
+        "greedy": search,
+        "beam": search,
+        "encode": [model, sentences, n, n, numbers, address, n, buffers],
+        "decode": [model, n, states, n, n, buffers, address],
+        "features": [model, sentences, n, n, n, numbers, buffers, address],
+        "extend": [model, n, states, n, buffers, address],
+        "project": [model, address, n, buffers, address],
+    }[name]
+
+
+def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[dict[str, str], bytes]:
+    """Return the symbols of compiled functions and their object code."""
     import numba
     from llvmlite import binding
 
+    from attnkit.kernels import transformer, translation
     from attnkit.kernels.jit import FAST
-    from attnkit.kernels.layout import Model, Results, Sentences, Settings, Work
-    from attnkit.kernels.translation import build_searches
 
-    values = [example(kind) for kind in (Model, Sentences, Settings, Work, Results)]
-    types = tuple(numba.typeof(value) for value in [*values, np.zeros(1, np.int64)])  # the last one is ``stop``
+    build: dict[Loops, Any] = {
+        "search": translation.build_searches,
+        "steps": transformer.build_steps,
+        "encoder": transformer.build_encoder,
+        "generator": transformer.build_generator,
+    }
     symbols, module = {}, None
-    for name, function in build_searches(target, precision).items():
+    for name, function in build[loops](target, precision).items():
+        types = tuple(numba.typeof(value) for value in _arguments(name))
         options: dict[str, Any] = {**FAST, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         native = numba.njit(**options)(function.py_func)
         native.compile(types)
@@ -70,13 +94,13 @@ def compile_searches(target: Target, precision: Precision) -> tuple[dict[str, st
     return symbols, machine.emit_object(module)
 
 
-def main(target: Target, precision: Precision, parent: int) -> None:
+def main(loops: Loops, target: Target, precision: Precision, parent: int) -> None:
     """Compile and write the result; whatever else is printed goes to standard error."""
     end_with_parent(parent)
     output = os.dup(1)
     os.dup2(2, 1)
     key = compute_key(target, precision)
-    symbols, code = compile_searches(target, precision)
+    symbols, code = compile_loops(loops, target, precision)
     sys.stdout.flush()
     os.dup2(output, 1)
     sys.stdout.buffer.write(b"\n".join([key.encode(), json.dumps(symbols).encode(), code]))

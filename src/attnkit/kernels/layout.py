@@ -16,7 +16,7 @@ WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.p
 NORM_MASK = 16  #: floats before the mask of columns in ``Model.norm_constants``
 OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer
 GAMMA, BETA = range(2)  #: columns of ``Model.norms``
-RELU, GELU, SILU = range(3)  #: ``Model.activation``
+RELU, GELU, SILU, GELU_TANH = range(4)  #: ``Model.activation``
 
 
 class Model(NamedTuple):
@@ -82,6 +82,7 @@ class Sentences(NamedTuple):
     """Encoded sentences, EOS included, and their limits."""
 
     ids: NDArray[np.int32]  #: of all sentences
+    positions: NDArray[np.int32]  #: of all ids: the row of the position table that is added
     begins: NDArray[np.int64]  #: (n + 1,): where each begins
     order: NDArray[np.int64]  #: the sentences to translate, in this order
     limits: NDArray[np.int64]  #: (n,): most steps of each
@@ -117,6 +118,7 @@ class States(NamedTuple):
     n_source: NDArray[np.int64]
     n_places: NDArray[np.int64]
     places: NDArray[np.int64]  #: address of the int32 numbers of places that the row attends to
+    weights: NDArray[np.int64]  #: where the last layer's attention to the source is added; 0: nowhere
 
 
 class Slots(NamedTuple):

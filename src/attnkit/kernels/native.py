@@ -19,7 +19,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,11 +27,13 @@ from attnkit.errors import SystemFailure
 from attnkit.io import atomic
 from attnkit.io.safe_read import open_regular_file
 from attnkit.kernels.jit import cache_folder, compile_lock, sources_digest
-from attnkit.kernels.simd.targets import Precision, Target, host_features
+from attnkit.kernels.simd.targets import Precision, Target, choose_target, host_features
 from attnkit.runtime.children import python_command
 from attnkit.runtime.signals import defer_signals
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
+# Whole searches of a translator, its steps, an encoder, a causal language model.
+Loops = Literal["search", "steps", "encoder", "generator"]
 
 
 class Library:
@@ -74,6 +76,7 @@ def _flatten(value: Any, parts: list[Any]) -> None:
         for item in value:
             _flatten(item, parts)
     elif isinstance(value, np.ndarray):
+        assert value.flags.c_contiguous, "compiled loops take contiguous arrays"
         # Reference count and owner: the functions count no references.
         parts += [ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64(value.size), ctypes.c_int64(value.itemsize)]
         parts.append(ctypes.c_void_p(value.ctypes.data))
@@ -97,24 +100,37 @@ def compute_key(target: Target, precision: Precision) -> str:
     return digest.hexdigest()
 
 
-def load_searches(target: Target, precision: Precision, notify: Callable[[str], None] = lambda text: None) -> Library:
-    """Load the compiled searches from the cache, or compile them.
+def has_loops(loops: Loops, precision: Precision) -> bool:
+    """Return whether loops for this processor are in the cache."""
+    target = choose_target()
+    key = compute_key(target, precision)
+    return _load_cached(_cache_path(loops, target, precision, key), key) is not None
+
+
+def _cache_path(loops: Loops, target: Target, precision: Precision, key: str) -> Path:
+    return cache_folder() / f"{loops}-{target.name}-{precision}-{key[:16]}.o"
+
+
+def load_loops(
+    loops: Loops, target: Target, precision: Precision, notify: Callable[[str], None] = lambda text: None
+) -> Library:
+    """Load compiled loops from the cache, or compile them.
 
     Compiling takes some seconds; ``notify`` is called before. Raises ``SystemFailure`` if they cannot be compiled.
     """
     key = compute_key(target, precision)
-    path = cache_folder() / f"search-{target.name}-{precision}-{key[:16]}.o"
+    path = _cache_path(loops, target, precision, key)
     if (library := _load_cached(path, key)) is not None:
         return library
-    with compile_lock(["search", target.name, precision]):  # of processes started together one compiles
+    with compile_lock([loops, target.name, precision]):  # of processes started together one compiles
         if (library := _load_cached(path, key)) is not None:
             return library
-        notify(f"compiling the {precision} translation engine for this processor (once, some 20 seconds)")
-        content = _compile(target, precision, key)
+        notify(f"compiling the {precision} engine for this processor (once, some 20 seconds)")
+        content = _compile(loops, target, precision, key)
         try:
             library = _library(content)
         except (ValueError, RuntimeError, AttributeError) as error:
-            raise SystemFailure(f"the compiled translation engine cannot be loaded: {error}") from error
+            raise SystemFailure(f"the compiled engine cannot be loaded: {error}") from error
         # A full disk or a folder that cannot be written to costs the next process its time, and nothing else.
         with suppress(OSError, SystemFailure):
             atomic.make_dirs(path.parent)
@@ -156,7 +172,7 @@ def _checked(raw: bytes, key: str) -> bytes | None:
     return content if whole else None
 
 
-def _compile(target: Target, precision: Precision, key: str) -> bytes:
+def _compile(loops: Loops, target: Target, precision: Precision, key: str) -> bytes:
     """Compile in another process and return symbols and object code."""
     # Functions are optimized once, after linking; NUMBA_OPT is numba's own level. Other settings could change the code.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
@@ -164,7 +180,7 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
     if target.cpu is not None:
         environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
     code = "from attnkit.kernels.simd.targets import Target\nfrom attnkit.kernels.compile import main\n"
-    command = python_command(code + f"main({target!r}, {precision!r}, {os.getpid()})")
+    command = python_command(code + f"main({loops!r}, {target!r}, {precision!r}, {os.getpid()})")
     try:
         done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
@@ -176,5 +192,5 @@ def _compile(target: Target, precision: Precision, key: str) -> bytes:
     else:
         why = "" if found == key.encode() else "its sources have changed meanwhile"
     if done.returncode or why:
-        raise SystemFailure(f"the translation engine cannot be compiled: {why}", help="use --engine torch")
+        raise SystemFailure(f"the engine cannot be compiled: {why}", help="use --engine torch")
     return content

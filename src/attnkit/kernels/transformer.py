@@ -1,38 +1,20 @@
-"""A Transformer in compiled loops: the encoder, and one decoder step.
+"""A Transformer in compiled loops: the encoder and one decoder step.
 
 Scaled dot-product attention with softmax, post- or pre-norm, any kind of positions. All data is at raw addresses, which
-the caller has checked (``attnkit.engine.compiled``); ``layout`` describes them. The results of a row depend on that row
-alone: its sums have one order, and in int8 it has a scale of its own.
+the caller has checked (``attnkit.engine``); ``layout`` describes them.
 
-Letters: M rows of a product, D model width, A heads times head width, F inner width, L layers, S source positions, T
-target positions; widths are padded.
+Letters: M rows of a product, D model width, A heads times head width, L layers, S source positions, T target positions;
+widths are padded.
 """
 
 from typing import Any, NamedTuple
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, START, WEIGHTS
-from attnkit.kernels.simd import attention, rows
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
-from attnkit.kernels.simd.products import make_product
-from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
-
-KINDS = ("store", "relu", "peak", "logits")  #: see ``make_product``
-NOTHING = (0, 0, 0, 0, 0)  #: ``extra`` of products that only write floats
-
-
-class Sublayers(NamedTuple):
-    """Compiled parts that encoder and decoder share."""
-
-    linear: Any
-    enter: Any
-    project_back: Any
-    feed_forward: Any
-    attend: Any
-    rotate: Any
-    keep: Any
-    embed: Any
-    norm_embedding: Any
+from attnkit.kernels.layout import COLUMNS, OUTPUT
+from attnkit.kernels.simd import rows
+from attnkit.kernels.simd.packing import KEPT_BYTES
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.sublayers import NOTHING, Sublayers, build_linear, build_sublayers
 
 
 class ModelLoops(NamedTuple):
@@ -46,239 +28,92 @@ class ModelLoops(NamedTuple):
 
 def build_model(target: Target, precision: Precision) -> ModelLoops:
     """Build the loops of a model for an instruction set and a precision."""
-    linears = {kind: _build_linear(target, precision, kind) for kind in KINDS}
-    shared = _build_sublayers(target, precision, linears)
+    shared = build_sublayers(target, precision)
     encode, step = _build_encode(shared, precision), _build_step(shared, precision)
-    return ModelLoops(encode, step, linears["logits"], linears["peak"])
+    logits, peak = (build_linear(target, precision, kind) for kind in ("logits", "peak"))
+    return ModelLoops(encode, step, logits, peak)
 
 
-def _build_linear(target: Target, precision: Precision, kind: str) -> Any:
-    """Build (model, i, inputs, out, extra): product i of encoded rows.
+def build_steps(target: Target, precision: Precision) -> dict[str, Any]:
+    """Build the parts of a translation model: ``encode``, ``decode`` and ``project``.
 
-    ``inputs``: address of the rows, address of their scales, number of rows. ``out``: address, bytes per row.
-    ``extra``: address and bytes per row of ``make_product``'s ``top``; the same and bytes per panel of its ``other``.
+    decode: (model, n_rows, states, max_source, n_slots, buffers, out), features (M, D) at ``out``.
     """
-    panel, tall, lane_bytes = target.panel, target.tile_rows, 4 // GROUP[precision]
-    middle = (tall + 1) // 2
-    tile, half_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
-    out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
-
-    # A function of its own: inlined into each product, tiles would multiply the code.
-    @function
-    def by_rows(left: Any, operands: Any) -> Any:
-        if left > middle:  # the rows behind the last one are padding of the buffers
-            tile(operands)
-            return tall
-        if left > 1:
-            half_tile(operands)
-            return middle
-        row(operands)
-        return 1
+    shared = build_sublayers(target, precision)
+    step, copy = _build_step(shared, precision), rows.copy
 
     @function
-    def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
-        (a, scales, n_rows), (place, out_stride), (top, top_bytes, other, other_bytes, other_step) = inputs, out, extra
-        table = model.products
-        stride = table[i, INPUTS] * lane_bytes
-        n = stride >> 2
-        # A panel of weights stays in the nearest cache while all rows pass.
-        for number in range(table[i, COLUMNS] // panel):
-            at = 4 * panel * number
-            w, start = table[i, WEIGHTS] + at * n, table[i, START] + at
-            scale, bias = table[i, SCALE] + at, table[i, BIAS] + at
-            m = 0
-            while m < n_rows:
-                x, s, to = a + m * stride, scales + 4 * m, place + m * out_stride + out_step * number
-                best, own = top + top_bytes * m, other + other_bytes * m + other_step * number
-                operands = (x, stride, w, start, n, s, scale, bias, to, out_stride, best, own, number)
-                m += by_rows(n_rows - m, operands)
+    def decode(model: Any, n_rows: Any, states: Any, max_source: Any, n_slots: Any, buffers: Any, out: Any) -> Any:
+        step(model, n_rows, states, max_source, n_slots, buffers)
+        copy(buffers.normed, n_rows * model.d_model >> 4, out)
 
-    return linear
+    return {"encode": _build_encode(shared, precision), "decode": decode, "project": _build_project(shared)}
 
 
-def _build_sublayers(target: Target, precision: Precision, linears: dict[str, Any]) -> Sublayers:
-    """Build the parts that encoder and decoder share."""
-    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
-    store, store_relu = linears["store"], linears["relu"]
-    encode_rows = _build_encode_rows(target, precision)
-    norm_rows, norm_embedding = _build_norms(target, precision)
-    act_relu, act_gelu, act_silu = (rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu"))
+def build_encoder(target: Target, precision: Precision) -> dict[str, Any]:
+    """Build ``features`` of a bidirectional encoder.
 
-    @function
-    def enter(model: Any, first_norm: Any, n_rows: Any, buffers: Any) -> Any:
-        # Where the first product of a stack finds the embedded rows.
-        if model.pre_norm:
-            return norm_rows(model, first_norm, n_rows, False, buffers)
-        return encode_rows(buffers.x, n_rows, model.d_model, buffers)
-
-    @function
-    def project_back(model: Any, i: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
-        # The output product of an attention, the residual sum and a norm.
-        a = encode_rows(buffers.context, n_rows, model.d_heads, buffers)
-        store(model, i, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
-        return norm_rows(model, norm, n_rows, True, buffers)
-
-    @function
-    def feed_forward(model: Any, i: Any, a: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
-        # Products i and i + 1, the residual sum and a norm.
-        f, inputs = model.d_inner, (a, buffers.scales, n_rows)
-        if model.activation == RELU:
-            store_relu(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
-        else:
-            store(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
-        for m in range(n_rows):
-            x, out, scale = buffers.wide + 4 * f * m, buffers.encoded + f * lane_bytes * m, buffers.scales + 4 * m
-            if model.activation == RELU:
-                act_relu(x, f >> 4, out, scale)
-            elif model.activation == GELU:
-                act_gelu(x, f >> 4, out, scale)
-            else:
-                act_silu(x, f >> 4, out, scale)
-        a = buffers.wide if float32 else buffers.encoded
-        store(model, i + 1, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
-        return norm_rows(model, norm, n_rows, True, buffers)
-
-    keep = rows.copy if float32 else rows.keep_bfloat16
-    attend, rotate, embed = _build_attend(target, precision), _build_rotate(), _build_embed()
-    return Sublayers(store, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
-
-
-def _build_encode_rows(target: Target, precision: Precision) -> Any:
-    """Build (x, n_rows, width, buffers): where the next product finds rows of floats."""
-    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
-    quantize = rows.make_quantize(target, precision)
-
-    @function
-    def encode_rows(x: Any, n_rows: Any, width: Any, buffers: Any) -> Any:
-        if float32:
-            return x
-        for m in range(n_rows):
-            quantize(x + 4 * width * m, width >> 4, buffers.encoded + width * lane_bytes * m, buffers.scales + 4 * m)
-        return buffers.encoded
-
-    return encode_rows
-
-
-def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
-    """Build the norm of sublayers and that of the source embedding."""
-    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
-    norm_alone, add_norm = (rows.make_norm(target, precision, adds) for adds in (False, True))
-
-    @function
-    def norm_rows(model: Any, i: Any, n_rows: Any, adds: Any, buffers: Any) -> Any:
-        d, width, constants = model.d_model, model.d_model >> 4, model.norm_constants
-        gamma, beta = model.norms[i, GAMMA], model.norms[i, BETA]
-        for m in range(n_rows):
-            x, out = buffers.x + 4 * d * m, buffers.normed + 4 * d * m
-            encoded, scale = buffers.encoded + d * lane_bytes * m, buffers.scales + 4 * m
-            if adds:
-                add_norm(buffers.y + 4 * d * m, x, width, constants, gamma, beta, out, encoded, scale)
-            else:
-                norm_alone(0, x, width, constants, gamma, beta, out, encoded, scale)
-        return buffers.normed if float32 else buffers.encoded
-
-    @function
-    def norm_embedding(model: Any, n_rows: Any, buffers: Any) -> Any:
-        d, i = model.d_model, model.norms.shape[0] - 1
-        gamma, beta, constants = model.norms[i, GAMMA], model.norms[i, BETA], model.norm_constants
-        for m in range(n_rows):
-            x = buffers.x + 4 * d * m
-            norm_alone(0, x, d >> 4, constants, gamma, beta, x, buffers.encoded, buffers.scales)
-
-    return norm_rows, norm_embedding
-
-
-def _build_embed() -> Any:
-    """Build (model, m, word, words, position, positions, buffers): fill row m of x."""
-    add_rows, copy = rows.add_rows, rows.copy
-
-    @function
-    def embed(model: Any, m: Any, word: Any, words: Any, position: Any, positions: Any, buffers: Any) -> Any:
-        d = model.d_model
-        if positions:
-            add_rows(words + 4 * d * word, positions + 4 * d * position, d >> 4, buffers.x + 4 * d * m)
-        else:
-            copy(words + 4 * d * word, d >> 4, buffers.x + 4 * d * m)
-
-    return embed
-
-
-def _build_rotate() -> Any:
-    """Build (model, row, position): rotary positions of heads (Su et al. 2021)."""
-    read_float, write_float = rows.read_float, rows.write_float
-
-    @function
-    def rotate(model: Any, row: Any, position: Any) -> Any:
-        half = model.rotary_half
-        sines = model.rotary + 8 * half * position
-        cosines = sines + 4 * half
-        for h in range(model.n_heads):
-            head = row + 4 * model.d_head * h
-            for i in range(half):
-                first, second = head + 4 * i, head + 4 * (i + half)
-                x, y = read_float(first), read_float(second)
-                s, c = read_float(sines + 4 * i), read_float(cosines + 4 * i)
-                write_float(first, x * c - y * s)
-                write_float(second, y * c + x * s)
-
-    return rotate
-
-
-def _build_attend(target: Target, precision: Precision) -> Any:
-    """Build (model, query, memory, bias, out, buffers): the context (A,) of one query.
-
-    ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number.
+    (model, sentences, first, last, n_layers, chosen, buffers, out): features of the sentences order[first:last], or of
+    their ``chosen`` tokens (ascending), at ``out``. The norm at the top follows only after all layers.
     """
-    n_bytes = KEPT_BYTES[precision]
-    head_1, head_2, head_4, head_8 = (_build_head(target, precision, n) for n in HEAD_VECTORS)
+    run_layers, copy = _build_layers(build_sublayers(target, precision), precision), rows.copy
 
     @function
-    def attend(model: Any, query: Any, memory: Any, bias: Any, out: Any, buffers: Any) -> Any:
-        keys, values, stride, places, n = memory
-        p, d = buffers.weights, model.d_head
-        for h in range(model.n_heads):
-            own = (keys + n_bytes * d * h, values + n_bytes * d * h, stride, places, n)
-            own_bias = bias + model.bias_stride * h if bias else 0
-            q, o = query + 4 * d * h, out + 4 * d * h
-            if d == 64:
-                head_4(q, own, own_bias, p, o)
-            elif d == 32:
-                head_2(q, own, own_bias, p, o)
-            elif d == 16:
-                head_1(q, own, own_bias, p, o)
-            else:
-                head_8(q, own, own_bias, p, o)
+    def features(
+        model: Any, sentences: Any, first: Any, last: Any, n_layers: Any, chosen: Any, buffers: Any, out: Any
+    ) -> Any:
+        _, n_rows = run_layers(model, sentences, first, last, n_layers, chosen, buffers)
+        found = buffers.normed if n_layers == model.encoder_layers else buffers.x
+        copy(found, n_rows * model.d_model >> 4, out)
 
-    return attend
+    return {"features": features}
 
 
-def _build_head(target: Target, precision: Precision, n_vectors: int) -> Any:
-    """Build (query, memory, bias, weights, out): attention of one head."""
-    half = precision != "float32"
-    pairs = half and target.native_bfloat16 and n_vectors > 1
-    scores = attention.make_scores(n_vectors, half, pairs)
-    mix = attention.make_mix_pairs(n_vectors) if pairs else attention.make_mix(n_vectors, half)
-    softmax, add_bias = attention.softmax, attention.add_bias
+def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
+    """Build the parts of a causal language model: ``extend`` and ``project``.
 
-    @function
-    def head(query: Any, memory: Any, bias: Any, weights: Any, out: Any) -> Any:
-        keys, values, stride, places, n = memory
-        scores(query, keys, stride, places, n, weights)
-        if bias:
-            add_bias(weights, bias, n)
-        softmax(weights, n)
-        mix(weights, values, stride, places, n, out)
-
-    return head
-
-
-def _build_encode(shared: Sublayers, precision: Precision) -> Any:
-    """Build (model, sentences, first, last, slots, memory, max_source, buffers).
-
-    Encode the sentences order[first:last]. Keys and values of all decoder layers go to their slots of the memory, which
-    are (2 L, max_source, A) each, keys of a layer before its values.
+    extend: (model, n_rows, states, n_slots, buffers, out). Rows may be several tokens of a text, in their order.
     """
-    linear, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding = shared
+    shared = build_sublayers(target, precision)
+    linear, _, enter, project_back, feed_forward, _, _, _, embed, _ = shared
+    self_attention, copy = _build_cached_attention(shared, precision), rows.copy
+
+    @function
+    def extend(model: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any, out: Any) -> Any:
+        a = model.d_heads
+        for m in range(n_rows):
+            embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
+        x = enter(model, 0, n_rows, buffers)
+        for layer in range(model.encoder_layers):
+            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            self_attention(model, layer, n_rows, states, n_slots, buffers)
+            x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
+            x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
+        copy(buffers.normed, n_rows * model.d_model >> 4, out)
+
+    return {"extend": extend, "project": _build_project(shared)}
+
+
+def _build_project(shared: Sublayers) -> Any:
+    """Build (model, x, n_rows, buffers, out): logits (M, N) of features (M, D) at x."""
+    linear, encode_rows = shared.linear, shared.encode_rows
+
+    @function
+    def project(model: Any, x: Any, n_rows: Any, buffers: Any, out: Any) -> Any:
+        a = encode_rows(x, n_rows, model.d_model, buffers)
+        linear(model, OUTPUT, (a, buffers.scales, n_rows), (out, 4 * model.products[OUTPUT, COLUMNS]), NOTHING)
+
+    return project
+
+
+def _build_layers(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, sentences, first, last, n_layers, chosen, buffers): the encoder.
+
+    The last layer is computed for the ``chosen`` rows, ascending, if there are any. Returns where the next product
+    finds the features, and their number.
+    """
+    linear, _, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding = shared
+    copy = rows.copy
     n_bytes = KEPT_BYTES[precision]
 
     @function
@@ -298,28 +133,55 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
             for t in range(n):
                 bias = model.src_bias + 4 * (model.bias_centre - t) if model.src_bias else 0
                 query, out = buffers.wide + 12 * a * (m + t), buffers.context + 4 * a * (m + t)
-                attend(model, query, memory, bias, out, buffers)
+                attend(model, query, memory, bias, out, 0, buffers)
             m += n
+
+    @function
+    def choose_rows(model: Any, chosen: Any, buffers: Any) -> Any:
+        d, a = model.d_model, model.d_heads
+        for i in range(len(chosen)):
+            copy(buffers.context + 4 * a * chosen[i], a >> 4, buffers.context + 4 * a * i)
+            copy(buffers.x + 4 * d * chosen[i], d >> 4, buffers.x + 4 * d * i)
+        return len(chosen)
+
+    @function
+    def run_layers(model: Any, sentences: Any, first: Any, last: Any, n_layers: Any, chosen: Any, buffers: Any) -> Any:
+        ids, begins, order = sentences.ids, sentences.begins, sentences.order
+        a, n_rows = model.d_heads, 0
+        for j in range(first, last):
+            for i in range(begins[order[j]], begins[order[j] + 1]):
+                embed(model, n_rows, ids[i], model.src_words, sentences.positions[i], model.src_positions, buffers)
+                n_rows += 1
+        if model.src_norm:
+            norm_embedding(model, n_rows, buffers)
+        x = enter(model, 0, n_rows, buffers)
+        for layer in range(n_layers):
+            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            self_attention(model, sentences, first, last, buffers)
+            if layer == n_layers - 1 and len(chosen):
+                n_rows = choose_rows(model, chosen, buffers)
+            x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
+            x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
+        return x, n_rows
+
+    return run_layers
+
+
+def _build_encode(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, sentences, first, last, slots, memory, max_source, buffers).
+
+    Encode the sentences order[first:last]. Keys and values of all decoder layers go to their slots of the memory, which
+    are (2 L, max_source, A) each, keys of a layer before its values.
+    """
+    run_layers, linear, keep = _build_layers(shared, precision), shared.linear, shared.keep
+    n_bytes = KEPT_BYTES[precision]
 
     @function
     def encode(
         model: Any, sentences: Any, first: Any, last: Any, slots: Any, memory: Any, max_source: Any, buffers: Any
     ) -> Any:
-        ids, begins, order = sentences.ids, sentences.begins, sentences.order
-        a, n_rows = model.d_heads, 0
-        for j in range(first, last):
-            begin = begins[order[j]]
-            for t in range(begins[order[j] + 1] - begin):
-                embed(model, n_rows, ids[begin + t], model.src_words, t, model.src_positions, buffers)
-                n_rows += 1
-        if model.src_norm:
-            norm_embedding(model, n_rows, buffers)
-        x = enter(model, 0, n_rows, buffers)
-        for layer in range(model.encoder_layers):
-            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
-            self_attention(model, sentences, first, last, buffers)
-            x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
-            x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
+        begins, order, a = sentences.begins, sentences.order, model.d_heads
+        x, n_rows = run_layers(model, sentences, first, last, model.encoder_layers, slots[:0], buffers)
         parts = 2 * model.decoder_layers
         linear(model, 4 * model.encoder_layers, (x, buffers.scales, n_rows), (buffers.wide, 4 * parts * a), NOTHING)
         m = 0
@@ -334,13 +196,13 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
     return encode
 
 
-def _build_step(shared: Sublayers, precision: Precision) -> Any:
-    """Build (model, n_rows, states, max_source, n_slots, buffers): one decoder step.
+def _build_cached_attention(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, layer, n_rows, states, n_slots, buffers): causal self-attention.
 
     Row m writes its keys and values to place ``new_place[m]`` of ``cache[m]``, (2 L, n_slots, A), and attends to
-    ``n_places[m]`` places, oldest first. Returns where the output layer finds the features.
+    ``n_places[m]`` places, oldest first. A row sees what the rows before it have written.
     """
-    linear, enter, project_back, feed_forward, attend, rotate, keep, embed, _ = shared
+    attend, rotate, keep = shared.attend, shared.rotate, shared.keep
     n_bytes = KEPT_BYTES[precision]
 
     @function
@@ -357,7 +219,18 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
             keep(row + 8 * a, a >> 4, values + place)
             bias = model.tgt_bias + 4 * (model.bias_centre - t) if model.tgt_bias else 0
             memory = (keys, values, a * n_bytes, states.places[m], states.n_places[m])
-            attend(model, row, memory, bias, buffers.context + 4 * a * m, buffers)
+            attend(model, row, memory, bias, buffers.context + 4 * a * m, 0, buffers)
+
+    return self_attention
+
+
+def _build_step(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, n_rows, states, max_source, n_slots, buffers): one decoder step.
+
+    Rows may be beams, or several tokens of a sentence in their order. Returns where the output layer finds features.
+    """
+    linear, _, enter, project_back, feed_forward, attend, _, _, embed, _ = shared
+    self_attention, n_bytes = _build_cached_attention(shared, precision), KEPT_BYTES[precision]
 
     @function
     def cross_attention(model: Any, layer: Any, n_rows: Any, states: Any, max_source: Any, buffers: Any) -> Any:
@@ -365,7 +238,8 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
         for m in range(n_rows):
             keys = states.memory[m] + 2 * layer * max_source * a * n_bytes
             memory = (keys, keys + max_source * a * n_bytes, a * n_bytes, buffers.identity, states.n_source[m])
-            attend(model, buffers.wide + 4 * a * m, memory, 0, buffers.context + 4 * a * m, buffers)
+            shown = states.weights[m] if layer == model.decoder_layers - 1 else 0
+            attend(model, buffers.wide + 4 * a * m, memory, 0, buffers.context + 4 * a * m, shown, buffers)
 
     @function
     def step(model: Any, n_rows: Any, states: Any, max_source: Any, n_slots: Any, buffers: Any) -> Any:

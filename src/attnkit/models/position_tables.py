@@ -1,4 +1,4 @@
-"""Position tables as numpy arrays; ``positions`` turns them into tensors. Torch-free.
+"""Position tables as arrays; ``positions`` makes tensors of them. Torch-free.
 
 Letters: n positions, D model width, H heads, d head width.
 """

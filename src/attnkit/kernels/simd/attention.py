@@ -1,4 +1,4 @@
-"""Attention of one query and head over n keys: scores, softmax, weighted sum of values.
+"""Attention of one query and head over n keys: scores, softmax, sum of values.
 
 ``places`` are the int32 numbers of keys, each ``stride`` bytes from the next. Keys and values are bfloat16 (``half``)
 or float32. Where the processor multiplies bfloat16, pairs of numbers are multiplied as they are kept, not widened: of
@@ -112,6 +112,16 @@ def softmax(b: Any, scores: Any, n: Any) -> None:
     with cgutils.for_range(b, width) as loop:
         at = b.add(scores, b.mul(loop.index, v.i64(64)))
         v.store(b, b.fmul(v.load(b, at), inverse), at)
+
+
+@v.intrinsic("int64", "int64", "int64", "float32")
+def add_scaled(b: Any, out: Any, weights: Any, n: Any, factor: Any) -> None:
+    """Add n weights times a factor to n floats, with room up to a multiple of 16."""
+    factors = v.splat(b, factor)
+    with cgutils.for_range(b, b.lshr(b.add(n, v.i64(15)), v.i64(4))) as loop:
+        at = b.mul(loop.index, v.i64(64))
+        place = b.add(out, at)
+        v.store(b, v.fma(b, v.load(b, b.add(weights, at)), factors, v.load(b, place)), place)
 
 
 @v.intrinsic(*["int64"] * 3)

@@ -108,7 +108,7 @@ def make_activate(target: Target, precision: Precision, kind: str) -> Any:
         def apply(u: int, at: Any) -> None:
             value = v.load(b, b.add(x, at))
             if kind != "relu":  # the product has applied that one
-                value = _gelu(b, value) if kind == "gelu" else b.fdiv(value, _one_plus_exp(b, b.fneg(value)))
+                value = _ACTIVATIONS[kind](b, value)
                 v.store(b, value, b.add(x, at))
             _update_largest(b, largest[u], value)
 
@@ -119,8 +119,19 @@ def make_activate(target: Target, precision: Precision, kind: str) -> Any:
     return activate
 
 
-def _one_plus_exp(b: Any, x: Any) -> Any:
-    return b.fadd(v.constant("float", 1.0), v.exp(b, x))
+def _times_sigmoid(b: Any, x: Any, z: Any) -> Any:
+    return b.fdiv(x, b.fadd(v.constant("float", 1.0), v.exp(b, b.fneg(z))))
+
+
+def _silu(b: Any, x: Any) -> Any:
+    return _times_sigmoid(b, x, x)
+
+
+def _gelu_tanh(b: Any, x: Any) -> Any:
+    """Return GPT-2's approximation of GELU: (1 + tanh z) / 2 is the sigmoid of 2 z."""
+    cubic = v.fma(b, b.fmul(x, x), v.constant("float", 0.044715), v.constant("float", 1.0))
+    z = b.fmul(b.fmul(x, cubic), v.constant("float", 2 * math.sqrt(2 / math.pi)))
+    return _times_sigmoid(b, x, z)
 
 
 def _gelu(b: Any, x: Any) -> Any:
@@ -135,6 +146,9 @@ def _gelu(b: Any, x: Any) -> Any:
     half = b.fmul(tail, v.constant("float", 0.5))
     below = b.fcmp_ordered("<", x, v.constant("float", 0.0))
     return b.fmul(x, b.select(below, half, b.fsub(v.constant("float", 1.0), half)))
+
+
+_ACTIVATIONS = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
 def make_norm(target: Target, precision: Precision, adds: bool) -> Any:

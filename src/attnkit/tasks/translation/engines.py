@@ -1,4 +1,8 @@
-"""Choice of the search engine: compiled loops (CPU) or torch."""
+"""Choice of the search engine: compiled loops (CPU) or torch.
+
+In layers: a search that compiled loops support runs in them as a whole; of any other search they compute the steps, and
+torch chooses the words; models that they do not support are torch's.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,28 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from attnkit.engine.compiled import reason_against_job, reason_against_model
+from attnkit.compiled.search import reason_against_job, reason_against_model
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.protocols import EOS_ID
+from attnkit.protocols import EOS_ID, Scorer
 from attnkit.runtime.signals import usable_cpus
 
 if TYPE_CHECKING:
+    import torch
+
+    from attnkit.compiled.translator import CompiledTranslator
     from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
 
 Engine = Literal["auto", "compiled", "torch"]
-_BY_TORCH = "--engine torch"
+_BY_TORCH, _NO_COMPILER = "--engine torch", "this machine"
 __all__ = ["Engine", "EngineSearch", "Precision"]
 # Device files of NVIDIA and AMD drivers: where there is neither, torch need not be asked for a GPU.
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 class EngineSearch:
-    """Search backend that takes compiled loops where they exist, and torch elsewhere."""
+    """Search backend in compiled loops for the models they support, else in torch."""
 
     def __init__(
         self,
@@ -40,93 +47,127 @@ class EngineSearch:
     ) -> None:
         """Choose an engine for the models; nothing is loaded yet.
 
-        ``notify`` receives a note if compiled loops were possible for the device, but not for the model or the search.
+        ``notify`` receives a note if compiled loops were possible for the device, but not for the model.
         Raises ``UsageError`` if the precision or the engine is not available.
         """
         if precision not in get_args(Precision):
             raise UsageError(f"unknown precision '{precision}'", help=f"choose from {', '.join(get_args(Precision))}")
         self.runs, self.device, self.precision, self.threads = list(runs), device, precision, threads
         self._engine, self._notify = engine, notify
-        self._compiled: SearchBackend | None = None
+        self._whole: SearchBackend | None = None
+        self._steps: SearchBackend | None = None
         self._torch: SearchBackend | None = None
+        self._compiled: list[CompiledTranslator] | None = None
         self._loaded: list[LoadedRun] | None = None
-        self._noted: set[str] = set()
         self._reason = self._reason_against_runs()
 
     def _reason_against_runs(self) -> str | None:
         """Return why the models cannot be searched in compiled loops."""
         if self._engine == "torch":
             return _BY_TORCH
-        if not _is_cpu(self.device):
+        if not is_cpu(self.device):
             return "a GPU"
-        if len(self.runs) > 1:
-            return "an ensemble"
-        return reason_against_model(self.runs[0].config.model)
+        reasons = [reason_against_model(run.config.model) for run in self.runs]
+        return next(filter(None, reasons), None)
 
     def load(self, job: SearchJob | None = None, *, prefixes: bool = False, shortlists: bool = False) -> None:
         """Load the models, for a search if known; raise ``RunError`` for bad weights."""
-        reason = self._reason
-        if reason is None and job is not None:
-            given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
-            reason = self._reason = self._reason_against(job, [given])
-        self._backend(reason)
+        given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
+        self._backend(job is None or self._can_search_whole(job, [given]))
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""
-        reason = self._reason
-        if reason is None:
+        whole = True
+        if self._reason is None:
             batches = [list(batch) for batch in batches]
             if not any(batches):  # blank lines alone, which say nothing of the search
                 return
-            reason = self._reason_against(job, (part for batch in batches for part in batch))
-        yield from self._backend(reason).search_all(batches, job)
+            whole = self._can_search_whole(job, (part for batch in batches for part in batch))
+        yield from self._backend(whole).search_all(batches, job)
 
-    def _reason_against(self, job: SearchJob, parts: Iterable[LineSegment]) -> str | None:
-        """Return a property of a search that compiled loops do not support, or None."""
-        usual = self.runs[0].tgt_tokenizer.n_words
-        return "n_words" if job.config.n_words not in (None, usual) else reason_against_job(job, parts)
+    def _can_search_whole(self, job: SearchJob, parts: Iterable[LineSegment]) -> bool:
+        """Return whether compiled loops have the whole search, not only its steps."""
+        usual = job.config.n_words in (None, self.runs[0].tgt_tokenizer.n_words)
+        return usual and len(self.runs) == 1 and reason_against_job(job, parts) is None
 
-    def _backend(self, reason: str | None) -> SearchBackend:
-        """Return the compiled backend, or torch's if there is a reason against it."""
-        if reason is None:
+    def _backend(self, whole: bool) -> SearchBackend:
+        """Return the backend of a search, loaded."""
+        if self._reason is None:
             try:
-                return self._load_compiled()
+                return self._load_whole() if whole else self._load_steps()
             except SystemFailure as error:  # no compiler, or no memory for it
                 if self._engine == "compiled" or self.precision == "int8":
                     raise
-                self._reason = "this machine"
-                self._noted.add(self._reason)
+                self._reason = _NO_COMPILER
                 self._notify(f"{error.what}; using torch, which is slower")
-                return self._load_torch()
-        if self._engine == "compiled":
-            help = "use --device cpu" if reason == "a GPU" else "use --engine auto"
-            raise UsageError(f"compiled search does not support {reason}", where="--engine", help=help)
-        if self.precision == "int8":
-            help = {"a GPU": "use --device cpu", _BY_TORCH: "use --engine auto"}.get(reason, "use --precision float32")
-            raise UsageError(
-                f"int8 needs compiled search, which does not support {reason}", where="--precision", help=help
-            )
-        if self._engine == "auto" and reason not in (*self._noted, "a GPU"):
-            self._noted.add(reason)
-            self._notify(f"compiled search does not support {reason}; using torch, which is slower")
-        return self._load_torch()
-
-    def _load_compiled(self) -> SearchBackend:
-        if self._compiled is None:
-            from attnkit.tasks.translation.loading import load_compiled
-
-            # More threads than CPUs would take memory and save no time.
-            n_threads = min(self.threads or usable_cpus(), usable_cpus())
-            self._compiled = load_compiled(self.runs[0], self.precision, n_threads, self._notify)
-        return self._compiled
-
-    def _load_torch(self) -> SearchBackend:
         if self._torch is None:
+            self._check_torch_may()
             from attnkit.engine.seq2seq import LocalSearch
 
             loaded = self.load_models()
             self._torch = LocalSearch([run.model for run in loaded], loaded[0].device)
         return self._torch
+
+    def _check_torch_may(self) -> None:
+        """Raise ``UsageError`` if compiled loops were demanded; note why torch is used."""
+        reason = self._reason
+        assert reason is not None
+        if self._engine == "compiled":
+            help = "use --device cpu" if reason == "a GPU" else "use --engine auto"
+            raise UsageError(f"compiled loops do not support {reason}", where="--engine", help=help)
+        if self.precision == "int8":
+            help = {"a GPU": "use --device cpu", _BY_TORCH: "use --engine auto"}.get(reason, "use --precision float32")
+            raise UsageError(
+                f"int8 needs compiled loops, which do not support {reason}", where="--precision", help=help
+            )
+        if self._engine == "auto" and reason not in (_NO_COMPILER, "a GPU"):
+            self._notify(f"compiled loops do not support {reason}; using torch, which is slower")
+
+    def _load_whole(self) -> SearchBackend:
+        if self._whole is None:
+            from attnkit.tasks.translation.loading import load_compiled
+
+            self._whole = load_compiled(self.runs[0], self.precision, self._n_threads, self._notify)
+        return self._whole
+
+    def _load_steps(self) -> SearchBackend:
+        if self._steps is None:
+            import torch
+
+            from attnkit.compiled.translator import StepSearch
+
+            self._steps = StepSearch(self.load_translators(), torch.device("cpu"))
+        return self._steps
+
+    def load_scorer(self) -> tuple[Scorer, torch.device]:
+        """Load the first model for scoring, and its device."""
+        if self._reason is None:
+            steps = self._backend(whole=False)
+            if steps is self._steps:
+                import torch
+
+                return self.load_translators()[0], torch.device("cpu")
+        else:
+            self._check_torch_may()
+        loaded = self.load_models()[0]
+        return loaded.model, loaded.device
+
+    def load_translators(self) -> Sequence[CompiledTranslator]:
+        """Load the models in compiled loops, once, whose steps torch searches."""
+        if self._compiled is None:
+            from attnkit.runtime.devices import set_threads
+            from attnkit.tasks.translation.loading import load_compiled_steps
+
+            set_threads(self._n_threads)
+            self._compiled = [
+                load_compiled_steps(run, self.precision, self._n_threads, self._notify) for run in self.runs
+            ]
+        return self._compiled
+
+    @property
+    def _n_threads(self) -> int:
+        # More threads than CPUs would take memory and save no time.
+        return min(self.threads or usable_cpus(), usable_cpus())
 
     def load_models(self) -> list[LoadedRun]:
         """Load the models of torch, once; those of an int8 search in float32."""
@@ -140,7 +181,7 @@ class EngineSearch:
         return self._loaded
 
 
-def _is_cpu(device: str) -> bool:
+def is_cpu(device: str) -> bool:
     """Return whether the device is the CPU; ask torch only if there may be a GPU."""
     if device != "auto":
         return device == "cpu"

@@ -2,25 +2,42 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled.search import CompiledSearch, reason_against_model
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.search_backend import LineSegment, exclude_padding_ids
+from attnkit.engine.search_backend import LineSegment, SearchBackend, exclude_padding_ids
 from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
+from attnkit.errors import SystemFailure
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
+from attnkit.models.config import TransformerConfig
 from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
+from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
+from attnkit.tasks.translation.engines import is_cpu
 from attnkit.text.long_lines import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
+_MIN_LINES = 200  #: development lines below which loading compiled loops takes longer than they save
+
+
+def compiled_form(config: TranslationConfig, n_lines: int) -> TransformerConfig | None:
+    """Return the model's configuration if compiled loops search the development set."""
+    model = config.model
+    if n_lines < _MIN_LINES or not is_cpu(config.device) or reason_against_model(model) is not None:
+        return None
+    assert isinstance(model, TransformerConfig)
+    return model
 
 
 @dataclass
@@ -32,6 +49,8 @@ class TranslationEvaluation:
     device: torch.device
     n_samples: int
     max_source: int = 256  #: maximum source tokens; longer lines are translated in segments, as by ``translate``
+    compiled: TransformerConfig | None = None
+    """Configuration of a model that is searched in compiled loops; None: torch searches."""
     stop: Callable[[], bool] | None = None  #: polled before each batch; True cancels the evaluation
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
 
@@ -41,7 +60,7 @@ class TranslationEvaluation:
             # A copy with weights packed for fast matrix products, used for this evaluation only.
             packed = pack(model)
             loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
-            hypotheses = self.translate(packed)
+            hypotheses = self.translate(packed, model)
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
@@ -52,8 +71,11 @@ class TranslationEvaluation:
             "perplexity": math.exp(min(loss, 700.0)),
         }
 
-    def translate(self, model: TranslationModel) -> list[str]:
-        """Return greedy translations of the source side of the development set."""
+    def translate(self, packed: TranslationModel, model: TranslationModel) -> list[str]:
+        """Return greedy translations of the development set's source side.
+
+        Compiled loops pack the weights of the ``model`` themselves, torch searches with the ``packed`` one.
+        """
         vocabularies = self.prepared.vocabularies
         lines = self.prepared.valid_src
         parts: list[LineSegment] = []
@@ -63,11 +85,19 @@ class TranslationEvaluation:
         greedy = exclude_padding_ids(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
-        found = greedy_ids(LocalSearch([model], self.device), parts, greedy, self.stop)
+        found = greedy_ids(self._searcher(packed, model), parts, greedy, self.stop)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))
         return [" ".join(pieces) for pieces in texts]
+
+    def _searcher(self, packed: TranslationModel, model: TranslationModel) -> SearchBackend:
+        if self.compiled is not None:
+            weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
+            n_words, threads = self.prepared.vocabularies.tgt.n_words, torch.get_num_threads()
+            with suppress(SystemFailure):  # no compiler, or no memory for it
+                return CompiledSearch(self.compiled, weights, n_words, n_threads=threads)
+        return LocalSearch([packed], self.device)
 
 
 def development_loss(

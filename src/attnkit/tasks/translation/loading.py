@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.compiled.search import CompiledSearch
 from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
-from attnkit.engine.compiled import CompiledSearch
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from attnkit.compiled.packed_layers import Weights
+    from attnkit.compiled.translator import CompiledTranslator
     from attnkit.kernels.simd.targets import Precision
+    from attnkit.models.config import TransformerConfig
     from attnkit.models.translation import TranslationModel
 
 
@@ -88,14 +91,28 @@ def load_opened(run: OpenedRun, *, device: str = "auto", precision: str = "float
 def load_compiled(
     run: OpenedRun, precision: Precision, n_threads: int, notify: Callable[[str], None]
 ) -> CompiledSearch:
-    """Load weights into compiled loops; raise ``RunError`` if they are damaged."""
+    """Load weights into compiled searches; raise ``RunError`` if they are damaged."""
+    given = _read_transformer(run)
+    return CompiledSearch(*given, precision, n_threads=n_threads, notify=notify)
+
+
+def load_compiled_steps(
+    run: OpenedRun, precision: Precision, n_threads: int, notify: Callable[[str], None]
+) -> CompiledTranslator:
+    """Load weights into compiled steps; raise ``RunError`` if they are damaged."""
+    from attnkit.compiled.translator import CompiledTranslator
+
+    given = _read_transformer(run)
+    return CompiledTranslator(*given, precision, n_threads=n_threads, notify=notify)
+
+
+def _read_transformer(run: OpenedRun) -> tuple[TransformerConfig, Weights, int]:
+    """Return a model's configuration, its weights and the number of target words."""
     sizes = run.src_tokenizer.vocab_size, run.tgt_tokenizer.vocab_size
     model = run.config.model
     assert model.kind == "transformer", "reason_against tells which models have no compiled form"
     check_file_holds_weights(run.files, model, sizes)
-    weights = read_arrays(run.files, transformer_shapes(model, *sizes))
-    n_words = run.tgt_tokenizer.n_words
-    return CompiledSearch(model, weights, n_words, precision, n_threads=n_threads, notify=notify)
+    return model, read_arrays(run.files, transformer_shapes(model, *sizes)), run.tgt_tokenizer.n_words
 
 
 def is_bert(checkpoint: Checkpoint) -> bool:

@@ -10,8 +10,8 @@ import torch
 from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
-from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
-from attnkit.tasks.translation.loading import LoadedRun
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
+from attnkit.tasks.translation.loading import OpenedRun
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time
@@ -46,7 +46,9 @@ class Total:
 
 
 def score_pairs(
-    run: LoadedRun,
+    run: OpenedRun,
+    scorer: Scorer,
+    device: torch.device,
     pairs: Iterable[tuple[str, str]],
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
@@ -65,11 +67,13 @@ def score_pairs(
         first += len(window)
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching or Batching()):
-            found.update(zip(batch, _score(run, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True))
+            found.update(
+                zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
+            )
         yield from map(found.__getitem__, range(len(window)))
 
 
-def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
+def check_lengths(run: OpenedRun, rows: list[list[int]], name: str, first: int) -> None:
     """Raise ``DataError`` for the first line that exceeds the model's positions."""
     longest = run.config.model.max_positions
     for line, ids in enumerate(rows, first):
@@ -82,17 +86,17 @@ def check_lengths(run: LoadedRun, rows: list[list[int]], name: str, first: int) 
 
 
 @torch.inference_mode()
-def _score(run: LoadedRun, src: list[list[int]], tgt: list[list[int]]) -> list[PairScore]:
-    ids, mask = pad_sources(src, run.device)
+def _score(scorer: Scorer, device: torch.device, src: list[list[int]], tgt: list[list[int]]) -> list[PairScore]:
+    ids, mask = pad_sources(src, device)
     length = max(map(len, tgt)) + 1
-    tgt_in = torch.tensor([[BOS_ID, *t, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=run.device)
-    wanted = torch.tensor([[*t, EOS_ID, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=run.device)
-    real = torch.arange(length, device=run.device) <= torch.tensor([[len(t)] for t in tgt], device=run.device)
-    hidden = run.model.hidden(ids, mask, tgt_in)[real]
+    tgt_in = torch.tensor([[BOS_ID, *t, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=device)
+    wanted = torch.tensor([[*t, EOS_ID, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=device)
+    real = torch.arange(length, device=device) <= torch.tensor([[len(t)] for t in tgt], device=device)
+    hidden = scorer.hidden(ids, mask, tgt_in)[real]
     targets = wanted[real]
     chosen = torch.cat(
         [
-            run.model.head(rows).float().log_softmax(-1).gather(1, of[:, None])[:, 0]
+            scorer.head(rows).float().log_softmax(-1).gather(1, of[:, None])[:, 0]
             for rows, of in zip(torch.split(hidden, _ROWS), torch.split(targets, _ROWS), strict=True)
         ]
     )

@@ -1,6 +1,7 @@
 """The translation task: data, model, loss, evaluation and dry-run estimate."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -11,16 +12,20 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
+from attnkit.data.prepared_dir import StatusEvent
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
+from attnkit.errors import DataError, SystemFailure
+from attnkit.kernels.native import has_loops, load_loops
+from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
-from attnkit.tasks.translation.evaluate import TranslationEvaluation
+from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
@@ -34,7 +39,11 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def prepare(
         self, config: TranslationConfig, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
-        return prepare(config, folder, source, origin)
+        yield from prepare(config, folder, source, origin)
+        with suppress(DataError, SystemFailure):  # without a compiler torch searches
+            if compiled_form(config, count_lines(folder / "valid.src.txt")) and not has_loops("search", "float32"):
+                yield StatusEvent("compiling the search for this processor (once, some 20 seconds)")
+                load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
         return open_prepared(folder)
@@ -46,8 +55,10 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def evaluation(
         self, config: TranslationConfig, data: TranslationData, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        n_samples = config.evaluation.n_samples
-        return TranslationEvaluation(data, config.decoding, device, n_samples, config.max_source, stop)
+        n_samples, compiled = config.evaluation.n_samples, compiled_form(config, len(data.valid_src))
+        if device.type != "cpu":
+            compiled = None
+        return TranslationEvaluation(data, config.decoding, device, n_samples, config.max_source, compiled, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:
         return build_model(config.model, *_vocabulary_sizes(checkpoint, config))

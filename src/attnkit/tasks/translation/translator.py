@@ -128,10 +128,12 @@ class Translator:
         from attnkit.tasks.translation.score import score_pairs
 
         run = self.runs[0]
-        if not isinstance(run, LoadedRun):
-            assert isinstance(self.searcher, EngineSearch), "other backends take loaded runs"
-            run = self.searcher.load_models()[0]
-        return [found.log_prob for found in score_pairs(run, zip(sources, targets, strict=True))]
+        if isinstance(self.searcher, EngineSearch):
+            scorer, device = self.searcher.load_scorer()
+        else:
+            assert isinstance(run, LoadedRun), "other backends take loaded runs"
+            scorer, device = run.model, run.device
+        return [found.log_prob for found in score_pairs(run, scorer, device, zip(sources, targets, strict=True))]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the search settings of the run, overridden by ``options``.

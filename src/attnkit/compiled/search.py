@@ -9,33 +9,35 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnkit.compiled.memory import Memory
+from attnkit.compiled.packed_layers import MAX_HEAD, Weights
+from attnkit.compiled.packed_transformer import PackedTransformer
+from attnkit.compiled.threads import Threads
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
-from attnkit.engine.packed_transformer import PackedTransformer, Weights
 from attnkit.engine.search_backend import Found, LineSegment, SearchJob
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
-from attnkit.kernels.layout import Buffers, Choice, Results, Sentences, Settings, Slots, States, Work
-from attnkit.kernels.native import Library, load_searches
+from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
+from attnkit.kernels.native import Library, load_loops
 from attnkit.kernels.simd import packing
-from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
+from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.config import TransformerConfig
 from attnkit.protocols import EOS_ID
 
 # Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
 # works on, K beams, M rows, T steps, N padded words.
-MAX_HEAD = 16 * HEAD_VECTORS[-1]  #: widest head with compiled loops
 MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence needs more
 GREEDY_SLOTS, BEAM_ROWS = 48, 80  #: sentences, or rows of beams, that a thread works on: more would leave its cache
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
 MAX_BEAMS = 64
+WINDOW = 1 << 12  #: segments that are searched together; a requested stop is noticed in between
 SLOT_NUMBERS = ("active", "free", "sentence", "step", "n_beams", "n_ended", "side")  #: fields of ``Slots``, (R,) each
 MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
 
@@ -103,19 +105,28 @@ class CompiledSearch:
     ) -> None:
         """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled."""
         target = target or choose_target()
-        self._library: Library = load_searches(target, precision, notify)
+        self._library: Library = load_loops("search", target, precision, notify)
         self.packed = PackedTransformer(config, weights, target, precision, n_words)
         self.n_threads = n_threads
+        self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
         self._spaces: list[_Workspace] = []
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch.
 
-        All batches are searched together: which sentences share a batch makes no difference here.
+        Many batches are searched together: which sentences share a batch makes no difference here.
         """
-        rows = [list(batch) for batch in batches]
-        parts, config = list(chain.from_iterable(rows)), job.config
+        waiting: list[list[LineSegment]] = []
+        for batch in batches:
+            waiting.append(list(batch))
+            if sum(map(len, waiting)) >= WINDOW:
+                yield from self._search_together(waiting, job.config)
+                waiting = []
+        yield from self._search_together(waiting, job.config)
+
+    def _search_together(self, rows: list[list[LineSegment]], config: SearchConfig) -> Iterator[Found]:
+        parts = list(chain.from_iterable(rows))
         limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
         found = iter(self.search([part.ids for part in parts], limits, config))
         for row in rows:
@@ -135,7 +146,7 @@ class CompiledSearch:
                 between 1 and the positions of the model.
         """
         if (reason := reason_against_search(search)) is not None:
-            raise ValueError(f"compiled search does not support {reason}")
+            raise ValueError(f"compiled loops do not support {reason}")
         if search.n_words not in (None, self.packed.n_words):
             raise ValueError(f"n_words must be {self.packed.n_words}, as the weights are packed, not {search.n_words}")
         if not len(sources):
@@ -160,7 +171,7 @@ class CompiledSearch:
             part = own._replace(order=np.ascontiguousarray(order[i::n_threads]))
             self._library.call(name, model, part, settings, self._spaces[i].work, results, stop)
 
-        _in_threads(run, n_threads, stop)
+        self._threads.run(run, n_threads, stop)
         if not search.scores and search.beam_size == 1:
             results.log_probs.fill(math.nan)
         return list(_hypotheses(results, own, search.length_penalty))
@@ -181,7 +192,7 @@ class CompiledSearch:
             ids[begin : begin + len(row)] = row
         if ids.min() < 0 or ids.max() >= self.packed.src_vocab_size:
             raise ValueError(f"ids must be between 0 and {self.packed.src_vocab_size - 1}")
-        return Sentences(ids.astype(np.int32), begins, np.zeros(0, np.int64), steps)
+        return Sentences(ids.astype(np.int32), token_positions(begins), begins, np.zeros(0, np.int64), steps)
 
     def _settings(self, search: SearchConfig, max_source: int, max_steps: int) -> Settings:
         packed, k = self.packed, search.beam_size
@@ -225,78 +236,53 @@ class CompiledSearch:
         return settings
 
 
-class _Workspace:
+def token_positions(begins: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the position of each token in its sentence."""
+    return (np.arange(begins[-1]) - np.repeat(begins[:-1], np.diff(begins))).astype(np.int32)
+
+
+class _Workspace(Memory):
     """Working memory of one thread."""
 
     def __init__(self, packed: PackedTransformer, settings: Settings) -> None:
+        super().__init__()
         self.settings = settings
-        self._owned: list[NDArray[Any]] = []
         r, k, t = settings.n_slots, settings.n_beams, settings.max_steps
         n_kept = 2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes
-        memory, cache = self._bytes(r * settings.max_source * n_kept), self._bytes(r * t * k * n_kept)
-        # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
-        n_rows = max(r * k, settings.max_encoded) + max(4, settings.tile_rows)
-        n_places = -(-max(settings.max_source, t) // 16) * 16 + 16
-        of_slots = {name: self._array(np.int64, r) for name in SLOT_NUMBERS}
+        memory, cache = self.bytes(r * settings.max_source * n_kept), self.bytes(r * t * k * n_kept)
+        of_slots = {name: self.array(np.int64, r) for name in SLOT_NUMBERS}
         slots = Slots(
             **of_slots,
-            score=self._array(np.float32, r, k),
-            words=self._array(np.int32, r, t, k),
-            parents=self._array(np.int32, r, t, k),
-            ancestors=self._array(np.int32, 2, r, k, -(-t // 4) * 4),
-            ended=self._array(np.int64, r, 2 * k, 4),
-            ended_log_prob=self._array(np.float32, r, 2 * k),
-            ended_score=self._array(np.float64, r, 2 * k),
+            score=self.array(np.float32, r, k),
+            words=self.array(np.int32, r, t, k),
+            parents=self.array(np.int32, r, t, k),
+            ancestors=self.array(np.int32, 2, r, k, -(-t // 4) * 4),
+            ended=self.array(np.int64, r, 2 * k, 4),
+            ended_log_prob=self.array(np.float32, r, 2 * k),
+            ended_score=self.array(np.float64, r, 2 * k),
         )
-        states = States(*(self._array(np.int64, r * k) for _ in States._fields))
+        states = States(*(self.array(np.int64, r * k) for _ in States._fields))
+        buffers = self.buffers(packed, max(r * k, settings.max_encoded), max(settings.max_source, t))
         choice = self._choice(packing.padded(packed.vocab_size), settings)
-        self.work = Work(memory, cache, states, slots, choice, self._buffers(packed, n_rows, n_places))
-
-    def _buffers(self, packed: PackedTransformer, m: int, n_places: int) -> Buffers:
-        d, a, f = packed.d_model, packed.d_heads, packed.d_inner
-        x = self._bytes(4 * m * d)
-        identity = self._array(np.int32, n_places)
-        identity[:] = np.arange(n_places)
-        return Buffers(
-            x=x,
-            normed=x if packed.config.norm == "post" else self._bytes(4 * m * d),
-            encoded=self._bytes(m * max(d, a, f) * packed.lane_bytes),
-            scales=self._bytes(4 * m),
-            y=self._bytes(4 * m * d),
-            wide=self._bytes(4 * m * max(3 * a, f, 2 * packed.config.decoder_layers * a)),
-            kept=self._bytes(m * 2 * a * packed.kept_bytes),
-            context=self._bytes(4 * m * a),
-            weights=self._bytes(4 * n_places),
-            identity=identity.ctypes.data,
-        )
+        self.work = Work(memory, cache, states, slots, choice, buffers)
 
     def _choice(self, n_words: int, settings: Settings) -> Choice:
         k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.tile_rows
         n_logits = layout.LOGIT_ROWS + k + settings.tile_rows
         return Choice(
-            logits=self._bytes(4 * n_logits * n_words),
-            peaks=self._bytes(4 * n_logits * (n_words // settings.panel)),
+            logits=self.bytes(4 * n_logits * n_words),
+            peaks=self.bytes(4 * n_logits * (n_words // settings.panel)),
             peaks_stride=4 * n_logits,
-            sums=self._bytes(8 * n_logits),
-            best_panel=self._bytes(4 * rows * settings.panel),
-            best=self._bytes(4 * rows),
-            panel_number=self._array(np.int64, rows),
-            group_value=self._array(np.float32, k),
-            group_place=self._array(np.int64, k),
-            value=self._array(np.float32, k),
-            flat=self._array(np.int64, k),
-            end=self._array(np.float32, k),
+            sums=self.bytes(8 * n_logits),
+            best_panel=self.bytes(4 * rows * settings.panel),
+            best=self.bytes(4 * rows),
+            panel_number=self.array(np.int64, rows),
+            group_value=self.array(np.float32, k),
+            group_place=self.array(np.int64, k),
+            value=self.array(np.float32, k),
+            flat=self.array(np.int64, k),
+            end=self.array(np.float32, k),
         )
-
-    def _bytes(self, n: int) -> int:
-        """Return the address of n bytes."""
-        return self._array(np.uint8, n).ctypes.data
-
-    def _array(self, dtype: Any, *shape: int) -> NDArray[Any]:
-        raw = packing.allocate(math.prod(shape) * np.dtype(dtype).itemsize)
-        self._owned.append(raw)
-        array: NDArray[Any] = raw.view(dtype).reshape(shape)
-        return array
 
 
 def _results(limits: NDArray[np.int64], n_results: int) -> Results:
@@ -322,18 +308,3 @@ def _hypotheses(results: Results, sentences: Sentences, length_penalty: float) -
                 found.append(Hypothesis(ids, score, log_prob, None, bool(finished)))
         # Only a model whose numbers are not finite leaves a sentence without any.
         yield found or [Hypothesis([], -math.inf, -math.inf, None, False)]
-
-
-def _in_threads(run: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
-    """Call run(0) to run(n - 1) in threads; set the flag ``stop`` on an interrupt."""
-    with ThreadPoolExecutor(n) as pool:
-        jobs = [pool.submit(run, i) for i in range(n)]
-        try:
-            # In slices of time: Python handles signals between them.
-            while wait(jobs, timeout=0.05).not_done:
-                pass
-        except BaseException:
-            stop[0] = 1
-            raise
-        for job in jobs:
-            job.result()

@@ -1,0 +1,1 @@
+"""Models in compiled loops: packed weights, working memory, searches and steps."""

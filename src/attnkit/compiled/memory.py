@@ -1,0 +1,59 @@
+"""Working memory of compiled loops.
+
+Letters: D model width, A heads times head width, F inner width, M rows, L layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attnkit.compiled.packed_layers import PackedLayers
+from attnkit.kernels.layout import Buffers
+from attnkit.kernels.simd import packing
+
+
+class Memory:
+    """Arrays whose addresses compiled loops read and write; they live as long as this."""
+
+    def __init__(self) -> None:
+        self._owned: list[NDArray[Any]] = []
+
+    def bytes(self, n: int) -> int:
+        """Return the address of n bytes of zeros, a multiple of 64."""
+        return self.array(np.uint8, n).ctypes.data
+
+    def array(self, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
+        """Return an array of zeros that begins at a multiple of 64 bytes."""
+        raw = packing.allocate(math.prod(shape) * np.dtype(dtype).itemsize)
+        self._owned.append(raw)
+        array: NDArray[Any] = raw.view(dtype).reshape(shape)
+        return array
+
+    def buffers(self, packed: PackedLayers, n_rows: int, n_positions: int) -> Buffers:
+        """Return buffers of a thread for up to ``n_rows`` tokens at a time.
+
+        Each attends to ``n_positions`` or fewer.
+        """
+        # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
+        m = n_rows + max(4, packed.target.tile_rows)
+        n_places = -(-n_positions // 16) * 16 + 16
+        d, a, f = packed.d_model, packed.d_heads, packed.d_inner
+        x = self.bytes(4 * m * d)
+        identity = self.array(np.int32, n_places)
+        identity[:] = np.arange(n_places)
+        return Buffers(
+            x=x,
+            normed=x if packed.sizes.norm == "post" else self.bytes(4 * m * d),
+            encoded=self.bytes(m * max(d, a, f) * packed.lane_bytes),
+            scales=self.bytes(4 * m),
+            y=self.bytes(4 * m * d),
+            wide=self.bytes(4 * m * max(3 * a, f, 2 * packed.n_decoder_layers * a)),
+            kept=self.bytes(m * 2 * a * packed.kept_bytes),
+            context=self.bytes(4 * m * a),
+            weights=self.bytes(4 * n_places),
+            identity=identity.ctypes.data,
+        )

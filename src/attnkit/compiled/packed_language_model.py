@@ -1,0 +1,53 @@
+"""Weights of BERT and GPT in the layout of compiled loops."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.compiled.packed_layers import PackedLayers, Weights
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.models.language_config import BertConfig, GptConfig
+from attnkit.models.position_tables import sinusoids
+
+# Letters: D model width, S segments, T positions.
+
+
+class PackedLanguageModel(PackedLayers):
+    """Owner of a BERT's or a GPT's weights in the layout of ``Model``."""
+
+    def __init__(self, config: BertConfig | GptConfig, weights: Weights, target: Target, precision: Precision) -> None:
+        """Pack weights, named as in the model; heads of tasks are not among them."""
+        super().__init__(config, weights, target, precision)
+        self.config, self.n_encoder_layers = config, config.n_layers
+        for i in range(config.n_layers):
+            self._pack_layer(f"layers.{i}", ("attention", "feed_forward"))
+        self._pack_top("norm")
+        words = weights["embedding.weight"]
+        if isinstance(config, BertConfig):
+            self.src_norm = config.norm == "post"
+            if self.src_norm:
+                self._pack_norm("embedding_norm")
+        else:
+            self._pack_output(weights.get("output.weight", words), np.zeros(len(words), np.float32), len(words))
+        self.vocab_size = len(words)
+        self.words = [self._pack_words(words, 1.0)] * 2
+        self._finish(["places.table.table", "segments.weight"])
+
+    def _positions(self, n: int) -> NDArray[np.float32] | None:
+        if self.config.positions == "sinusoidal":
+            return sinusoids(n, self.config.d_model)
+        return self._weights["places.table.table"] if self.config.positions == "learned" else None
+
+    def position_tables(self, n: int) -> list[NDArray[np.float32] | None]:
+        # The sum of segment and position: row ``segment * positions + position``, or ``segment`` alone.
+        table, segments = self._positions(n), self._weights.get("segments.weight")
+        if segments is not None:
+            table = segments if table is None else (segments[:, None] + table).reshape(-1, self.config.d_model)
+        return [table, table]
+
+    def position_rows(self, segments: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the rows of the position table for tokens, after ``model``."""
+        assert self._model is not None
+        table = self._positions(self._model[0])
+        return (segments if table is None else segments * len(table) + positions).astype(np.int32)

@@ -1,0 +1,63 @@
+"""Weights of a translating Transformer in the layout of compiled loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.compiled.packed_layers import PackedLayers, Weights
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.models.config import TransformerConfig
+from attnkit.models.position_tables import sinusoids
+
+SIDES = ("encoder", "decoder")
+
+
+class PackedTransformer(PackedLayers):
+    """Owner of a Transformer's weights in the layout of ``Model``."""
+
+    def __init__(
+        self, config: TransformerConfig, weights: Weights, target: Target, precision: Precision, n_words: int
+    ) -> None:
+        """Pack weights, named as in a checkpoint; ids from ``n_words`` are padding."""
+        super().__init__(config, weights, target, precision)
+        self.config, self.n_words = config, n_words
+        self.n_encoder_layers, self.n_decoder_layers = config.encoder_layers, config.decoder_layers
+        self.src_norm = config.embedding_norm
+        # In the order of ``Model``.
+        for i in range(config.encoder_layers):
+            self._pack_layer(f"encoder.layers.{i}", ("attention", "feed_forward"))
+        self._pack_top("encoder.norm")
+        self._pack(*self._to_heads("decoder.memory", 2 * config.decoder_layers))
+        for i in range(config.decoder_layers):
+            self._pack_layer(f"decoder.layers.{i}", ("attention", "cross", "feed_forward"))
+        self._pack_top("decoder.norm")
+        if config.embedding_norm:
+            self._pack_norm("encoder.embedding.norm")
+        self._pack_output(self._get("output.weight"), weights["output.bias"], n_words)
+        tables = [self._get(f"{side}.embedding.words.weight") for side in SIDES]
+        self.src_vocab_size, self.vocab_size = map(len, tables)
+        # Embeddings are word vectors times √D (Vaswani et al. 2017, 3.4).
+        self.words[1] = self._pack_words(tables[1], math.sqrt(config.d_model))
+        shared = config.tie_embeddings == "all"
+        self.words[0] = self.words[1] if shared else self._pack_words(tables[0], math.sqrt(config.d_model))
+        self._finish([name for name in weights if name.endswith((".positions.table", ".bias.table"))])
+
+    def _get(self, name: str) -> NDArray[np.float32]:
+        """Return a weight; of tied embeddings a checkpoint holds one."""
+        for known in (name, "decoder.embedding.words.weight", "encoder.embedding.words.weight"):
+            if known in self._weights:
+                return self._weights[known]
+        raise KeyError(name)
+
+    def position_tables(self, n: int) -> list[NDArray[np.float32] | None]:
+        if self.config.positions == "sinusoidal":
+            return [sinusoids(n, self.config.d_model)] * 2
+        if self.config.positions == "learned":
+            return [self._weights[f"{side}.embedding.positions.table"] for side in SIDES]
+        return [None, None]
+
+    def bias_tables(self) -> list[NDArray[np.float32]]:
+        return [self._weights[f"{side}.own.bias.table"] for side in SIDES]

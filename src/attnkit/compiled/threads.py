@@ -1,0 +1,34 @@
+"""Threads for compiled loops, which run without the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Threads:
+    """Threads that wait for work: to start them would take as long as a step."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
+        """Call work(0) to work(n - 1); set the flag ``stop`` on an interrupt."""
+        if self._pool is None or n > self.n:
+            self.n = max(n, self.n)
+            self._pool = ThreadPoolExecutor(self.n, "attnkit")
+        jobs = [self._pool.submit(work, i) for i in range(n)]
+        try:
+            # In slices of time: Python handles signals between them.
+            while wait(jobs, timeout=0.05).not_done:
+                pass
+        except BaseException:
+            stop[0] = 1
+            wait(jobs)  # they use memory of the caller
+            raise
+        for job in jobs:
+            job.result()

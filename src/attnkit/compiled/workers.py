@@ -1,0 +1,69 @@
+"""Threads that run compiled loops, each with its own working memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.compiled.memory import Memory
+from attnkit.compiled.packed_layers import PackedLayers
+from attnkit.compiled.threads import Threads
+from attnkit.kernels.layout import Buffers
+from attnkit.kernels.native import Library, Loops, load_loops
+from attnkit.kernels.simd.targets import Precision, Target
+
+Job = Callable[[int], None]  #: takes the number of its thread
+
+
+class Workers:
+    """Compiled loops, and working memory for each of the threads that run them."""
+
+    def __init__(self, loops: Loops, target: Target, precision: Precision, n_threads: int,
+                 notify: Callable[[str], None]) -> None:  # fmt: skip
+        """Load the loops; raise ``SystemFailure`` if they cannot be compiled."""
+        self.library: Library = load_loops(loops, target, precision, notify)
+        self.n_threads, self._threads = n_threads, Threads(n_threads)
+        self.lock = threading.Lock()  # of the working memory: one call at a time
+        self._made = (0, 0)
+        self._memories: list[tuple[Memory, Buffers]] = []
+
+    def buffers(self, packed: PackedLayers, n_rows: int, n_positions: int) -> list[Buffers]:
+        """Return each thread's buffers, for so many rows at a time or more."""
+        if n_rows > self._made[0] or n_positions > self._made[1]:
+            self._made = max(n_rows, self._made[0]), -(-max(n_positions, self._made[1]) // 64) * 64
+            self._memories.clear()  # the old ones are given up first
+        while len(self._memories) < self.n_threads:
+            memory = Memory()
+            self._memories.append((memory, memory.buffers(packed, *self._made)))
+        return [buffers for _, buffers in self._memories]
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Call each job with the number of its thread."""
+        n = min(self.n_threads, len(jobs))
+        stop = np.zeros(1, np.int64)
+
+        def work(thread: int) -> None:
+            for job in jobs[thread::n]:
+                if stop[0]:
+                    return
+                job(thread)
+
+        if n == 1:
+            work(0)
+        elif n:
+            self._threads.run(work, n, stop)
+
+
+def ranges(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of items whose sizes add up to ``most`` or less; larger ones alone."""
+    first, total = 0, 0
+    for i, size in enumerate(sizes.tolist()):
+        if i > first and total + size > most:
+            yield first, i
+            first, total = i, 0
+        total += size
+    if len(sizes):
+        yield first, len(sizes)

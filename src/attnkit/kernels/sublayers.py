@@ -1,0 +1,265 @@
+"""Sublayers of a Transformer in compiled loops, which encoder and decoder share.
+
+All data is at raw addresses, which the caller has checked (``attnkit.engine``); ``layout`` describes them. The results
+of a row depend on that row alone: its sums have one order, and in int8 it has a scale of its own.
+
+Letters: M rows of a product, D model width, A heads times head width, F inner width; widths are padded.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnkit.kernels.jit import no_refcount as function
+from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, SILU, START, WEIGHTS
+from attnkit.kernels.simd import attention, rows
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
+from attnkit.kernels.simd.products import make_product
+from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
+
+NOTHING = (0, 0, 0, 0, 0)  #: ``extra`` of products that only write floats
+
+
+class Sublayers(NamedTuple):
+    """Compiled parts of a stack of layers."""
+
+    linear: Any
+    encode_rows: Any
+    enter: Any
+    project_back: Any
+    feed_forward: Any
+    attend: Any
+    rotate: Any
+    keep: Any
+    embed: Any
+    norm_embedding: Any
+
+
+def build_linear(target: Target, precision: Precision, kind: str) -> Any:
+    """Build (model, i, inputs, out, extra): product i of encoded rows.
+
+    ``inputs``: address of the rows, address of their scales, number of rows. ``out``: address, bytes per row.
+    ``extra``: address and bytes per row of ``make_product``'s ``top``; the same and bytes per panel of its ``other``.
+    """
+    panel, tall, lane_bytes = target.panel, target.tile_rows, 4 // GROUP[precision]
+    middle = (tall + 1) // 2
+    tile, half_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
+    out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
+
+    # A function of its own: inlined into each product, tiles would multiply the code.
+    @function
+    def by_rows(left: Any, operands: Any) -> Any:
+        if left > middle:  # the rows behind the last one are padding of the buffers
+            tile(operands)
+            return tall
+        if left > 1:
+            half_tile(operands)
+            return middle
+        row(operands)
+        return 1
+
+    @function
+    def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
+        (a, scales, n_rows), (place, out_stride), (top, top_bytes, other, other_bytes, other_step) = inputs, out, extra
+        table = model.products
+        stride = table[i, INPUTS] * lane_bytes
+        n = stride >> 2
+        # A panel of weights stays in the nearest cache while all rows pass.
+        for number in range(table[i, COLUMNS] // panel):
+            at = 4 * panel * number
+            w, start = table[i, WEIGHTS] + at * n, table[i, START] + at
+            scale, bias = table[i, SCALE] + at, table[i, BIAS] + at
+            m = 0
+            while m < n_rows:
+                x, s, to = a + m * stride, scales + 4 * m, place + m * out_stride + out_step * number
+                best, own = top + top_bytes * m, other + other_bytes * m + other_step * number
+                operands = (x, stride, w, start, n, s, scale, bias, to, out_stride, best, own, number)
+                m += by_rows(n_rows - m, operands)
+
+    return linear
+
+
+def build_sublayers(target: Target, precision: Precision) -> Sublayers:
+    """Build the parts that encoder and decoder share."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    store, store_relu = (build_linear(target, precision, kind) for kind in ("store", "relu"))
+    encode_rows = _build_encode_rows(target, precision)
+    norm_rows, norm_embedding = _build_norms(target, precision)
+    act_relu, act_gelu, act_silu, act_gelu_tanh = (
+        rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu", "gelu_tanh")
+    )
+
+    @function
+    def enter(model: Any, first_norm: Any, n_rows: Any, buffers: Any) -> Any:
+        # Where the first product of a stack finds the embedded rows.
+        if model.pre_norm:
+            return norm_rows(model, first_norm, n_rows, False, buffers)
+        return encode_rows(buffers.x, n_rows, model.d_model, buffers)
+
+    @function
+    def project_back(model: Any, i: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
+        # The output product of an attention, the residual sum and a norm.
+        a = encode_rows(buffers.context, n_rows, model.d_heads, buffers)
+        store(model, i, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
+        return norm_rows(model, norm, n_rows, True, buffers)
+
+    @function
+    def feed_forward(model: Any, i: Any, a: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
+        # Products i and i + 1, the residual sum and a norm.
+        f, inputs = model.d_inner, (a, buffers.scales, n_rows)
+        if model.activation == RELU:
+            store_relu(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+        else:
+            store(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+        for m in range(n_rows):
+            x, out, scale = buffers.wide + 4 * f * m, buffers.encoded + f * lane_bytes * m, buffers.scales + 4 * m
+            if model.activation == RELU:
+                act_relu(x, f >> 4, out, scale)
+            elif model.activation == GELU:
+                act_gelu(x, f >> 4, out, scale)
+            elif model.activation == SILU:
+                act_silu(x, f >> 4, out, scale)
+            else:
+                act_gelu_tanh(x, f >> 4, out, scale)
+        a = buffers.wide if float32 else buffers.encoded
+        store(model, i + 1, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
+        return norm_rows(model, norm, n_rows, True, buffers)
+
+    keep = rows.copy if float32 else rows.keep_bfloat16
+    attend, rotate, embed = _build_attend(target, precision), _build_rotate(), _build_embed()
+    return Sublayers(store, encode_rows, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
+
+
+def _build_encode_rows(target: Target, precision: Precision) -> Any:
+    """Build (x, n_rows, width, buffers): where the next product finds rows of floats."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    quantize = rows.make_quantize(target, precision)
+
+    @function
+    def encode_rows(x: Any, n_rows: Any, width: Any, buffers: Any) -> Any:
+        if float32:
+            return x
+        for m in range(n_rows):
+            quantize(x + 4 * width * m, width >> 4, buffers.encoded + width * lane_bytes * m, buffers.scales + 4 * m)
+        return buffers.encoded
+
+    return encode_rows
+
+
+def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
+    """Build the norm of sublayers and that of the source embedding."""
+    float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
+    norm_alone, add_norm = (rows.make_norm(target, precision, adds) for adds in (False, True))
+
+    @function
+    def norm_rows(model: Any, i: Any, n_rows: Any, adds: Any, buffers: Any) -> Any:
+        d, width, constants = model.d_model, model.d_model >> 4, model.norm_constants
+        gamma, beta = model.norms[i, GAMMA], model.norms[i, BETA]
+        for m in range(n_rows):
+            x, out = buffers.x + 4 * d * m, buffers.normed + 4 * d * m
+            encoded, scale = buffers.encoded + d * lane_bytes * m, buffers.scales + 4 * m
+            if adds:
+                add_norm(buffers.y + 4 * d * m, x, width, constants, gamma, beta, out, encoded, scale)
+            else:
+                norm_alone(0, x, width, constants, gamma, beta, out, encoded, scale)
+        return buffers.normed if float32 else buffers.encoded
+
+    @function
+    def norm_embedding(model: Any, n_rows: Any, buffers: Any) -> Any:
+        d, i = model.d_model, model.norms.shape[0] - 1
+        gamma, beta, constants = model.norms[i, GAMMA], model.norms[i, BETA], model.norm_constants
+        for m in range(n_rows):
+            x = buffers.x + 4 * d * m
+            norm_alone(0, x, d >> 4, constants, gamma, beta, x, buffers.encoded, buffers.scales)
+
+    return norm_rows, norm_embedding
+
+
+def _build_embed() -> Any:
+    """Build (model, m, word, words, position, positions, buffers): fill row m of x."""
+    add_rows, copy = rows.add_rows, rows.copy
+
+    @function
+    def embed(model: Any, m: Any, word: Any, words: Any, position: Any, positions: Any, buffers: Any) -> Any:
+        d = model.d_model
+        if positions:
+            add_rows(words + 4 * d * word, positions + 4 * d * position, d >> 4, buffers.x + 4 * d * m)
+        else:
+            copy(words + 4 * d * word, d >> 4, buffers.x + 4 * d * m)
+
+    return embed
+
+
+def _build_rotate() -> Any:
+    """Build (model, row, position): rotary positions of heads (Su et al. 2021)."""
+    read_float, write_float = rows.read_float, rows.write_float
+
+    @function
+    def rotate(model: Any, row: Any, position: Any) -> Any:
+        half = model.rotary_half
+        sines = model.rotary + 8 * half * position
+        cosines = sines + 4 * half
+        for h in range(model.n_heads):
+            head = row + 4 * model.d_head * h
+            for i in range(half):
+                first, second = head + 4 * i, head + 4 * (i + half)
+                x, y = read_float(first), read_float(second)
+                s, c = read_float(sines + 4 * i), read_float(cosines + 4 * i)
+                write_float(first, x * c - y * s)
+                write_float(second, y * c + x * s)
+
+    return rotate
+
+
+def _build_attend(target: Target, precision: Precision) -> Any:
+    """Build (model, query, memory, bias, out, shown, buffers): attention of a query.
+
+    ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number. The
+    context (A,) goes to ``out``; the mean of all heads' weights is added at ``shown``, unless that is 0.
+    """
+    n_bytes = KEPT_BYTES[precision]
+    head_1, head_2, head_4, head_8 = (_build_head(target, precision, n) for n in HEAD_VECTORS)
+
+    @function
+    def attend(model: Any, query: Any, memory: Any, bias: Any, out: Any, shown: Any, buffers: Any) -> Any:
+        keys, values, stride, places, n = memory
+        p, d = (buffers.weights, shown, np.float32(1.0) / np.float32(model.n_heads)), model.d_head
+        for h in range(model.n_heads):
+            own = (keys + n_bytes * d * h, values + n_bytes * d * h, stride, places, n)
+            own_bias = bias + model.bias_stride * h if bias else 0
+            q, o = query + 4 * d * h, out + 4 * d * h
+            if d == 64:
+                head_4(q, own, own_bias, p, o)
+            elif d == 32:
+                head_2(q, own, own_bias, p, o)
+            elif d == 16:
+                head_1(q, own, own_bias, p, o)
+            else:
+                head_8(q, own, own_bias, p, o)
+
+    return attend
+
+
+def _build_head(target: Target, precision: Precision, n_vectors: int) -> Any:
+    """Build (query, memory, bias, weights, out): attention of one head.
+
+    ``weights``: where they go, where their share is added, that share.
+    """
+    half = precision != "float32"
+    pairs = half and target.native_bfloat16 and n_vectors > 1
+    scores = attention.make_scores(n_vectors, half, pairs)
+    mix = attention.make_mix_pairs(n_vectors) if pairs else attention.make_mix(n_vectors, half)
+    softmax, add_bias, add_scaled = attention.softmax, attention.add_bias, attention.add_scaled
+
+    @function
+    def head(query: Any, memory: Any, bias: Any, weights: Any, out: Any) -> Any:
+        (keys, values, stride, places, n), (w, shown, share) = memory, weights
+        scores(query, keys, stride, places, n, w)
+        if bias:
+            add_bias(w, bias, n)
+        softmax(w, n)
+        if shown:
+            add_scaled(shown, w, n, share)
+        mix(w, values, stride, places, n, out)
+
+    return head
