@@ -58,7 +58,7 @@ def make_model(config: TransformerConfig, vocab_size: int, seed: int) -> Transfo
     return model
 
 
-def compile_weights(model: Transformer) -> dict[str, Any]:
+def compile_weights(model: torch.nn.Module) -> dict[str, Any]:
     return {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
 
 

@@ -13,12 +13,14 @@ import torch
 from attnkit.analysis.embed_transformer import What, line_vectors, open_reader
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.arrays import read_vectors, write_npy
+from attnkit.engine.compiled_bert import set_precision
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.ctranslate2 import entry_names
 from attnkit.formats.word_vectors.table import ENDINGS, VectorTable
 from attnkit.formats.word_vectors.tensors import write_matrix
+from attnkit.kernels.simd.targets import Precision
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
@@ -39,6 +41,7 @@ class Request:
     files: list[Path]  #: text or vector files; ``-`` is standard input
     reconstruct: bool = False  #: reconstructions instead of codes
     device: str = "auto"
+    precision: Precision = "float32"
     threads: int | None = None
     checkpoint: str | None = None
     strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
@@ -96,7 +99,7 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
         if request.reconstruct:
             raise UsageError("a language model cannot reconstruct lines", where="--reconstruct", help="leave it out")
-        reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
+        reader = open_reader(request.run, request.layer, request.device, request.checkpoint, request.precision, tell)
         for warning in reader.warnings:
             tell(warning)
         if request.what == "static":
@@ -109,6 +112,7 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
             yield EmbeddingBatch(line_vectors(reader, window, request.what or "mean"), inputs=window)
         return
     opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint, warn=tell)
+    set_precision(opened, request.precision, tell)
     if request.what is not None or request.layer is not None:
         flag = "--what" if request.what is not None else "--layer"
         raise UsageError("auto-encoders do not support --what and --layer", where=flag, help="leave it out")

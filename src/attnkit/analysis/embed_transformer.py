@@ -5,7 +5,7 @@ shows the most context of it. Only windows of equal length are batched, without 
 not depend on the rest of the batch. Letters: B windows, T tokens of a row, D model width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,9 +17,11 @@ import torch
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.windows import InMemoryTokens, Longs, cut_windows
 from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.engine.compiled_bert import set_precision
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
+from attnkit.kernels.simd.targets import Precision
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.layers import PackedLayout
@@ -69,10 +71,21 @@ class LayerStates:
     best: npt.NDArray[np.bool_]  #: (B, T) whether this window is the one with the most context of the token
 
 
-def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:
+def open_reader(
+    path: Path,
+    layer: int | None = None,
+    device: str = "auto",
+    checkpoint: str | None = None,
+    precision: Precision = "float32",
+    notify: Callable[[str], None] = lambda text: None,
+) -> Reader:
     """Open a run of BERT or GPT, pretrained or fine-tuned.
 
-    Raises ``RunError`` for a missing, damaged or unsuitable run or checkpoint, ``UsageError`` for an unknown layer.
+    ``notify`` receives a note before loops for ``precision`` are compiled.
+
+    Raises:
+        RunError: a missing, damaged or unsuitable run or checkpoint.
+        UsageError: an unknown layer, or a precision that the model or the device does not have.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config: Any = read_run_config(chosen, *LANGUAGE_TASKS)
@@ -81,6 +94,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
         help = f"choose 0 (embeddings) to {n_layers} (last layer)"
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
     opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
+    set_precision(opened, precision, notify)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
     learned_from = getattr(config.data, "sequence_length", None), getattr(config, "max_row_length", None)
     limits = [limit for limit in (config.model.max_positions, *learned_from) if limit is not None]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Strict, Threads
+from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Precision, Strict, Threads
 
 
 def command(
@@ -25,6 +25,7 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per row, and one for the totals.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    precision: Precision = "float32",
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
@@ -64,7 +65,7 @@ def command(
     if summary and output is not None and not json:
         raise UsageError("--summary with -o requires --json", where=f"-o {output}", help="add --json, or leave out -o")
     totals = EmbedTotals()
-    request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
+    request = Request(run, sources, reconstruct, device, precision, threads, checkpoint, strict, what, layer)
     blocks = embed_stream(request, totals, console.warn)
     if output is None or not static or json or not write_table(output, blocks):
         separator, unit = ("," if ending == ".csv" else "\t"), ("piece" if static else "text")

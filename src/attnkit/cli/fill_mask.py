@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Strict, Threads
+from attnkit.cli.options import CheckpointName, Device, Precision, Strict, Threads
 
 
 def command(
@@ -19,6 +19,7 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per text.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    precision: Precision = "float32",
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
@@ -40,12 +41,14 @@ def command(
     if fill and json:
         what = "--fill and --json cannot be combined: the JSON output contains the filled text"
         raise UsageError(what, where="--fill", help="leave out --fill or --json")
+    from attnkit.engine.compiled_bert import set_precision
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 
     set_threads(threads)
     opened = load_model(run, "mlm", device=device, checkpoint=checkpoint, warn=console.warn)
+    set_precision(opened, precision, console.warn)
     filler = FillMaskPipeline(opened, top)
     with console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask, atomic.open_output(None) as out:
         ask()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, OutputFile, Threads
+from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, Threads
 
 if TYPE_CHECKING:
     from attnkit.engine.predict import Totals
@@ -33,6 +33,7 @@ def command(
     batch_tokens: Annotated[int, Option(min=1, max=1 << 24, help="Tokens per batch; results do not change.")] = 16384,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    precision: Precision = "float32",
     threads: Threads = None,
     strict: Annotated[bool, Option(help="Reject invalid UTF-8 (always done for tables, CoNLL and SQuAD).")] = False,
 ) -> None:
@@ -75,7 +76,7 @@ def command(
     from attnkit.engine.predict import PredictRequest, open_predictor
 
     request = PredictRequest(
-        *(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint),
+        *(run, sources, format, gold, every, json, strict, batch_tokens, device, precision, threads, checkpoint),
         no_answer_threshold=no_answer_threshold,
     )
     predicting = open_predictor(request, console.warn)

@@ -46,7 +46,7 @@ class PackedLanguageModel(PackedLayers):
             table = segments if table is None else (segments[:, None] + table).reshape(-1, self.config.d_model)
         return [table, table]
 
-    def position_rows(self, segments: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+    def position_rows(self, segments: NDArray[np.int64], positions: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the rows of the position table for tokens, after ``model``."""
         assert self._model is not None
         table = self._positions(self._model[0])

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.threads import Threads
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
-from attnkit.engine.search_backend import Found, LineSegment, SearchJob
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
@@ -37,7 +35,6 @@ MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence
 GREEDY_SLOTS, BEAM_ROWS = 48, 80  #: sentences, or rows of beams, that a thread works on: more would leave its cache
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
 MAX_BEAMS = 64
-WINDOW = 1 << 12  #: segments that are searched together; a requested stop is noticed in between
 SLOT_NUMBERS = ("active", "free", "sentence", "step", "n_beams", "n_ended", "side")  #: fields of ``Slots``, (R,) each
 MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
 
@@ -54,23 +51,6 @@ def reason_against_model(config: Any) -> str | None:
         return "sparse attention"
     if config.d_head > MAX_HEAD:
         return f"heads wider than {MAX_HEAD}"
-    return None
-
-
-def reason_against_job(job: SearchJob, parts: Iterable[LineSegment]) -> str | None:
-    """Return a property of a search that compiled loops do not support, or None."""
-    if (reason := reason_against_search(job.config)) is not None:
-        return reason
-    if job.record:
-        return "attention weights"
-    for part in parts:
-        if part.prefix:
-            return "target prefixes"
-        if part.allowed is not None:
-            return "shortlists"
-        n = len(part.ids) + 1
-        if max(n, job.config.limit(n), job.config.min_length + 1) > MAX_TOKENS:
-            return f"sentences longer than {MAX_TOKENS:,} tokens"
     return None
 
 
@@ -111,26 +91,6 @@ class CompiledSearch:
         self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
         self._spaces: list[_Workspace] = []
-
-    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
-        """Yield the hypotheses of each segment, best first, batch by batch.
-
-        Many batches are searched together: which sentences share a batch makes no difference here.
-        """
-        waiting: list[list[LineSegment]] = []
-        for batch in batches:
-            waiting.append(list(batch))
-            if sum(map(len, waiting)) >= WINDOW:
-                yield from self._search_together(waiting, job.config)
-                waiting = []
-        yield from self._search_together(waiting, job.config)
-
-    def _search_together(self, rows: list[list[LineSegment]], config: SearchConfig) -> Iterator[Found]:
-        parts = list(chain.from_iterable(rows))
-        limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
-        found = iter(self.search([part.ids for part in parts], limits, config))
-        for row in rows:
-            yield [next(found) for _ in row]
 
     def search(
         self, sources: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig

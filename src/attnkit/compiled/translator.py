@@ -8,7 +8,7 @@ Letters: B sentences, S source length, T target length or steps, K beams, M rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.rows import PastTokens, check_ids, make_sentences, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers, ranges
-from attnkit.engine.search_backend import Found, LineSegment, SearchJob
-from attnkit.engine.seq2seq import LocalSearch
 from attnkit.kernels.layout import Model, States
 from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.config import TransformerConfig
@@ -56,19 +54,6 @@ class TranslationState:
         if self.attention is not None:
             self.attention = self.attention[sentences]
         return self
-
-
-class StepSearch(LocalSearch):
-    """Search by torch over steps in compiled loops."""
-
-    def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
-        n_threads = torch.get_num_threads()
-        # Idle threads of torch wait for work actively, on the CPUs that the loops need.
-        torch.set_num_threads(1)
-        try:
-            return super().search_batch(parts, job)
-        finally:
-            torch.set_num_threads(n_threads)
 
 
 class CompiledTranslator:

@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeVar, cast
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.engine.compiled_bert import set_precision
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
+from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
@@ -37,6 +39,7 @@ class PredictRequest:
     strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
     batch_tokens: int = 16384
     device: str = "auto"
+    precision: Precision = "float32"
     threads: int | None = None
     checkpoint: str | None = None  #: name of a checkpoint; None: the best one
     # Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
@@ -184,6 +187,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
         warn(warning)
     opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
     ready = replace(opened, model=pack(opened.model))
+    set_precision(ready, request.precision, warn)
     predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, warn)
     return predictor
 

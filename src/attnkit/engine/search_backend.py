@@ -1,20 +1,20 @@
-"""Interface of searches over batches of encoded lines. Torch-free.
-
-``seq2seq`` has the backends that use torch, ``compiled`` the one that does not.
-"""
+"""Searches over batches of encoded lines. Torch-free; ``seq2seq`` has the backends that use torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnkit.compiled.search import MAX_TOKENS, CompiledSearch, reason_against_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.text.tokenizer import Tokenizer
 
 Found = list[list[Hypothesis]]
+WINDOW = 1 << 12  #: segments that compiled loops search together; a requested stop is noticed in between
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,43 @@ class SearchBackend(Protocol):
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""
+
+
+def can_search_whole(job: SearchJob, parts: Iterable[LineSegment]) -> bool:
+    """Return whether compiled loops have the whole search, not only its steps."""
+    if job.record or reason_against_search(job.config) is not None:
+        return False
+    for part in parts:
+        n = len(part.ids) + 1
+        if part.prefix or part.allowed is not None:
+            return False
+        if max(n, job.config.limit(n), job.config.min_length + 1) > MAX_TOKENS:
+            return False
+    return True
+
+
+class WholeSearch:
+    """Search backend in compiled loops, for searches that they have."""
+
+    def __init__(self, searcher: CompiledSearch) -> None:
+        self._searcher = searcher
+
+    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
+        # Many batches are searched together: which sentences share a batch makes no difference here.
+        waiting: list[list[LineSegment]] = []
+        for batch in batches:
+            waiting.append(list(batch))
+            if sum(map(len, waiting)) >= WINDOW:
+                yield from self._search_together(waiting, job.config)
+                waiting = []
+        yield from self._search_together(waiting, job.config)
+
+    def _search_together(self, rows: list[list[LineSegment]], config: SearchConfig) -> Iterator[Found]:
+        parts = list(chain.from_iterable(rows))
+        limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
+        found = iter(self._searcher.search([part.ids for part in parts], limits, config))
+        for row in rows:
+            yield [next(found) for _ in row]
 
 
 def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:

@@ -42,6 +42,19 @@ class LocalSearch:
         return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
 
 
+class StepSearch(LocalSearch):
+    """Search by torch over steps in compiled loops."""
+
+    def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
+        n_threads = torch.get_num_threads()
+        # Idle threads of torch wait for work actively, on the CPUs that the loops need.
+        torch.set_num_threads(1)
+        try:
+            return super().search_batch(parts, job)
+        finally:
+            torch.set_num_threads(n_threads)
+
+
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return ids with EOS and a padding mask (B, S), None if nothing is padded."""
     # One more for EOS.

@@ -158,8 +158,9 @@ def predict_masks(opened: LoadedModel, rows: Sequence[list[int]], masks: Sequenc
     ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=device)
     real = torch.arange(length, device=device) < torch.tensor([[len(row)] for row in rows], device=device)
     at = [number * length + position for number, own in enumerate(masks) for position in own]
-    hidden = opened.model.hidden(ids, PackedLayout.padded(real)).flatten(0, 1)
-    logits: Tensor = opened.model.head(hidden[torch.tensor(at, device=device)])
+    positions = torch.tensor(at, dtype=torch.int64, device=device)
+    # (N, D): the last layer computes only the masks
+    logits: Tensor = opened.model.head(opened.model.hidden(ids, PackedLayout.padded(real), positions=positions))
     return logits.double().softmax(-1)
 
 

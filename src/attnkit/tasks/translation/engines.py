@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from attnkit.compiled.search import reason_against_job, reason_against_model
-from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob
+from attnkit.compiled.search import reason_against_model
+from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, WholeSearch, can_search_whole
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID, Scorer
@@ -88,7 +88,7 @@ class EngineSearch:
     def _can_search_whole(self, job: SearchJob, parts: Iterable[LineSegment]) -> bool:
         """Return whether compiled loops have the whole search, not only its steps."""
         usual = job.config.n_words in (None, self.runs[0].tgt_tokenizer.n_words)
-        return usual and len(self.runs) == 1 and reason_against_job(job, parts) is None
+        return usual and len(self.runs) == 1 and can_search_whole(job, parts)
 
     def _backend(self, whole: bool) -> SearchBackend:
         """Return the backend of a search, loaded."""
@@ -127,14 +127,14 @@ class EngineSearch:
         if self._whole is None:
             from attnkit.tasks.translation.loading import load_compiled
 
-            self._whole = load_compiled(self.runs[0], self.precision, self._n_threads, self._notify)
+            self._whole = WholeSearch(load_compiled(self.runs[0], self.precision, self._n_threads, self._notify))
         return self._whole
 
     def _load_steps(self) -> SearchBackend:
         if self._steps is None:
             import torch
 
-            from attnkit.compiled.translator import StepSearch
+            from attnkit.engine.seq2seq import StepSearch
 
             self._steps = StepSearch(self.load_translators(), torch.device("cpu"))
         return self._steps

@@ -13,7 +13,7 @@ from attnkit.compiled.search import CompiledSearch, reason_against_model
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.search_backend import LineSegment, SearchBackend, exclude_padding_ids
+from attnkit.engine.search_backend import LineSegment, SearchBackend, WholeSearch, exclude_padding_ids
 from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
 from attnkit.errors import SystemFailure
@@ -96,7 +96,7 @@ class TranslationEvaluation:
             weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
             n_words, threads = self.prepared.vocabularies.tgt.n_words, torch.get_num_threads()
             with suppress(SystemFailure):  # no compiler, or no memory for it
-                return CompiledSearch(self.compiled, weights, n_words, n_threads=threads)
+                return WholeSearch(CompiledSearch(self.compiled, weights, n_words, n_threads=threads))
         return LocalSearch([packed], self.device)
 
 
