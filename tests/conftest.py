@@ -12,9 +12,10 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
 
@@ -293,17 +294,17 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
 
 
 def compile_engine() -> None:
-    """Compile the loops that translate in float32, unless the cache has them: commands find them there, and say so.
+    """Compile the loops of float32, unless the cache has them: commands that do not find them say so.
 
     Called while the others wait for ``trained``: each would compile them, for about 20 seconds.
     """
     from attnkit.kernels.jit import is_available
-    from attnkit.kernels.native import load_loops
+    from attnkit.kernels.native import Loops, load_loops
     from attnkit.kernels.simd.targets import choose_target
 
     if is_available():
-        load_loops("search", choose_target(), "float32")
-        load_loops("steps", choose_target(), "float32")
+        with ThreadPoolExecutor(2) as pool:  # each compiles in a process of its own
+            list(pool.map(lambda loops: load_loops(loops, choose_target(), "float32"), get_args(Loops)))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnkit.tasks.translation.engines import Engine, Precision
+    from attnkit.engine.engine_choice import Engine
+    from attnkit.kernels.simd.targets import Precision
     from attnkit.tasks.translation.translator import Translator
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors

@@ -139,10 +139,10 @@ def keep_loops(folder: Path) -> None:
         kept := compiled.cache_folder() / compiled.sources_digest()
     ).is_dir():  # what others are writing now is left out
         shutil.copytree(kept, folder / compiled.sources_digest(), ignore=shutil.ignore_patterns("*.tmp.*"))
-    native.load_loops("search", choose_target(), "float32")
-    native.load_loops("steps", choose_target(), "float32")
+    for loops in get_args(native.Loops):
+        native.load_loops(loops, choose_target(), "float32")
     folder.mkdir(parents=True, exist_ok=True)
-    for path in compiled.cache_folder().glob("s*-float32-*.o"):
+    for path in compiled.cache_folder().glob("*-float32-*.o"):
         shutil.copy(path, folder)
 
 

@@ -13,7 +13,7 @@ import torch
 from test_compiled_search import SLOW, compile_weights
 
 from attnkit.compiled.encoder import CompiledEncoder
-from attnkit.engine.compiled_bert import reason_against_encoder, set_precision
+from attnkit.engine.compiled_language_models import reason_against_language_model, set_precision
 from attnkit.engine.loading import LoadedModel
 from attnkit.errors import UsageError
 from attnkit.kernels.jit import is_available
@@ -159,7 +159,7 @@ def test_a_loaded_model_takes_a_precision() -> None:
         ({"d_model": 258}, "heads wider than 128"),
     ):
         other = config.model_copy(update=options)
-        assert reason in str(reason_against_encoder(other))
+        assert reason in str(reason_against_language_model(other))
         with pytest.raises(UsageError, match=f"int8 needs compiled loops, which do not support {reason}") as caught:
             set_precision(loaded(Bert(config, WORDS), other), "int8", notes.append)
         assert (caught.value.where, caught.value.help) == ("--precision", "use --precision float32")

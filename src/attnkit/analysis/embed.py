@@ -13,7 +13,7 @@ import torch
 from attnkit.analysis.embed_transformer import What, line_vectors, open_reader
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.arrays import read_vectors, write_npy
-from attnkit.engine.compiled_bert import set_precision
+from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError

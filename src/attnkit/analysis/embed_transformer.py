@@ -17,7 +17,7 @@ import torch
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.windows import InMemoryTokens, Longs, cut_windows
 from attnkit.engine.checkpoint_metadata import read_run_config
-from attnkit.engine.compiled_bert import set_precision
+from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError

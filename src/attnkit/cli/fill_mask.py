@@ -41,7 +41,7 @@ def command(
     if fill and json:
         what = "--fill and --json cannot be combined: the JSON output contains the filled text"
         raise UsageError(what, where="--fill", help="leave out --fill or --json")
-    from attnkit.engine.compiled_bert import set_precision
+    from attnkit.engine.compiled_language_models import set_precision
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, RepetitionPenalty, Strict, Threads, TopP
+from attnkit.cli.options import CheckpointName, Device, Engine, Precision, RepetitionPenalty, Strict, Threads, TopP
 
 
 def command(
@@ -30,6 +30,8 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per prompt.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
@@ -63,7 +65,7 @@ def command(
     config = search_config(search, n)  # checked before the model is loaded
     set_threads(threads)
     opened = load_model(run, "clm", device=device, checkpoint=checkpoint, warn=console.warn)
-    generator = Generator(opened, config, window)
+    generator = Generator(opened, config, window, engine=engine, precision=precision, notify=console.warn)
     if stream and generator.backwards:
         what = "a right-to-left model cannot stream: it generates the beginning of the text last"
         raise UsageError(what, where="--stream", help="leave it out")

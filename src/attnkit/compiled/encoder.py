@@ -15,7 +15,7 @@ from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.compiled.packed_layers import Weights
 from attnkit.compiled.rows import make_sentences, number_of_tokens
 from attnkit.compiled.search import ENCODED_TOKENS
-from attnkit.compiled.workers import Job, Workers, ranges
+from attnkit.compiled.workers import Job, Workers
 from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.bert import Bert
 from attnkit.models.language_config import BertConfig
@@ -87,10 +87,12 @@ class CompiledEncoder:
                 if stop > start:
                     jobs.append(lambda n: self._workers.library.call("features", *what, buffers[n], out))
 
-            for part in ranges(n_tokens, ENCODED_TOKENS):
+            for part in self._workers.ranges(n_tokens, ENCODED_TOKENS):
                 add(*part)
             self._workers.run(jobs)
         features, to = found[:, : config.d_model], torch.from_numpy(places[order])
+        if positions is None and bool(real.all()):
+            return features.view(*ids.shape, -1)
         if positions is None:
             result = torch.zeros(*ids.shape, config.d_model)
             result.view(-1, config.d_model)[to] = features
@@ -101,7 +103,7 @@ class CompiledEncoder:
 
 
 def compile_encoder(bert: Bert, encoder: CompiledEncoder) -> None:
-    """Let ``bert.hidden`` run in compiled loops, save where it shows attention weights."""
+    """Let ``bert.hidden`` run in compiled loops, except for attention weights."""
     by_torch = bert.hidden
 
     def hidden(

@@ -21,7 +21,7 @@ from attnkit.compiled.packed_layers import Weights
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.rows import PastTokens, check_ids, make_sentences, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
-from attnkit.compiled.workers import Job, Workers, ranges
+from attnkit.compiled.workers import Job, Workers
 from attnkit.kernels.layout import Model, States
 from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.config import TransformerConfig
@@ -103,7 +103,7 @@ class CompiledTranslator:
                     "encode", model, sentences, first, last, *where, buffers[thread]
                 )
 
-            self._workers.run([run(*each) for each in ranges(n_source, ENCODED_TOKENS)])
+            self._workers.run([run(*each) for each in self._workers.ranges(n_source, ENCODED_TOKENS)])
         return state
 
     def step(self, prev: Tensor, state: TranslationState) -> tuple[Tensor, TranslationState]:
@@ -149,7 +149,7 @@ class CompiledTranslator:
             weights=np.zeros(len(row), np.int64),
         )
         begins = np.concatenate([[0], np.cumsum(n_words)])
-        parts = [(int(begins[i]), int(begins[j])) for i, j in ranges(n_words, ENCODED_TOKENS)]
+        parts = [(int(begins[i]), int(begins[j])) for i, j in self._workers.ranges(n_words, ENCODED_TOKENS)]
         found = torch.zeros(*tgt_in.shape, self.packed.config.d_model)
         found[torch.from_numpy(real)] = self._decode(states, parts, state, past.n_slots)
         return found

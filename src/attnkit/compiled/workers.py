@@ -40,6 +40,10 @@ class Workers:
             self._memories.append((memory, memory.buffers(packed, *self._made)))
         return [buffers for _, buffers in self._memories]
 
+    def ranges(self, sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of items of ``most`` tokens or less, as even as threads need them."""
+        return ranges(sizes, min(most, -(-int(sizes.sum()) // self.n_threads)))
+
     def run(self, jobs: Sequence[Job]) -> None:
         """Call each job with the number of its thread."""
         n = min(self.n_threads, len(jobs))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config
-from attnkit.engine.compiled_bert import set_precision
+from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError

@@ -1,4 +1,4 @@
-"""Searches over batches of encoded lines. Torch-free; ``seq2seq`` has the backends that use torch."""
+"""Searches over batches of encoded lines. Torch-free; ``seq2seq`` has those of torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -15,6 +15,7 @@ from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, Sea
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID, PAD_ID, Decodable
+from attnkit.runtime.devices import one_torch_thread
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 # Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
@@ -46,13 +47,8 @@ class StepSearch(LocalSearch):
     """Search by torch over steps in compiled loops."""
 
     def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
-        n_threads = torch.get_num_threads()
-        # Idle threads of torch wait for work actively, on the CPUs that the loops need.
-        torch.set_num_threads(1)
-        try:
+        with one_torch_thread():
             return super().search_batch(parts, job)
-        finally:
-            torch.set_num_threads(n_threads)
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

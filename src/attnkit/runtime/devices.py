@@ -2,6 +2,8 @@
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -57,6 +59,20 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         name = "bfloat16" if has_fast_bfloat16(device) else "float32"
     return DTYPES[name]
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread beside compiled loops.
+
+    Its idle threads would wait for work actively, on the CPUs that the loops need.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def set_threads(threads: int | None) -> None:

@@ -5,6 +5,7 @@ text before it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from typing import Any, Literal
@@ -15,13 +16,17 @@ from torch import Tensor
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.engine.compiled_language_models import compile_generator
+from attnkit.engine.engine_choice import Engine
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.search_backend import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
+from attnkit.kernels.simd.targets import Precision
 from attnkit.models.gpt import SlidingWindowLM
 from attnkit.models.linear import pack
-from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Decodable
+from attnkit.runtime.devices import one_torch_thread
 from attnkit.text.tokenizer import IncrementalDecoder
 
 _BATCH = 64
@@ -70,7 +75,16 @@ def search_config(options: Mapping[str, Any], n: int = 1) -> SearchConfig:
 class Generator:
     """Text generator; texts depend only on prompt, line, sample number and seed."""
 
-    def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
+    def __init__(
+        self,
+        opened: LoadedModel,
+        config: SearchConfig,
+        window: int | None = None,
+        *,
+        engine: Engine = "torch",
+        precision: Precision = "float32",
+        notify: Callable[[str], None] = lambda text: None,
+    ) -> None:
         """Take a run, the search settings and the context length in tokens.
 
         Args:
@@ -79,7 +93,8 @@ class Generator:
             window: None for the model's number of positions or, if unlimited, the length of its training rows.
 
         Raises:
-            UsageError: the window exceeds the number of positions of the model.
+            UsageError: the window exceeds the number of positions of the model, or the engine or the precision is not
+                available for it.
         """
         self.opened, self.device = opened, opened.device
         self.tokenizer = read_tokenizer(opened.checkpoint)
@@ -90,7 +105,8 @@ class Generator:
             what = f"--window exceeds the model's {longest:,} positions"
             raise UsageError(what, where=f"--window {window}", help=f"give at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
-        self.model = SlidingWindowLM(pack(opened.model), self.window)
+        self.compiled = compile_generator(opened, self.window, engine, precision, notify)
+        self.model: Decodable = self.compiled or SlidingWindowLM(pack(opened.model), self.window)
         self.n_truncated = 0
         """Number of prompts truncated so far."""
 
@@ -100,10 +116,13 @@ class Generator:
         self.n_truncated += sum(len(row) > self.window for row in rows)
         jobs = sorted(product(range(len(rows)), range(n)), key=lambda job: len(rows[job[0]]))  # (line, sample)
         texts: list[list[GeneratedText]] = [[] for _ in rows]
-        for _, group in groupby(jobs, key=lambda job: len(rows[job[0]])):
-            same_length = list(group)
-            for start in range(0, len(same_length), _BATCH):
-                batch = same_length[start : start + _BATCH]
+        # In compiled loops texts of any lengths run together, but padding would count as repeated.
+        plain = self.config.repetition_penalty == 1 and not self.config.no_repeat_ngram_size
+        together = self.compiled is not None and plain
+        for _, group in groupby(jobs, key=lambda job: together or len(rows[job[0]])):
+            members = list(group)
+            for start in range(0, len(members), _BATCH):
+                batch = members[start : start + _BATCH]
                 keys = [_key(first + line, number) for line, number in batch]
                 hypotheses = self._search([rows[line] for line, _ in batch], keys)
                 for (line, _), hypothesis in zip(batch, hypotheses, strict=True):
@@ -148,9 +167,12 @@ class Generator:
     def _search(
         self, rows: list[list[int]], keys: list[int], on_step: Callable[[Tensor, Tensor], None] | None = None
     ) -> list[Hypothesis]:
-        ids = torch.tensor(rows, device=self.device)
-        sources = Sources(ids, keys=keys, context_ids=ids)
-        return [hypotheses[0] for hypotheses in search([self.model], sources, self.config, on_step=on_step)]
+        length = max(map(len, rows))
+        ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
+        mask = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
+        sources = Sources(ids, mask, keys=keys, context_ids=ids)
+        with one_torch_thread() if self.compiled is not None else nullcontext():
+            return [hypotheses[0] for hypotheses in search([self.model], sources, self.config, on_step=on_step)]
 
     def _generated_text(self, row: list[int], best: Hypothesis) -> GeneratedText:
         step = -1 if self.backwards else 1

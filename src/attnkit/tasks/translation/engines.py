@@ -7,29 +7,22 @@ torch chooses the words; models that they do not support are torch's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from attnkit.compiled.search import reason_against_model
+from attnkit.engine.engine_choice import BY_TORCH, GPU, NO_COMPILER, Engine, check_torch_may, is_cpu, number_of_threads
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, WholeSearch, can_search_whole
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID, Scorer
-from attnkit.runtime.signals import usable_cpus
 
 if TYPE_CHECKING:
     import torch
 
     from attnkit.compiled.translator import CompiledTranslator
     from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
-
-Engine = Literal["auto", "compiled", "torch"]
-_BY_TORCH, _NO_COMPILER = "--engine torch", "this machine"
-__all__ = ["Engine", "EngineSearch", "Precision"]
-# Device files of NVIDIA and AMD drivers: where there is neither, torch need not be asked for a GPU.
-_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 class EngineSearch:
@@ -53,7 +46,7 @@ class EngineSearch:
         if precision not in get_args(Precision):
             raise UsageError(f"unknown precision '{precision}'", help=f"choose from {', '.join(get_args(Precision))}")
         self.runs, self.device, self.precision, self.threads = list(runs), device, precision, threads
-        self._engine, self._notify = engine, notify
+        self._engine, self._notify, self._n_threads = engine, notify, number_of_threads(threads)
         self._whole: SearchBackend | None = None
         self._steps: SearchBackend | None = None
         self._torch: SearchBackend | None = None
@@ -64,9 +57,9 @@ class EngineSearch:
     def _reason_against_runs(self) -> str | None:
         """Return why the models cannot be searched in compiled loops."""
         if self._engine == "torch":
-            return _BY_TORCH
+            return BY_TORCH
         if not is_cpu(self.device):
-            return "a GPU"
+            return GPU
         reasons = [reason_against_model(run.config.model) for run in self.runs]
         return next(filter(None, reasons), None)
 
@@ -98,30 +91,15 @@ class EngineSearch:
             except SystemFailure as error:  # no compiler, or no memory for it
                 if self._engine == "compiled" or self.precision == "int8":
                     raise
-                self._reason = _NO_COMPILER
+                self._reason = NO_COMPILER
                 self._notify(f"{error.what}; using torch, which is slower")
         if self._torch is None:
-            self._check_torch_may()
+            check_torch_may(self._reason, self._engine, self.precision, self._notify)
             from attnkit.engine.seq2seq import LocalSearch
 
             loaded = self.load_models()
             self._torch = LocalSearch([run.model for run in loaded], loaded[0].device)
         return self._torch
-
-    def _check_torch_may(self) -> None:
-        """Raise ``UsageError`` if compiled loops were demanded; note why torch is used."""
-        reason = self._reason
-        assert reason is not None
-        if self._engine == "compiled":
-            help = "use --device cpu" if reason == "a GPU" else "use --engine auto"
-            raise UsageError(f"compiled loops do not support {reason}", where="--engine", help=help)
-        if self.precision == "int8":
-            help = {"a GPU": "use --device cpu", _BY_TORCH: "use --engine auto"}.get(reason, "use --precision float32")
-            raise UsageError(
-                f"int8 needs compiled loops, which do not support {reason}", where="--precision", help=help
-            )
-        if self._engine == "auto" and reason not in (_NO_COMPILER, "a GPU"):
-            self._notify(f"compiled loops do not support {reason}; using torch, which is slower")
 
     def _load_whole(self) -> SearchBackend:
         if self._whole is None:
@@ -148,7 +126,7 @@ class EngineSearch:
 
                 return self.load_translators()[0], torch.device("cpu")
         else:
-            self._check_torch_may()
+            check_torch_may(self._reason, self._engine, self.precision, self._notify)
         loaded = self.load_models()[0]
         return loaded.model, loaded.device
 
@@ -164,11 +142,6 @@ class EngineSearch:
             ]
         return self._compiled
 
-    @property
-    def _n_threads(self) -> int:
-        # More threads than CPUs would take memory and save no time.
-        return min(self.threads or usable_cpus(), usable_cpus())
-
     def load_models(self) -> list[LoadedRun]:
         """Load the models of torch, once; those of an int8 search in float32."""
         if self._loaded is None:
@@ -179,14 +152,3 @@ class EngineSearch:
             precision = "float32" if self.precision == "int8" else self.precision
             self._loaded = [load_opened(run, device=self.device, precision=precision) for run in self.runs]
         return self._loaded
-
-
-def is_cpu(device: str) -> bool:
-    """Return whether the device is the CPU; ask torch only if there may be a GPU."""
-    if device != "auto":
-        return device == "cpu"
-    if not any(Path(driver).exists() for driver in _GPU_DRIVERS):
-        return True
-    from attnkit.runtime.devices import choose_device
-
-    return choose_device(device).type == "cpu"

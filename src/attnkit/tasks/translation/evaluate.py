@@ -13,6 +13,7 @@ from attnkit.compiled.search import CompiledSearch, reason_against_model
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.engine_choice import is_cpu
 from attnkit.engine.search_backend import LineSegment, SearchBackend, WholeSearch, exclude_padding_ids
 from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
@@ -23,7 +24,6 @@ from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
-from attnkit.tasks.translation.engines import is_cpu
 from attnkit.text.long_lines import split_ids
 from attnkit.training.losses import linear_cross_entropy
 

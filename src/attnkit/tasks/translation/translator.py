@@ -16,10 +16,12 @@ from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids, search_parts
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.translation.engines import Engine, EngineSearch, Precision
+from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.text.lines import line_batches, read_line_batches, read_lines

@@ -1,0 +1,167 @@
+"""GPT in compiled loops, over a sliding window of tokens.
+
+It has the interface of ``models.gpt.SlidingWindowLM``, but takes prompts of different lengths together.
+
+Letters: B texts, T tokens, M rows, D model width, V vocabulary, C tokens in the cache of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnkit.compiled.memory import Memory
+from attnkit.compiled.output_layer import OutputLayer
+from attnkit.compiled.packed_language_model import PackedLanguageModel
+from attnkit.compiled.packed_layers import PackedLayers, Weights
+from attnkit.compiled.rows import check_ids, number_of_tokens, part_of
+from attnkit.compiled.search import ENCODED_TOKENS
+from attnkit.compiled.workers import Job, Workers
+from attnkit.kernels.layout import Model, States
+from attnkit.kernels.simd.targets import Precision, Target, choose_target
+from attnkit.models.language_config import GptConfig
+
+
+class TextState:
+    """Texts so far, and the keys and values of their tokens in the window."""
+
+    attention: Tensor | None = None  #: always None: a language model has no source
+
+    def __init__(self, packed: PackedLayers, ids: NDArray[np.int64], lengths: NDArray[np.int64], n_cached: int) -> None:
+        """Take prompts (B, T) and their lengths; each text has room for C tokens."""
+        self.words = np.zeros((len(ids), n_cached + 1), np.int64)  # (B, C + 1)
+        for row, prompt, n in zip(self.words, ids, lengths, strict=True):
+            row[: min(n, n_cached)] = prompt[:n][-n_cached:]
+        self.lengths = np.minimum(lengths, n_cached)
+        self.n_cached = np.zeros(len(ids), np.int64)  # tokens whose keys and values are known
+        self.slots = np.arange(len(ids))
+        self.slot_size = n_cached
+        self.slot_bytes = 2 * packed.n_encoder_layers * n_cached * packed.d_heads * packed.kept_bytes
+        self.memory = Memory()
+        self.cache = self.memory.bytes(len(ids) * self.slot_bytes)
+        self.places = self.memory.array(np.int32, n_cached + 4)  # scores are made of four keys
+        self.places[:] = np.arange(n_cached + 4)
+        self.model: Model = packed.model(n_cached)
+        self._tables = packed.tables  # the model has addresses in them
+        self.begun = False
+
+    def add(self, words: NDArray[np.int64], window: int) -> None:
+        """Append words (B,); of a full window keep the newer half, to be read again."""
+        self.words[np.arange(len(words)), self.lengths] = words
+        self.lengths += 1
+        for row in np.flatnonzero(self.lengths > window):
+            # Positions are absolute, so cached keys cannot be shifted.
+            n, kept = self.lengths[row], window // 2
+            self.words[row, :kept] = self.words[row, n - kept : n].copy()
+            self.lengths[row], self.n_cached[row] = kept, 0
+
+    def new_rows(self) -> tuple[States, NDArray[np.int64]]:
+        """Return rows for all tokens that are not cached, and their number per text."""
+        counts = self.lengths - self.n_cached
+        text = np.repeat(np.arange(len(counts)), counts)
+        position = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts) + self.n_cached[text]
+        none = np.zeros(len(text), np.int64)
+        rows = States(
+            word=self.words[text, position],
+            position=position,
+            new_place=position,
+            cache=self.cache + self.slots[text] * self.slot_bytes,
+            memory=none,
+            n_source=none,
+            n_places=position + 1,
+            places=np.full(len(text), self.places.ctypes.data),
+            weights=none,
+        )
+        self.n_cached = self.lengths.copy()
+        return rows, counts
+
+    def reorder_beams(self, parents: Tensor) -> TextState:
+        """Keep all texts: each has one beam."""
+        return self
+
+    def select_rows(self, sentences: Tensor) -> TextState:
+        """Keep only the given rows of the batch, in the given order."""
+        rows = sentences.numpy()
+        self.words, self.lengths = self.words[rows], self.lengths[rows]
+        self.n_cached, self.slots = self.n_cached[rows], self.slots[rows]
+        return self
+
+
+class CompiledGenerator:
+    """GPT in compiled loops."""
+
+    def __init__(
+        self,
+        config: GptConfig,
+        weights: Weights,
+        window: int,
+        precision: Precision = "float32",
+        *,
+        target: Target | None = None,
+        n_threads: int = 1,
+        notify: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled.
+
+        ``window`` is the maximum context in tokens, at least 2.
+        """
+        target = target or choose_target()
+        self.config, self.window = config, window
+        self._workers = Workers("generator", target, precision, n_threads, notify)
+        self.packed = PackedLanguageModel(config, weights, target, precision)
+        self._output = OutputLayer(self.packed, self._workers, self.packed.vocab_size)
+
+    def start(
+        self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
+    ) -> TextState:
+        """Take prompts (B, T), padded on the right; the first step reads them.
+
+        Raises ``ValueError`` if ``n_beams`` is not 1, for an empty prompt, or an id outside of the vocabulary.
+        """
+        if n_beams != 1:
+            raise ValueError("a sliding window supports one beam per text only: repeat the text in several rows")
+        lengths = number_of_tokens(src, src_mask)
+        if not len(lengths) or lengths.min() < 1:
+            raise ValueError("a prompt must have 1 or more tokens")
+        with self._workers.lock:
+            room = min(self.window, int(lengths.max()) + max_length)
+            return TextState(self.packed, src.numpy(), lengths, room)
+
+    def step(self, prev: Tensor, state: TextState) -> tuple[Tensor, TextState]:
+        """Return features (B, 1, D) after the tokens prev (B, 1), and the state.
+
+        The first step reads the prompts instead of ``prev``.
+        """
+        if state.begun:
+            check_ids(prev.numpy().reshape(-1), self.packed.vocab_size)
+            state.add(prev.numpy()[:, 0], self.window)
+        state.begun = True
+        rows, counts = state.new_rows()
+        check_ids(rows.word, self.packed.vocab_size)
+        if state.lengths.max() > state.slot_size:
+            raise ValueError(f"this state has room for {state.slot_size} tokens")
+        ends = np.cumsum(counts)
+        found = torch.empty(len(rows.word), self.packed.d_model)
+        with self._workers.lock:
+            longest = max(ENCODED_TOKENS, int(counts.max()))
+            buffers = self._workers.buffers(self.packed, longest, state.slot_size)
+
+            def run(first: int, last: int) -> Job:
+                begin, end = int(ends[first] - counts[first]), int(ends[last - 1])
+                out, part = found.data_ptr() + 4 * begin * found.shape[1], part_of(rows, begin, end)
+                return lambda thread: self._workers.library.call(
+                    "extend", state.model, end - begin, part, state.slot_size, buffers[thread], out
+                )
+
+            # Whole texts, as a token sees those before it.
+            self._workers.run([run(*each) for each in self._workers.ranges(counts, ENCODED_TOKENS)])
+        last_tokens = found[torch.from_numpy(ends - 1)]
+        return last_tokens[:, None, : self.config.d_model], state
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``."""
+        return self._output.logits(hidden, ids)

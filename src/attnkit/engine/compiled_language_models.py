@@ -1,0 +1,77 @@
+"""BERT and GPT of loaded runs in compiled loops."""
+
+from collections.abc import Callable
+
+import torch
+
+from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled.encoder import CompiledEncoder, compile_encoder
+from attnkit.compiled.generator import CompiledGenerator
+from attnkit.compiled.packed_layers import MAX_HEAD
+from attnkit.engine.engine_choice import BY_TORCH, GPU, Engine, check_torch_may
+from attnkit.engine.loading import LoadedModel
+from attnkit.errors import SystemFailure
+from attnkit.kernels.jit import is_available
+from attnkit.kernels.simd.targets import Precision
+from attnkit.models.bert import Bert
+from attnkit.models.language_config import BertConfig, GptConfig
+
+
+def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
+    """Return a property of a model that compiled loops do not support, or None."""
+    if not is_available():
+        return "this installation, which lacks numba"
+    if not config.plain_attention:
+        return "attention other than scaled_dot with softmax"
+    if config.glu:
+        return "gated layers (glu)"
+    return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
+
+
+def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[str], None]) -> None:
+    """Let the BERT encoder of a loaded model run in a precision; float32 is torch's.
+
+    ``notify`` receives a note before loops are compiled. Raises ``UsageError`` if the model or the device has no such
+    precision, ``SystemFailure`` if the loops cannot be compiled.
+    """
+    if precision == "float32":
+        return
+    found = opened.model if isinstance(opened.model, Bert) else getattr(opened.model, "encoder", None)
+    if not isinstance(found, Bert):
+        reason: str | None = f"a model of kind {opened.config.model.kind}"
+    elif opened.device.type != "cpu":
+        reason = GPU
+    else:
+        reason = reason_against_language_model(opened.config.model)
+    if reason is not None:
+        check_torch_may(reason, "auto", precision, notify, by_torch=("float32",))
+    assert isinstance(found, Bert)
+    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(found).items()}
+    n_threads, config = torch.get_num_threads(), opened.config.model
+    compile_encoder(found, CompiledEncoder(config, weights, precision, n_threads=n_threads, notify=notify))
+
+
+def compile_generator(
+    opened: LoadedModel, window: int, engine: Engine, precision: Precision, notify: Callable[[str], None]
+) -> CompiledGenerator | None:
+    """Return a loaded GPT in compiled loops, or None if torch is to run it.
+
+    Raises ``UsageError`` if the engine or the precision is not available, ``SystemFailure`` if the loops cannot be
+    compiled and there is no other way.
+    """
+    reason = GPU if opened.device.type != "cpu" else reason_against_language_model(opened.config.model)
+    reason = BY_TORCH if engine == "torch" else reason
+    if reason is None:
+        weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(opened.model).items()}
+        try:
+            n_threads = torch.get_num_threads()
+            return CompiledGenerator(
+                opened.config.model, weights, window, precision, n_threads=n_threads, notify=notify
+            )
+        except SystemFailure as error:  # no compiler, or no memory for it
+            if engine == "compiled" or precision != "float32":
+                raise
+            notify(f"{error.what}; using torch, which is slower")
+            return None
+    check_torch_may(reason, engine, precision, notify, by_torch=("float32",))
+    return None

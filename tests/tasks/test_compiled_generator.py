@@ -1,0 +1,190 @@
+"""GPT in compiled loops: equal to torch's, independent of the batch, inside its memory."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from test_compiled_search import SLOW, compile_weights
+
+from attnkit.compiled.generator import CompiledGenerator
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.engine import compiled_language_models
+from attnkit.engine.compiled_language_models import compile_generator
+from attnkit.engine.loading import LoadedModel
+from attnkit.errors import SystemFailure, UsageError
+from attnkit.kernels.jit import is_available
+from attnkit.kernels.simd.targets import Precision
+from attnkit.models.gpt import Gpt, SlidingWindowLM
+from attnkit.models.language_config import GptConfig
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="numba is not installed")
+WORDS = 50
+SMALL = GptConfig(d_model=32, n_heads=2, n_layers=2, d_ff=48, max_length=64)
+
+
+def make_gpt(config: GptConfig, seed: int) -> Gpt:
+    torch.manual_seed(seed)
+    model = Gpt(config, WORDS).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def draw_gpt(chance: random.Random) -> tuple[Gpt, GptConfig, int, list[torch.Tensor], SearchConfig]:
+    """Return a model, its configuration, the window, prompts and search settings."""
+    n_heads = chance.choice([1, 2, 3])
+    config = GptConfig(
+        d_model=n_heads * chance.choice([8, 16, 20, 34, 64]),
+        n_heads=n_heads,
+        n_layers=chance.randint(1, 3),
+        d_ff=chance.choice([8, 50, 130]),
+        norm=chance.choice(["pre", "post"]),
+        positions=chance.choice(["learned", "sinusoidal", "rotary", "alibi"]),
+        activation=chance.choice(["relu", "gelu", "gelu_tanh", "silu"]),
+        tie_embeddings=chance.random() < 0.5,
+        max_length=64,
+    )
+    model = make_gpt(config, chance.randint(0, 1 << 30))
+    prompts = [torch.randint(0, WORDS, (chance.randint(1, 30),)) for _ in range(chance.randint(1, 6))]
+    settings = SearchConfig(beam_size=1, max_length=20, sampling=chance.random() < 0.5, seed=3)
+    return model, config, chance.choice([2, 5, 16, 64]), prompts, settings
+
+
+def padded(prompts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
+    return ids, torch.arange(ids.shape[1]) < torch.tensor([[len(row)] for row in prompts])
+
+
+def generate(model: Any, prompts: list[torch.Tensor], settings: SearchConfig) -> list[Hypothesis]:
+    return [one[0] for one in search([model], Sources(*padded(prompts)), settings)]
+
+
+@pytest.mark.sample(15)
+@pytest.mark.parametrize("seed", range(300))
+def test_drawn_models_generate_what_torch_does(seed: int) -> None:
+    """Beyond the window, too; wherever float32 and float64 of torch agree."""
+    chance = random.Random(seed)
+    model, config, window, prompts, settings = draw_gpt(chance)
+    compiled = CompiledGenerator(config, compile_weights(model), window, n_threads=chance.choice([1, 2]))
+    found = generate(compiled, prompts, settings)
+    plain = SlidingWindowLM(model, window)
+    by_torch = [search([plain], Sources(row[None], keys=[i]), settings)[0][0] for i, row in enumerate(prompts)]
+    exact = SlidingWindowLM(model.double(), window)
+    for i, (one, other) in enumerate(zip(found, by_torch, strict=True)):
+        if search([exact], Sources(prompts[i][None], keys=[i]), settings)[0][0].ids == other.ids:
+            assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+def test_no_text_depends_on_the_batch(precision: Precision) -> None:
+    weights = compile_weights(make_gpt(SMALL, 2))
+    compiled = CompiledGenerator(SMALL, weights, 32, precision)
+    prompts = [torch.randint(3, WORDS, (n,)) for n in (1, 40, 7, 16, 31, 2) * 3]
+    settings = SearchConfig(beam_size=1, max_length=30)
+    expected = generate(compiled, prompts, settings)
+    assert len({tuple(one.ids) for one in expected}) > 5
+    assert [generate(compiled, [row], settings)[0] for row in prompts] == expected
+    threads = CompiledGenerator(SMALL, weights, 32, precision, n_threads=3)
+    assert generate(threads, prompts[::-1], settings)[::-1] == expected
+
+
+@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), "int8"])
+def test_a_coarser_precision_is_near(precision: Precision) -> None:
+    torch.manual_seed(3)
+    model = Gpt(SMALL, WORDS).eval()
+    compiled = CompiledGenerator(SMALL, compile_weights(model), 64, precision)
+    ids = torch.randint(0, WORDS, (20, 30))
+    with torch.inference_mode():
+        expected = model.head(model.step(ids[:, :1], model.start(ids, None, 1, 5))[0]).log_softmax(-1)
+        found = compiled.head(compiled.step(ids[:, :1], compiled.start(ids, None, 1, 5))[0]).log_softmax(-1)
+    error = (found - expected).abs().max()
+    assert 1e-5 < error < 0.05, error  # a coarser precision must be seen, or it was not used
+
+
+def test_ids_and_limits_are_checked_before_a_call() -> None:
+    compiled = CompiledGenerator(SMALL, compile_weights(make_gpt(SMALL, 1)), 64)
+    good = torch.tensor([[4, 5]])
+    for wrong in (-1, WORDS):
+        with pytest.raises(ValueError, match="ids must be between 0 and 49"):
+            compiled.step(good[:, :1], compiled.start(torch.tensor([[4, wrong]]), None, 1, 2))
+        state = compiled.step(good[:, :1], compiled.start(good, None, 1, 2))[1]
+        with pytest.raises(ValueError, match="ids must be between 0 and 49"):
+            compiled.step(torch.tensor([[wrong]]), state)
+    with pytest.raises(ValueError, match="1 or more tokens"):
+        compiled.start(good, torch.zeros(1, 2, dtype=torch.bool), 1, 2)
+    with pytest.raises(ValueError, match="one beam per text"):
+        compiled.start(good, None, 2, 2)
+    state = compiled.start(good, None, 1, 1)
+    for _ in range(2):  # the prompt, one token more
+        _, state = compiled.step(good[:, :1], state)
+    with pytest.raises(ValueError, match="room for 3 tokens"):
+        compiled.step(good[:, :1], state)
+
+
+def test_a_loaded_model_falls_back_with_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(config: GptConfig, device: str = "cpu") -> LoadedModel:
+        settings: Any = SimpleNamespace(model=config)
+        nothing: Any = None
+        return LoadedModel(Path("run"), nothing, settings, make_gpt(SMALL, 1), torch.device(device))
+
+    notes: list[str] = []
+    assert compile_generator(loaded(SMALL), 8, "torch", "float32", notes.append) is None
+    assert compile_generator(loaded(SMALL, "meta"), 8, "auto", "float32", notes.append) is None  # as on a GPU
+    assert compile_generator(loaded(SMALL), 8, "auto", "float32", notes.append) is not None
+    assert [note for note in notes if "compiling" not in note] == []
+    gated = SMALL.model_copy(update={"glu": True})
+    assert compile_generator(loaded(gated), 8, "auto", "float32", notes.append) is None
+    assert notes[-1] == "compiled loops do not support gated layers (glu); using torch, which is slower"
+    for engine, precision, where in (("compiled", "float32", "--engine"), ("auto", "bfloat16", "--precision")):
+        with pytest.raises(UsageError, match="gated layers") as caught:
+            compile_generator(loaded(gated), 8, engine, precision, notes.append)  # type: ignore[arg-type]
+        assert caught.value.where == where
+
+    def no_compiler(*arguments: object, **options: object) -> None:
+        raise SystemFailure("no memory for the compiler")
+
+    monkeypatch.setattr(compiled_language_models, "CompiledGenerator", no_compiler)
+    assert compile_generator(loaded(SMALL), 8, "auto", "float32", notes.append) is None
+    assert notes[-1] == "no memory for the compiler; using torch, which is slower"
+    with pytest.raises(SystemFailure, match="no memory"):
+        compile_generator(loaded(SMALL), 8, "auto", "int8", notes.append)
+
+
+GUARDED = """
+import random, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/tasks"]
+import torch
+from attnkit.kernels.simd import packing
+from test_compiled_generator import draw_gpt, generate
+from test_compiled_search import Guarded, compile_weights
+from attnkit.compiled import generator
+guarded = Guarded()
+packing.allocate = guarded.allocate  # weights, tables and working memory
+guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
+part = generator.part_of
+generator.part_of = lambda *given: guard(part(*given))
+for seed in range({first}, {last}):
+    model, config, window, prompts, settings = draw_gpt(random.Random(seed))
+    generate(generator.CompiledGenerator(config, compile_weights(model), window, {precision!r}), prompts, settings)
+print("inside")
+"""
+
+
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+)
+def test_no_buffer_of_a_generator_is_left(precision: str) -> None:
+    """In a process of its own, which a byte too far would end."""
+    tests = str(Path(__file__).parents[1])
+    code = GUARDED.format(tests=tests, first=9000, last=9015, precision=precision)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
