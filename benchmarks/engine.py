@@ -1,12 +1,12 @@
 """Speed of compiled translation beside CTranslate2 with the same weights, text to text on both sides.
 
-    PYTHONPATH=src python benchmarks/engine.py --run RUN --data SOURCE --reference TARGET [--repeats 5] [--name NAME]
+    PYTHONPATH=src python benchmarks/engine.py --run RUN --data SOURCE --reference TARGET [--name NAME] [--hold avx2]
 
 Each system translates the same lines greedily and with beam 5 (length penalty 1, at most 128 tokens): CTranslate2 with
 `tokenizers` before and after it. Both are probed first: CTranslate2 at several batch sizes and splits of the processors
 into workers and threads, attnkit with all threads; each then runs at its best. Systems take turns, --repeats times;
 medians count. A row also has the time of one sentence on one thread, and BLEU. It takes four minutes; figures go to
-benchmarks/results/engine.json, under NAME.
+benchmarks/results/engine.json, under NAME. With --hold avx2 both systems may use AVX2 and no later instructions.
 """
 
 from __future__ import annotations
@@ -72,6 +72,16 @@ def seconds(translate: Translate, lines: list[str], beam: int) -> float:
     return time.perf_counter() - began
 
 
+def hold(name: Any) -> None:
+    """Hold both systems to an instruction set."""
+    isa = name.upper()
+    os.environ |= {"CT2_FORCE_CPU_ISA": isa, "ONEDNN_MAX_CPU_ISA": isa, "MKL_ENABLE_INSTRUCTIONS": isa}
+    from attnkit.compiled import search
+    from attnkit.kernels.simd.targets import choose_target
+
+    search.choose_target = lambda: choose_target(name)
+
+
 def build(options: argparse.Namespace, work: Path, tokenizer: Any, lines: list[str]) -> dict[str, dict[int, Translate]]:
     """Return the function of each row and beam size, at its best setting."""
     n = os.cpu_count() or 1
@@ -127,7 +137,10 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--name", default="multi30k")
+    parser.add_argument("--hold", choices=["avx2"], help="hold both systems to this instruction set")
     options = parser.parse_args()
+    if options.hold:
+        hold(options.hold)
     from attnkit.conversion.export_ctranslate2 import export_ctranslate2
     from attnkit.metrics.bleu import corpus_bleu
     from attnkit.tasks.translation.loading import open_run

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -396,6 +397,13 @@ def test_damaged_or_foreign_cache_files_are_compiled_anew(tmp_path: Path, monkey
         path.chmod(mode)
         native.load_loops("search", target, "int8")
         assert len(made) == n
+    old, young, other = (tmp_path / f"{name}.o" for name in ("search-portable-int8-1", "search-portable-int8-2", "x-1"))
+    for file, days in ((old, 31), (young, 29), (other, 31)):
+        file.write_bytes(b"")
+        os.utime(file, (time.time() - 86400 * days,) * 2)
+    path.unlink()
+    native.load_loops("search", target, "int8")
+    assert [file.exists() for file in (path, old, young, other)] == [True, False, True, True]
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")  # cannot be written to
     assert native.load_loops("search", target, "int8") == found
 

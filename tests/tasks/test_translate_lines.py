@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from attnkit.data.loader import Batching
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation.translator import TranslateRequest, Translator, load_translator, translate_stream
 from attnkit.text import lines as stream_module
@@ -282,6 +283,20 @@ def test_target_prefixes_left_over_are_told(trained: Path, tmp_path: Path) -> No
     (tmp_path / "prefixes").write_text("1\n2\n3\n")
     lines, warnings = stream(trained, b"1 2\n3\n", tmp_path, prefixes=tmp_path / "prefixes")
     assert len(lines) == 2 and [text for text in warnings if "more lines than" in text]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_progress_counts_lines(trained: Path, tmp_path: Path, engine: Any) -> None:
+    source = tmp_path / "input.txt"
+    source.write_text("1 2 3\n\n4\n" * 4)
+    counts: list[int] = []
+    batching = Batching(2, window=6)
+    request = TranslateRequest([trained], source, device="cpu", threads=1, engine=engine, batching=batching)
+    lines = [line for group in translate_stream(request, print, counts.append) for line in group]
+    assert len(lines) == counts[-1] == 12
+    assert counts == sorted(counts) and {0, 6, 12} <= {*counts}
+    if engine == "torch":
+        assert {3, 9} <= {*counts}  # batch by batch
 
 
 def test_a_person_is_asked_for_each_line(trained: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from attnkit.errors import AttnkitError
 from attnkit.io import atomic
 
 # Control characters except tab and line feed, line separators, bidirectional controls, surrogates.
@@ -110,6 +111,9 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
 
 
+PATIENCE = 3.0  #: seconds before progress is shown
+
+
 class StatusLine:
     """Status line, redrawn on a terminal; elsewhere, a plain line every few seconds."""
 
@@ -137,6 +141,11 @@ class StatusLine:
         self.clear()
         info(text)
 
+    def warn(self, text: str) -> None:
+        """Print a warning above the status line."""
+        self.clear()
+        warn(text)
+
     def clear(self) -> None:
         """Erase the status line."""
         if self._live and self._shown:
@@ -148,3 +157,32 @@ class StatusLine:
 
     def __exit__(self, *error: object) -> None:
         self.clear()
+
+
+def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
+    """Return a function that shows progress, given the number of lines done so far.
+
+    Nothing is shown in the first seconds. The lines of a plain file are counted for the time left.
+    """
+    from attnkit.plotting.progress_text import duration, progress_bar
+    from attnkit.text.lines import count_lines
+
+    began, total = time.monotonic(), -1
+
+    def show(n_lines: int) -> None:
+        nonlocal total
+        spent = time.monotonic() - began
+        if spent < PATIENCE or not n_lines:
+            return
+        if total < 0:
+            total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
+            with contextlib.suppress(AttnkitError):
+                total = count_lines(source) if source.is_file() else 0
+        rate = n_lines / spent
+        text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
+        if total > 0:
+            done = min(1.0, n_lines / total)
+            text = f"{progress_bar(done)}  {text}  {duration((total - n_lines) / rate)} left"
+        status.update(text)
+
+    return show

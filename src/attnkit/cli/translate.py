@@ -1,5 +1,6 @@
 """``attnkit translate``: translation with one run or an ensemble."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,8 +91,12 @@ def command(
     with (
         console.prompting(input is None, "type a line to translate; Ctrl-D ends") as prompt,
         atomic.open_output(output) as stream,
+        console.StatusLine(plain_every=60.0) as status,
     ):
-        for lines in translate_stream(request, console.warn):
+        # On a terminal the translations themselves show how far it is.
+        shown = output is not None or not (sys.stdout is not None and sys.stdout.isatty())
+        follow = console.follow_lines(status, source) if shown else lambda n_lines: None
+        for lines in translate_stream(request, status.warn, follow):
             stream.writelines(line + "\n" for line in lines)
             stream.flush()
             prompt()

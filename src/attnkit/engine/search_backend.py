@@ -1,6 +1,6 @@
 """Searches over batches of encoded lines. Torch-free; ``seq2seq`` has those of torch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -86,18 +86,29 @@ def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchCon
 
 
 def search_parts(
-    searcher: SearchBackend, parts: Sequence[LineSegment], batches: Iterable[Sequence[int]], job: SearchJob
+    searcher: SearchBackend,
+    parts: Sequence[LineSegment],
+    batches: Iterable[Sequence[int]],
+    job: SearchJob,
+    progress: Callable[[int], None] = lambda n_parts: None,
 ) -> Found:
-    """Return the hypotheses of each segment; ``batches`` are indices of ``parts``."""
+    """Return the hypotheses of each segment; ``batches`` are indices of ``parts``.
+
+    ``progress`` is called with the number of segments so far.
+    """
     taken: list[Sequence[int]] = []
+    found: Found = [[] for _ in parts]
+    n_parts = 0
 
     def requested() -> Iterator[list[LineSegment]]:
         for batch in batches:
+            progress(n_parts)  # here, as some backends give the results of many batches at once
             taken.append(batch)
             yield [parts[i] for i in batch]
 
-    found: Found = [[] for _ in parts]
     for number, hypotheses in enumerate(searcher.search_all(requested(), job)):
         for i, own in zip(taken[number], hypotheses, strict=True):
             found[i] = own
+        n_parts += len(hypotheses)
+    progress(n_parts)
     return found

@@ -32,6 +32,7 @@ from attnkit.runtime.children import python_command
 from attnkit.runtime.signals import defer_signals
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
+_KEPT_SECONDS = 30 * 86400
 # Whole searches of a translator, its steps, an encoder, a causal language model.
 Loops = Literal["search", "steps", "encoder", "generator"]
 
@@ -137,7 +138,16 @@ def load_loops(
             checksum = sha256(content).hexdigest()
             # For this user alone, whatever the umask: ``_read`` takes no other.
             atomic.write_bytes(path, b"\n".join([key.encode(), checksum.encode(), content]), 0o600)
+            _remove_outdated(path)
     return library
+
+
+def _remove_outdated(path: Path) -> None:
+    """Remove files of other versions of the same loops, made more than a month ago."""
+    loops = path.name.rpartition("-")[0]
+    for other in path.parent.glob(f"{loops}-*.o"):
+        if other != path and other.stat().st_mtime < path.stat().st_mtime - _KEPT_SECONDS:
+            other.unlink()
 
 
 def _load_cached(path: Path, key: str) -> Library | None:

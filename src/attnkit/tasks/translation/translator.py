@@ -113,6 +113,8 @@ class Translator:
         """Restricts the target tokens of each sentence, if set."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
+        self.progress: Callable[[int], None] = lambda n_lines: None
+        """Receives the number of lines translated so far, by ``translate_windows``."""
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; ``options`` are fields of ``SearchConfig`` (``beam_size=5``).
@@ -191,16 +193,20 @@ class Translator:
                     where=where,
                     help="give one line for each source line; a blank line means no prefix",
                 )
-            yield self._translate_window(window, self.split(window, given, offset), job, batching)
+            yield self._translate_window(window, self.split(window, given, offset), job, batching, offset)
             offset += len(window)
 
     def _translate_window(
-        self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching
+        self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching, n_before: int
     ) -> Iterator[Translation]:
         """Translate a window of lines, given their segments from ``split``."""
         flat = [part for members in parts for part in members]
         batches = make_batches([len(part.ids) for part in flat], batching)
-        found = iter(search_parts(self.searcher, flat, batches, job))
+
+        def progress(n_parts: int) -> None:
+            self.progress(n_before + len(lines) * n_parts // max(1, len(flat)))
+
+        found = iter(search_parts(self.searcher, flat, batches, job, progress))
         for line, members in zip(lines, parts, strict=True):
             yield self.join(line, members, [next(found) for _ in members], job.config)
 
@@ -276,8 +282,12 @@ class TranslateRequest:
     dictionary: Path | None = None
 
 
-def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> Iterator[list[str]]:
+def translate_stream(
+    request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int], None] = lambda n_lines: None
+) -> Iterator[list[str]]:
     """Yield groups of output lines as they become ready; ``tell`` receives warnings.
+
+    ``progress`` receives the number of lines translated so far.
 
     The first group is empty; it is yielded when everything is loaded and reading starts. A partial window is translated
     as soon as the input pauses, so a pipe or a user never waits for a full window.
@@ -287,6 +297,7 @@ def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> 
     engine, threads = request.engine, request.threads
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = Translator(opened, searcher)
+    translator.progress = progress
     # Greedy search needs no normalized scores; they are computed only if they are printed.
     shown = request.scores or request.as_json
     config = translator.configure({"scores": shown, **request.search})
