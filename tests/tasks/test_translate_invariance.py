@@ -12,6 +12,7 @@ from attnkit.checkpoints.weights import tensors_of
 from attnkit.compiled.search import CompiledSearch
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.search_backend import WholeSearch
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
@@ -126,7 +127,7 @@ def test_compiled_loops_ignore_how_lines_are_batched(workshop: Any, trained: Pat
     run = workshop.random_run(trained, kind, **changes)
     weights = {key: tensor.numpy() for key, tensor in tensors_of(run.model).items()}
     n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
-    threads = (CompiledSearch(run.config.model, weights, n_words, n_threads=n) for n in (1, 3))
+    threads = (WholeSearch(CompiledSearch(run.config.model, weights, n_words, n_threads=n)) for n in (1, 3))
     one, several = (Translator([run], searcher) for searcher in threads)
     torch = Translator([run], LocalSearch([run.model], run.device))
     lines = make_lines(150 if name in MORE else 45)

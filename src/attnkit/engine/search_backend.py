@@ -1,4 +1,4 @@
-"""Searches over batches of encoded lines. Torch-free; ``seq2seq`` has those of torch."""
+"""Searches over batches of lines. Torch-free; ``seq2seq`` has those of torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
