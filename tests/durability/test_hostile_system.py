@@ -176,7 +176,7 @@ def keep_compiled(folder: Path) -> list[Path]:
     """Copy the compiled loops into another cache folder."""
     own = folder / "attnkit" / "numba"
     own.mkdir(parents=True)
-    kept = Path(os.environ["XDG_CACHE_HOME"], "attnkit", "numba").glob("search-*-float32-*.o")
+    kept = Path(os.environ["XDG_CACHE_HOME"], "attnkit", "numba").glob("*-float32-*.o")
     return [Path(shutil.copy(path, own)) for path in kept]
 
 

@@ -84,7 +84,7 @@ def test_drawn_models_generate_what_torch_does(seed: int) -> None:
             assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     weights = compile_weights(make_gpt(SMALL, 2))
     compiled = CompiledGenerator(SMALL, weights, 32, precision)
@@ -97,7 +97,7 @@ def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     assert generate(threads, prompts[::-1], settings)[::-1] == expected
 
 
-@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
 def test_a_coarser_precision_is_near(precision: Precision) -> None:
     torch.manual_seed(3)
     model = Gpt(SMALL, WORDS).eval()

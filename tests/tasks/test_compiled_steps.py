@@ -116,7 +116,7 @@ def test_forced_targets_equal_those_of_torch(seed: int) -> None:
             assert torch.allclose(logits, exact, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
 def test_a_whole_search_and_its_steps_choose_the_same(trained: Path, precision: Precision) -> None:
     """``no_repeat_ngram_size`` of more than any line has changes nothing but the way."""
     lines = ["1 2 3", "", "4 5 6 7 8 9 1 2", "3 3"]
@@ -131,7 +131,7 @@ def test_a_whole_search_and_its_steps_choose_the_same(trained: Path, precision: 
             assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
 def test_no_step_depends_on_the_batch(precision: Precision) -> None:
     config = TransformerConfig(**BASE)
     steps = compile_steps(make_model(config, 130, 5), config, precision=precision)
@@ -144,7 +144,7 @@ def test_no_step_depends_on_the_batch(precision: Precision) -> None:
     assert alone == expected == search([steps], Sources(*pad_sources(rows, CPU)), settings)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
 def test_coarser_precisions_are_near(precision: Precision) -> None:
     config = TransformerConfig(**{**BASE, "d_model": 64, "d_ff": 160})
     model, rows = tame_model(config), sentences(20)
