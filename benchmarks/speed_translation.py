@@ -33,6 +33,7 @@ from translation_workers import in_line_order, make_batches
 
 RESULT = Path(__file__).parent / "results" / "speed_translation.json"
 CAP = 128  # greatest length of a translation in tokens, its end included
+PROBES = 3
 BEAMS = (1, 5)
 TOLERANCE = 1e-4  # of logits
 
@@ -148,18 +149,22 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
 
 
 def choose(systems: Systems, row: Row, beam: int, options: argparse.Namespace) -> Message:
-    """Return the fastest split and batch size on a few lines; each is run once before it is timed."""
-    best: tuple[float, Message] | None = None
-    for workers, threads in options.splits:
-        for batch in options.batch_sizes:
-            choice = {"workers": workers, "threads": threads, "batch": batch}
-            systems.translate(row, beam, choice, min(options.probe, 2 * batch))
-            seconds, _ = systems.translate(row, beam, choice, options.probe)
-            if best is None or seconds < best[0]:
-                best = seconds, choice
-    assert best is not None
-    print(f"{row.name(beam)}: {best[1]} is fastest", file=sys.stderr)
-    return best[1]
+    """Return the fastest split and batch size on a few lines: of each the best of PROBES turns, after a warm-up."""
+    choices: list[Message] = [
+        {"workers": workers, "threads": threads, "batch": batch}
+        for workers, threads in options.splits
+        for batch in options.batch_sizes
+    ]
+    times: list[list[float]] = [[] for _ in choices]
+    for turn in range(PROBES + 1):
+        for choice, spent in zip(choices, times, strict=True):
+            n = options.probe if turn else min(options.probe, 2 * int(choice["batch"]))
+            seconds, _ = systems.translate(row, beam, choice, n)
+            if turn:
+                spent.append(seconds)
+    best = choices[min(range(len(choices)), key=lambda i: min(times[i]))]
+    print(f"{row.name(beam)}: {best} is fastest", file=sys.stderr)
+    return best
 
 
 def score(texts: list[str], own: list[str], options: argparse.Namespace) -> Message:
