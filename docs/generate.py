@@ -18,6 +18,7 @@ from typer.models import OptionInfo
 
 from attnkit.cli.main import COMMANDS, GROUPS, import_command
 from attnkit.cli.options import command_hints
+from attnkit.config.descriptions import describe_fields
 from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
 
@@ -110,7 +111,12 @@ def keys() -> str:
 
 
 def _table(prefix: str, model: type[BaseModel], without: set[str]) -> str:
-    rows = [_key(prefix, name, field) for name, field in model.model_fields.items() if name not in without]
+    said = describe_fields(model)
+    rows = [
+        _key(prefix, name, field, said.get(name, ""))
+        for name, field in model.model_fields.items()
+        if name not in without
+    ]
     return "| key | type | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
 
 
@@ -139,10 +145,10 @@ def _inner(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in typing.get_args(annotation) for model in _inner(part)]
 
 
-def _key(prefix: str, name: str, field: Any) -> str:
+def _key(prefix: str, name: str, field: Any, description: str) -> str:
     default = "" if field.is_required() else _value(field.get_default(call_default_factory=True))
     key = f"{prefix}.{name}".strip(".")
-    return f"| `{key}` | {_type(field.annotation)} | {default} | {_cell(field.description or '')} |"
+    return f"| `{key}` | {_type(field.annotation)} | {default} | {_cell(description)} |"
 
 
 def _value(value: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import BaseModel, TypeAdapter
 
+from attnkit.config.descriptions import describe_fields
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig, check_length
 from attnkit.models.recurrent import STEPS
@@ -104,4 +105,4 @@ def test_location_limits_the_length_of_a_sentence() -> None:
 
 @pytest.mark.parametrize("config", [*CLASSES, AttentionOptions])
 def test_every_field_is_described(config: type[BaseModel]) -> None:
-    assert all(field.description for field in config.model_fields.values())
+    assert [*describe_fields(config)] == [*config.model_fields]

@@ -84,7 +84,9 @@ def test_drawn_models_generate_what_torch_does(seed: int) -> None:
             assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+)
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     weights = compile_weights(make_gpt(SMALL, 2))
     compiled = CompiledGenerator(SMALL, weights, 32, precision)

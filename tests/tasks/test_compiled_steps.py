@@ -116,7 +116,9 @@ def test_forced_targets_equal_those_of_torch(seed: int) -> None:
             assert torch.allclose(logits, exact, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+)
 def test_a_whole_search_and_its_steps_choose_the_same(trained: Path, precision: Precision) -> None:
     """``no_repeat_ngram_size`` of more than any line has changes nothing but the way."""
     lines = ["1 2 3", "", "4 5 6 7 8 9 1 2", "3 3"]
@@ -131,7 +133,9 @@ def test_a_whole_search_and_its_steps_choose_the_same(trained: Path, precision: 
             assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+)
 def test_no_step_depends_on_the_batch(precision: Precision) -> None:
     config = TransformerConfig(**BASE)
     steps = compile_steps(make_model(config, 130, 5), config, precision=precision)

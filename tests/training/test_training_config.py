@@ -9,6 +9,7 @@ import sys
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from attnkit.config.descriptions import describe_fields
 from attnkit.training import config as module
 from attnkit.training.config import LimitsConfig, OptimizationConfig, TrainingConfig
 
@@ -55,7 +56,7 @@ def test_every_field_says_what_it_is() -> None:
         m for m in vars(module).values() if isinstance(m, type) and issubclass(m, BaseModel) and m is not BaseModel
     ]
     assert len(models) == 5
-    silent = [f"{m.__name__}.{name}" for m in models for name, field in m.model_fields.items() if not field.description]
+    silent = [f"{m.__name__}.{name}" for m in models for name in m.model_fields if not describe_fields(m).get(name)]
     assert silent == []
 
 

@@ -28,7 +28,7 @@ Content: TypeAlias = Data | Callable[[], Iterable[Data]]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 
 
-class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Manifest(BaseModel, frozen=True, extra="forbid", strict=True):
     """Manifest of one checkpoint: sizes and checksums of its files."""
 
     format: int

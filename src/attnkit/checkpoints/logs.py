@@ -24,7 +24,7 @@ State: TypeAlias = Literal["running", "finished", "stopped", "failed"]
 Fact: TypeAlias = str | int | float | bool | None
 
 
-class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Status(BaseModel, frozen=True, extra="forbid", strict=True):
     """Status of a run for launchers and users; resuming reads only the checkpoints."""
 
     state: State

@@ -12,7 +12,7 @@ from attnkit.text.config import PhrasesConfig
 _MAX_WEIGHT = 1000
 
 
-class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Parallel text files and the filtering of training pairs."""
 
     src: tuple[str, ...] = Field(min_length=1)
@@ -53,7 +53,7 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
         return self
 
 
-class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Example files and the examples held out for validation."""
 
     files: tuple[str, ...] = Field(min_length=1)
@@ -86,7 +86,7 @@ class DocumentsConfig(ExamplesConfig, frozen=True):
     """Maximum sentences per document in training and inference; longer documents are truncated and counted."""
 
 
-class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Documents of raw text, and their division into rows for a language model."""
 
     files: tuple[str, ...] = Field(min_length=1)
@@ -110,7 +110,7 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     p**alpha (Conneau and Lample 2019, equation 1). 1 uses each document once, 0 samples all files equally."""
 
 
-class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Noise of a denoising auto-encoder (Vincent et al. 2008), resampled every epoch.
 
     The types of noise are applied in the order of the fields.
@@ -150,7 +150,7 @@ class WindowSizes:
         return 2 + self.separators
 
 
-class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Sliding windows over contexts longer than a row (code of Devlin et al. 2019)."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
@@ -206,7 +206,7 @@ class QuestionsConfig(ExamplesConfig, frozen=True):
     """Windows over paragraphs that do not fit into a row."""
 
 
-class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Preprocessing of text for word vectors."""
 
     lower: bool = False
@@ -227,7 +227,7 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
         return self
 
 
-class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Masking for masked language models (Devlin et al. 2019, section 3.1)."""
 
     mask_prob: float = Field(default=0.15, gt=0, lt=1)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 MAX_TOKENS = 1 << 20  #: upper bound of all length settings, in tokens
 
 
-class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Settings of search and sampling. Lengths are in target tokens, including EOS."""
 
     # Search.

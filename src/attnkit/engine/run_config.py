@@ -95,7 +95,7 @@ class RunSettings(Protocol):
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]: ...
 
 
-class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Settings of a run of any task, as shown by ``attnkit train --dry-run``."""
 
     task: str

@@ -140,7 +140,7 @@ Below = Annotated[str, StringConstraints(pattern=f"^{_PART}(/{_PART}){{0,3}}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Entry(BaseModel, frozen=True, extra="forbid", strict=True):
     """Expected size and digest of one file."""
 
     size: int = Field(ge=0)

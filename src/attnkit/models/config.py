@@ -145,9 +145,7 @@ class LayerConfig:
         return sum(n_parameters(align, self.d_head, self.d_head, self.attention_options) for align, _ in self.heads)
 
 
-class TransformerConfig(
-    LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-):
+class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of an encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     glu: ClassVar[bool] = False
@@ -243,7 +241,7 @@ TRANSFORMER_SIZES: Sizes = {
 }
 
 
-class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of recurrent models (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
     kind: Literal["rnn"] = "rnn"

@@ -14,7 +14,7 @@ _LONGEST_TEXT = 512
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
-class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration shared by BERT and GPT: a single Transformer stack."""
 
     kind: str

@@ -17,7 +17,7 @@ from attnkit.models.attention.config import (
 from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
 
 
-class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of a hierarchical attention network (Yang et al. 2016)."""
 
     kind: Literal["han"] = "han"
@@ -91,7 +91,7 @@ HAN_SIZES: Sizes = {
 """Preset -> fields that differ from the defaults, which are those of the paper (except its embeddings of width 200)."""
 
 
-class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of a recurrent sequence auto-encoder."""
 
     kind: Literal["rnn"] = "rnn"
@@ -142,7 +142,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         return self.d_hidden * (gates * (encoder + decoder) + 2 * self.d_code + self.d_model) + words
 
 
-class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of a feed-forward auto-encoder of vectors."""
 
     kind: Literal["mlp"] = "mlp"

@@ -13,7 +13,7 @@ ImportedKind = Literal["bert", "gpt2"]  #: kinds that ``attnkit import`` convert
 MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 would take 2 GB
 
 
-class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Kind and size of a vocabulary, and text normalization before encoding."""
 
     kind: TrainedKind | ImportedKind = "bpe"
@@ -54,7 +54,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
         return self
 
 
-class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Limits above which `attnkit check` reports lines and line pairs."""
 
     max_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
@@ -65,7 +65,7 @@ class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     """Maximum length of a line in tokens, checked with a vocabulary."""
 
 
-class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Joining of neighbouring words into phrases: new york -> new_york."""
 
     passes: int = Field(default=0, ge=0, le=10)

@@ -15,7 +15,7 @@ LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 """Metrics for which lower is better; for every other metric (bleu, chrf, accuracy, ...), higher is better."""
 
 
-class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """AdamW (Loshchilov and Hutter 2019), learning-rate schedule and batch size."""
 
     # AdamW.
@@ -69,7 +69,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
         return self
 
 
-class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Training limits, whichever is reached first; one of the first four is required."""
 
     # Whichever comes first.
@@ -99,7 +99,7 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
         return self.metric not in LOWER_IS_BETTER
 
 
-class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """When to evaluate on the validation set, in addition to the end of training."""
 
     # At most one of the two.
@@ -117,7 +117,7 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
         return self
 
 
-class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Saving and retention of checkpoints."""
 
     save_every: int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -131,7 +131,7 @@ class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """Number of most recent checkpoints whose mean is also saved at the end; they are kept for it. 0: no mean."""
 
 
-class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Training settings other than those of data and model."""
 
     limits: LimitsConfig

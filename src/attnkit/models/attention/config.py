@@ -51,7 +51,7 @@ NOT_NEGATIVE: frozenset[ActivationName] = frozenset({"relu", "sigmoid", "softplu
 """Activations with non-negative values."""
 
 
-class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True):
     """Options of alignment and distribution functions."""
 
     # Functions with a hidden layer.

@@ -27,7 +27,7 @@ METRICS = {"rnn": ("loss", "perplexity", "unigram_loss", "exact"), "mlp": ("erro
 BEST = {"rnn": "loss", "mlp": "error"}
 
 
-class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of an auto-encoder run."""
 
     task: Literal["autoencode"] = "autoencode"

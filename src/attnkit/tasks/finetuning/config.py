@@ -18,7 +18,7 @@ DEFAULT_MAX_LENGTH = 512  #: default maximum number of tokens per row
 LEARNING_RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 
-class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Initial weights, layer-wise learning rates and frozen layers."""
 
     from_scratch: bool = False
@@ -37,7 +37,7 @@ class LabelingConfig(FinetuningConfig, frozen=True):
     """Balanced: weight each example by the inverse frequency of its label."""
 
 
-class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration shared by all fine-tuning tasks."""
 
     model: BertConfig

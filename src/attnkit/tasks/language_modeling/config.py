@@ -61,7 +61,7 @@ BERT_POSITIONS = "rotary"
 """With learned positions, a small BERT only learns unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
 
-class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a masked language modeling run."""
 
     task: Literal["mlm"] = "mlm"
@@ -90,7 +90,7 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
         return (*found, "next_accuracy") if self.model.next_sentence else found
 
 
-class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a causal language modeling run."""
 
     task: Literal["clm"] = "clm"

@@ -14,7 +14,7 @@ from attnkit.models.recurrent_config import HAN_SIZES, HanConfig
 EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
 
 
-class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a document classification run."""
 
     task: Literal["text-classification"] = "text-classification"

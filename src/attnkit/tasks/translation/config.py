@@ -12,7 +12,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
 
 
-class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a translation run, as ``attnkit train --dry-run`` prints it."""
 
     task: Literal["translation"] = "translation"

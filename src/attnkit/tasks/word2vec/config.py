@@ -19,14 +19,14 @@ MAX_THREADS = 1024
 _MAX_BUCKETS = 1 << 27
 
 
-class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True):
     """Training text and the selection of words that get vectors."""
 
     files: tuple[str, ...] = Field(min_length=1)
     """Plain or compressed text (.gz, .xz, .bz2); ``-`` is standard input. Windows do not cross line boundaries."""
 
 
-class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Character n-grams that compose word vectors, also of unseen words (fastText)."""
 
     min_n: int = Field(default=3, ge=1, le=64)
@@ -43,7 +43,7 @@ class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
         return self
 
 
-class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Weighting of GloVe's least-squares loss (Pennington et al. 2014, section 3.1)."""
 
     x_max: float = Field(default=100.0, gt=0, allow_inf_nan=False)
@@ -54,7 +54,7 @@ class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     """Memory for counting co-occurrences, in gigabytes; excess counts are written to disk and merged."""
 
 
-class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Configuration of a word2vec run, as ``word2vec train --dry-run`` prints it."""
 
     task: Literal["word2vec"] = "word2vec"
@@ -167,7 +167,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
+class LossSums(BaseModel, extra="forbid", strict=True):
     """Sums over the chunks since the last log record."""
 
     loss: Finite = 0.0
@@ -175,7 +175,7 @@ class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=
     words: Count = 0
 
 
-class Word2VecCounters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Word2VecCounters(BaseModel, extra="forbid", strict=True):
     """Training state of a run other than its matrices."""
 
     step: Count = 0
