@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +221,29 @@ def test_no_buffer_of_steps_is_left(precision: str) -> None:
     code = GUARDED.format(tests=tests, first=7000, last=7012, precision=precision)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+
+
+def test_threads_of_the_caller_do_not_disturb_each_other(trained: Path) -> None:
+    translator = load_translator([trained], device="cpu", engine="compiled")
+    lines = [" ".join(str(i * k % 10) for k in range(1, 9)) for i in range(40)]
+    options: dict[str, Any] = {"sampling": True, "num_hypotheses": 2}
+    expected = [translator.translate(lines[i:], **options) for i in range(6)]
+    n_before = torch.get_num_threads()
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda i: translator.translate(lines[i:], **options), range(6))) == expected
+    assert torch.get_num_threads() == n_before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_translates(trained: Path) -> None:
+    """Its threads are its own: those of the parent do not exist there."""
+    code = (
+        "import os, signal, sys, attnkit\n"
+        f"translator = attnkit.load({str(trained)!r}, device='cpu', threads=2)\n"
+        "expected = translator.translate(['1 2 3', '4 5'] * 9)\n"
+        "if not (child := os.fork()):\n"
+        "    signal.alarm(60)\n"
+        "    os._exit(translator.translate(['1 2 3', '4 5'] * 9) != expected)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -5,6 +5,8 @@ Letters: M rows, D model width, V vocabulary, N columns, K inputs, P columns of 
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,13 +23,13 @@ class OutputLayer:
 
     def __init__(self, packed: PackedLayers, workers: Workers, vocab_size: int) -> None:
         self._packed, self._workers, self._vocab_size = packed, workers, vocab_size
-        self._memory = torch.empty(0)
+        self._memory = threading.local()  # of the caller's threads
         self._chosen: tuple[Tensor, PackedWeights, Model] | None = None
 
     def logits(self, hidden: Tensor, ids: Tensor | None) -> Tensor:
         """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``.
 
-        They last until the next call.
+        They last until the next call of the same thread.
         """
         packed, n_rows, tile = self._packed, hidden[..., 0].numel(), self._packed.target.tile_rows
         n_words = self._vocab_size if ids is None else len(ids)
@@ -51,9 +53,10 @@ class OutputLayer:
 
     def _room(self, n_rows: int, n_words: int) -> Tensor:
         """Return a tensor (n_rows, n_words); new memory would cost as much as the product."""
-        if self._memory.numel() < n_rows * n_words:
-            self._memory = torch.empty(n_rows * n_words)
-        return self._memory[: n_rows * n_words].view(n_rows, n_words)
+        room: Tensor | None = getattr(self._memory, "room", None)
+        if room is None or room.numel() < n_rows * n_words:
+            room = self._memory.room = torch.empty(n_rows * n_words)
+        return room[: n_rows * n_words].view(n_rows, n_words)
 
     def _restricted(self, ids: Tensor) -> Model:
         """Return the model with an output layer of some words.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -15,11 +16,12 @@ class Threads:
     def __init__(self, n: int) -> None:
         self.n = n
         self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
 
     def run(self, work: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
         """Call work(0) to work(n - 1); set the flag ``stop`` on an interrupt."""
-        if self._pool is None or n > self.n:
-            self.n = max(n, self.n)
+        if self._pool is None or n > self.n or self._process != os.getpid():  # a fork has no threads
+            self.n, self._process = max(n, self.n), os.getpid()
             self._pool = ThreadPoolExecutor(self.n, "attnkit")
         jobs = [self._pool.submit(work, i) for i in range(n)]
         try:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,18 +62,29 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
+_LOCK = threading.Lock()
+_n_alone = _n_before = 0  # blocks of ``one_torch_thread`` in threads of the caller, and torch's threads before
+
+
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
     """Let torch use one thread beside compiled loops.
 
     Its idle threads would wait for work actively, on the CPUs that the loops need.
     """
-    n_threads = torch.get_num_threads()
+    global _n_alone, _n_before
+    with _LOCK:
+        if not _n_alone:
+            _n_before = torch.get_num_threads()
+        _n_alone += 1
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(n_threads)
+        with _LOCK:
+            _n_alone -= 1
+            if not _n_alone:
+                torch.set_num_threads(_n_before)
 
 
 def set_threads(threads: int | None) -> None:
