@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -181,6 +181,9 @@ class Signals:
             self.armed, self.code = False, INTERRUPTED if number == signal.SIGINT else TERMINATED
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
         if "TORCHELASTIC_RUN_ID" not in os.environ and number in (signal.SIGTERM, signal.SIGINT):
+            if not self.code:  # the first one, while a finished command writes its last output
+                with suppress(OSError):
+                    os.write(2, b"interrupted\n")
             os._exit(128 + number)  # not for SIGHUP, which a lost terminal causes twice
 
     def _raise_again(self, lost: Any) -> None:

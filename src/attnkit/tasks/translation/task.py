@@ -12,14 +12,14 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
-from attnkit.data.prepared_dir import StatusEvent
+from attnkit.data.prepared_dir import StatusEvent, read_index
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
-from attnkit.errors import DataError, SystemFailure
+from attnkit.errors import RunError, SystemFailure
 from attnkit.kernels.native import has_loops, load_loops
 from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.translation import TranslationModel, build_model
@@ -40,8 +40,9 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         self, config: TranslationConfig, folder: Path, source: Checkpoint | None, origin: str | None
     ) -> Iterator[PrepareEvent]:
         yield from prepare(config, folder, source, origin)
-        with suppress(DataError, SystemFailure):  # without a compiler torch searches
-            if compiled_form(config, count_lines(folder / "valid.src.txt")) and not has_loops("search", "float32"):
+        with suppress(RunError, SystemFailure):  # who loads the data reports damage; without a compiler torch searches
+            n_lines = read_index(folder)["counts"].get("valid", 0)
+            if compiled_form(config, n_lines) and not has_loops("search", "float32"):
                 yield StatusEvent("compiling the search for this processor (once, some 20 seconds)")
                 load_loops("search", choose_target(), "float32")
 
