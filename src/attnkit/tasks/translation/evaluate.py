@@ -1,7 +1,7 @@
 """Evaluation on the development set: loss, perplexity, BLEU, chrF and samples."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,7 +14,14 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.engine_choice import is_cpu
-from attnkit.engine.search_backend import LineSegment, SearchBackend, WholeSearch, exclude_padding_ids
+from attnkit.engine.search_backend import (
+    LineSegment,
+    SearchBackend,
+    SearchJob,
+    WholeSearch,
+    can_search_whole,
+    exclude_padding_ids,
+)
 from attnkit.engine.seq2seq import LocalSearch, greedy_ids, sample_indices
 from attnkit.engine.task import until_stopped
 from attnkit.errors import SystemFailure
@@ -85,19 +92,30 @@ class TranslationEvaluation:
         greedy = exclude_padding_ids(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
-        found = greedy_ids(self._searcher(packed, model), parts, greedy, self.stop)
+        if self.compiled is not None and self._fits(self.compiled, parts, greedy):
+            searcher = self._compiled_searcher(self.compiled, model)
+        else:
+            searcher = None
+        found = greedy_ids(searcher or LocalSearch([packed], self.device), parts, greedy, self.stop)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))
         return [" ".join(pieces) for pieces in texts]
 
-    def _searcher(self, packed: TranslationModel, model: TranslationModel) -> SearchBackend:
-        if self.compiled is not None:
-            weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
-            n_words, threads = self.prepared.vocabularies.tgt.n_words, torch.get_num_threads()
-            with suppress(SystemFailure):  # no compiler, or no memory for it
-                return WholeSearch(CompiledSearch(self.compiled, weights, n_words, n_threads=threads))
-        return LocalSearch([packed], self.device)
+    def _fits(self, config: TransformerConfig, parts: Sequence[LineSegment], search: SearchConfig) -> bool:
+        """Return whether compiled loops have this search, for all of these lengths."""
+        longest = max((search.limit(len(part.ids) + 1) for part in parts), default=0)
+        longest = max(longest, search.min_length + 1)
+        within = config.max_positions is None or longest <= config.max_positions
+        return within and can_search_whole(SearchJob(search), parts)
+
+    def _compiled_searcher(self, config: TransformerConfig, model: TranslationModel) -> SearchBackend | None:
+        """Return a search with the weights of the model, None if it cannot be compiled."""
+        weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
+        n_words, threads = self.prepared.vocabularies.tgt.n_words, torch.get_num_threads()
+        with suppress(SystemFailure):  # no compiler, or no memory for it
+            return WholeSearch(CompiledSearch(config, weights, n_words, n_threads=threads))
+        return None
 
 
 def development_loss(
