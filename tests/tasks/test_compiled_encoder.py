@@ -126,6 +126,8 @@ def test_ids_segments_and_positions_are_checked_before_a_call() -> None:
     for wrong in (-1, 5, 6):  # 5 is padding
         with pytest.raises(ValueError, match="positions must be those of tokens"):
             encoder.hidden(good, real, None, torch.tensor([0, wrong]))
+    with pytest.raises(ValueError, match="positions must differ"):
+        encoder.hidden(good, real, None, torch.tensor([0, 1, 0]))
     with pytest.raises(ValueError, match="the model has 8 positions, not 9"):
         encoder.hidden(torch.full((1, 9), 4))
     with pytest.raises(ValueError, match="1 or more tokens"):

@@ -125,6 +125,9 @@ def test_ids_and_limits_are_checked_before_a_call() -> None:
         compiled.start(good, torch.zeros(1, 2, dtype=torch.bool), 1, 2)
     with pytest.raises(ValueError, match="one beam per text"):
         compiled.start(good, None, 2, 2)
+    for window in (1, 65):
+        with pytest.raises(ValueError, match="window must be at least 2"):
+            CompiledGenerator(SMALL, compile_weights(make_gpt(SMALL, 1)), window)
     state = compiled.start(good, None, 1, 1)
     for _ in range(2):  # the prompt, one token more
         _, state = compiled.step(good[:, :1], state)

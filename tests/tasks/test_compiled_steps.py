@@ -208,6 +208,8 @@ for seed in range({first}, {last}):
     config, vocab_size, _, _, lines = draw(chance)
     steps = compile_steps(make_model(config, vocab_size, seed), config, precision={precision!r})
     search([steps], draw_sources(chance, lines, vocab_size), draw_search(chance, vocab_size), record=True)
+    one = torch.full((2, 1), 2)  # a blank line and a blank target: fewer keys than are read together
+    steps.hidden(one, None, torch.ones_like(one))
 print("inside")
 """
 

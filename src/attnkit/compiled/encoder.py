@@ -71,6 +71,8 @@ class CompiledEncoder:
         row, column = np.divmod(places[order], ids.shape[1])
         if len(row) and not (row[0] >= 0 and row[-1] < len(ids) and bool(real[row, column].all())):
             raise ValueError("positions must be those of tokens, not of padding")
+        if bool((np.diff(places[order]) == 0).any()):
+            raise ValueError("positions must differ")
         chosen = begins[row] + column  # (N,), ascending
         found = torch.empty(len(places), packed.d_model)
         with self._workers.lock:

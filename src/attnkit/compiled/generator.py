@@ -42,7 +42,8 @@ class TextState:
         self.slot_size = n_cached
         self.slot_bytes = 2 * packed.n_encoder_layers * n_cached * packed.d_heads * packed.kept_bytes
         self.memory = Memory()
-        self.cache = self.memory.bytes(len(ids) * self.slot_bytes)
+        # Scores are made of four keys: three may be read behind the last one.
+        self.cache = self.memory.bytes(len(ids) * self.slot_bytes + 3 * packed.d_heads * packed.kept_bytes)
         self.places = self.memory.array(np.int32, n_cached + 4)  # scores are made of four keys
         self.places[:] = np.arange(n_cached + 4)
         self.model: Model = packed.model(n_cached)
@@ -109,6 +110,9 @@ class CompiledGenerator:
 
         ``window`` is the maximum context in tokens, at least 2.
         """
+        longest = config.max_positions
+        if window < 2 or (longest is not None and window > longest):
+            raise ValueError(f"window must be at least 2 and at most the model's positions, not {window}")
         target = target or choose_target()
         self.config, self.window = config, window
         self._workers = Workers("generator", target, precision, n_threads, notify)

@@ -54,8 +54,8 @@ class PastTokens:
         self.slots = np.arange(n_rows)  # which part of the memory each text uses
         self.slot_bytes = 2 * n_layers * max_length * n_beams * packed.d_heads * packed.kept_bytes
         self.memory = Memory()
-        self.cache = self.memory.bytes(n_rows * self.slot_bytes)
-        # Scores are made of four keys.
+        # Scores are made of four keys: three may be read behind the last one.
+        self.cache = self.memory.bytes(n_rows * self.slot_bytes + 3 * packed.d_heads * packed.kept_bytes)
         self.places = np.zeros((n_rows, n_beams, -(-max_length // 4) * 4), np.int32)
 
     @property

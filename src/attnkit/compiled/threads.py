@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ class Threads:
         if self._pool is None or n > self.n or self._process != os.getpid():  # a fork has no threads
             self.n, self._process = max(n, self.n), os.getpid()
             self._pool = ThreadPoolExecutor(self.n, "attnkit")
-        jobs = [self._pool.submit(work, i) for i in range(n)]
+        jobs: list[Future[None]] = []
         try:
+            for i in range(n):
+                jobs.append(self._pool.submit(work, i))
             # In slices of time: Python handles signals between them.
             while wait(jobs, timeout=0.05).not_done:
                 pass

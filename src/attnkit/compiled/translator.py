@@ -93,7 +93,9 @@ class CompiledTranslator:
             model = packed.model(longest)
             state = TranslationState(model, packed.tables, past, n_source, record)
             state.source_bytes = 2 * packed.n_decoder_layers * state.max_source * packed.d_heads * packed.kept_bytes
-            state.memory = past.memory.bytes(len(src) * state.source_bytes)
+            # Three keys may be read behind the last one, as in the cache.
+            behind = 3 * packed.d_heads * packed.kept_bytes
+            state.memory = past.memory.bytes(len(src) * state.source_bytes + behind)
             buffers = self._workers.buffers(packed, max(ENCODED_TOKENS, int(n_source.max())), longest)
 
             def run(first: int, last: int) -> Job:

@@ -83,8 +83,7 @@ def one_torch_thread() -> Iterator[None]:
     finally:
         with _LOCK:
             _n_alone -= 1
-            if not _n_alone:
-                torch.set_num_threads(_n_before)
+            torch.set_num_threads(_n_before)  # which sets it for this thread alone
 
 
 def set_threads(threads: int | None) -> None:
