@@ -76,10 +76,10 @@ def hold(name: Any) -> None:
     """Hold both systems to an instruction set."""
     isa = name.upper()
     os.environ |= {"CT2_FORCE_CPU_ISA": isa, "ONEDNN_MAX_CPU_ISA": isa, "MKL_ENABLE_INSTRUCTIONS": isa}
-    from attnkit.compiled import search
+    from attnkit.compiled import packed_layers
     from attnkit.kernels.simd.targets import choose_target
 
-    search.choose_target = lambda: choose_target(name)
+    packed_layers.choose_target = lambda: choose_target(name)
 
 
 def build(options: argparse.Namespace, work: Path, tokenizer: Any, lines: list[str]) -> dict[str, dict[int, Translate]]:

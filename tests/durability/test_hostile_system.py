@@ -63,7 +63,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "no place to translate for compiled code": (
         "HOME=/proc XDG_CACHE_HOME=/proc TMPDIR=/proc attnkit translate $1 -i a --device cpu --threads 2",
         0,
-        ("compiling the float32 engine",),
+        ("compiling the float32 search",),
     ),
     "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("usable for training",)),
     "locale POSIX": ("LC_ALL=POSIX PYTHONUTF8=0 attnkit translate $1 -i ü", 0, ()),

@@ -210,7 +210,7 @@ def test_the_compiler_ends_with_the_command(signals: Any, place: Place, tmp_path
     ended = signals(*translate(here), environment=environment, when="child", signals=[(0.4, number)])
     assert (ended.code, ended.alive) == (128 + number, False), ended.err
     notes, last = ended.err.splitlines()
-    assert "compiling the float32 engine" in notes and last == "interrupted"
+    assert "compiling the float32 search" in notes and last == "interrupted"
     assert list(here.folder.iterdir()) == [] and not list(tmp_path.rglob("*.o"))
 
 

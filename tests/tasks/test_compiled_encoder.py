@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_compiled_search import SLOW, compile_weights
+from test_compiled_search import SLOW, run_guarded, weights_of
 
 from attnkit.compiled.encoder import CompiledEncoder
+from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.engine.compiled_language_models import reason_against_language_model, set_precision
 from attnkit.engine.loading import LoadedModel
 from attnkit.errors import UsageError
@@ -34,6 +33,12 @@ def make_bert(config: BertConfig, seed: int) -> Bert:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     return model
+
+
+def compile_bert(
+    model: Bert, config: BertConfig, precision: Precision = "float32", n_threads: int = 1
+) -> CompiledEncoder:
+    return CompiledEncoder(PackedLanguageModel(config, weights_of(model), precision), n_threads=n_threads)
 
 
 def draw_encoder(chance: random.Random) -> Drawn:
@@ -69,7 +74,7 @@ def draw_positions(chance: random.Random, real: torch.Tensor) -> torch.Tensor:
 def test_drawn_encoders_equal_those_of_torch(seed: int) -> None:
     chance = random.Random(seed)
     model, config, ids, real, segments = draw_encoder(chance)
-    encoder = CompiledEncoder(config, compile_weights(model), n_threads=chance.choice([1, 2]))
+    encoder = compile_bert(model, config, n_threads=chance.choice([1, 2]))
     layers = chance.choice([None, None, 0, 1, config.n_layers])
     positions = draw_positions(chance, real)
     with torch.inference_mode():
@@ -84,7 +89,7 @@ def test_drawn_encoders_equal_those_of_torch(seed: int) -> None:
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     config = BertConfig(d_model=32, n_heads=2, n_layers=2, d_ff=48)
-    encoder = CompiledEncoder(config, compile_weights(make_bert(config, 2)), precision)
+    encoder = compile_bert(make_bert(config, 2), config, precision)
     lengths = [1, 40, 7, 16, 33, 2] * 4
     torch.manual_seed(0)
     rows = [torch.randint(0, WORDS, (n,)) for n in lengths]
@@ -103,7 +108,7 @@ def test_a_coarser_precision_is_near(precision: Precision) -> None:
     config = BertConfig(d_model=64, n_heads=2, n_layers=3, d_ff=160)
     torch.manual_seed(3)
     model = Bert(config, WORDS).eval()
-    encoder = CompiledEncoder(config, compile_weights(model), precision)
+    encoder = compile_bert(model, config, precision)
     ids = torch.randint(0, WORDS, (20, 30))
     with torch.inference_mode():
         expected, found = model.hidden(ids, PackedLayout.unpacked(20)), encoder.hidden(ids)
@@ -114,7 +119,7 @@ def test_a_coarser_precision_is_near(precision: Precision) -> None:
 
 def test_ids_segments_and_positions_are_checked_before_a_call() -> None:
     config = BertConfig(d_model=16, n_heads=2, n_layers=1, d_ff=16, max_length=8, n_segments=2)
-    encoder = CompiledEncoder(config, compile_weights(make_bert(config, 2)))
+    encoder = compile_bert(make_bert(config, 2), config)
     good = torch.tensor([[4, 5, 6], [7, 8, 0]])
     real = torch.tensor([[True] * 3, [True, True, False]])
     for wrong in (-1, WORDS):
@@ -170,17 +175,13 @@ def test_a_loaded_model_takes_a_precision() -> None:
         set_precision(loaded(torch.nn.Linear(2, 2), kind), "bfloat16", notes.append)
 
 
-GUARDED = """
-import random, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/tasks"]
-import torch
-from attnkit.kernels.simd import packing
-from test_compiled_encoder import draw_encoder, draw_positions
-from test_compiled_search import Guarded, compile_weights
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+)
+def test_no_buffer_of_an_encoder_is_left(precision: str) -> None:
+    setup = """
 from attnkit.compiled import encoder
-guarded = Guarded()
-packing.allocate = guarded.allocate  # weights, tables and working memory
-guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
+from test_compiled_encoder import compile_bert, draw_encoder, draw_positions
 make = encoder.make_sentences
 encoder.make_sentences = lambda *given: guard(make(*given))
 class Torch:  # whose results are guarded, too
@@ -188,22 +189,11 @@ class Torch:  # whose results are guarded, too
     def __getattr__(self, name):
         return getattr(torch, name)
 encoder.torch = Torch()
-for seed in range({first}, {last}):
-    chance = random.Random(seed)
-    model, config, ids, real, segments = draw_encoder(chance)
-    compiled = encoder.CompiledEncoder(config, compile_weights(model), {precision!r})
-    compiled.hidden(ids, real, segments)
-    compiled.hidden(ids, real, segments, draw_positions(chance, real))
-print("inside")
 """
-
-
-@pytest.mark.parametrize(
-    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
-)
-def test_no_buffer_of_an_encoder_is_left(precision: str) -> None:
-    """In a process of its own, which a byte too far would end."""
-    tests = str(Path(__file__).parents[1])
-    code = GUARDED.format(tests=tests, first=9000, last=9020, precision=precision)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+    body = f"""
+model, config, ids, real, segments = draw_encoder(chance)
+compiled = compile_bert(model, config, {precision!r})
+compiled.hidden(ids, real, segments)
+compiled.hidden(ids, real, segments, draw_positions(chance, real))
+"""
+    run_guarded(setup, body, 9000, 20)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from test_compiled_search import SLOW, compile_weights
+from test_compiled_search import SLOW, run_guarded, weights_of
 
 from attnkit.compiled.generator import CompiledGenerator
+from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine import compiled_language_models
@@ -37,6 +36,12 @@ def make_gpt(config: GptConfig, seed: int) -> Gpt:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     return model
+
+
+def compile_gpt(
+    model: Gpt, config: GptConfig, window: int, precision: Precision = "float32", n_threads: int = 1
+) -> CompiledGenerator:
+    return CompiledGenerator(PackedLanguageModel(config, weights_of(model), precision), window, n_threads=n_threads)
 
 
 def draw_gpt(chance: random.Random) -> tuple[Gpt, GptConfig, int, list[torch.Tensor], SearchConfig]:
@@ -74,7 +79,7 @@ def test_drawn_models_generate_what_torch_does(seed: int) -> None:
     """Beyond the window, too; wherever float32 and float64 of torch agree."""
     chance = random.Random(seed)
     model, config, window, prompts, settings = draw_gpt(chance)
-    compiled = CompiledGenerator(config, compile_weights(model), window, n_threads=chance.choice([1, 2]))
+    compiled = compile_gpt(model, config, window, n_threads=chance.choice([1, 2]))
     found = generate(compiled, prompts, settings)
     plain = SlidingWindowLM(model, window)
     by_torch = [search([plain], Sources(row[None], keys=[i]), settings)[0][0] for i, row in enumerate(prompts)]
@@ -88,14 +93,14 @@ def test_drawn_models_generate_what_torch_does(seed: int) -> None:
     "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
 )
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
-    weights = compile_weights(make_gpt(SMALL, 2))
-    compiled = CompiledGenerator(SMALL, weights, 32, precision)
+    model = make_gpt(SMALL, 2)
+    compiled = compile_gpt(model, SMALL, 32, precision)
     prompts = [torch.randint(3, WORDS, (n,)) for n in (1, 40, 7, 16, 31, 2) * 3]
     settings = SearchConfig(beam_size=1, max_length=30)
     expected = generate(compiled, prompts, settings)
     assert len({tuple(one.ids) for one in expected}) > 5
     assert [generate(compiled, [row], settings)[0] for row in prompts] == expected
-    threads = CompiledGenerator(SMALL, weights, 32, precision, n_threads=3)
+    threads = compile_gpt(model, SMALL, 32, precision, n_threads=3)
     assert generate(threads, prompts[::-1], settings)[::-1] == expected
 
 
@@ -103,7 +108,7 @@ def test_no_text_depends_on_the_batch(precision: Precision) -> None:
 def test_a_coarser_precision_is_near(precision: Precision) -> None:
     torch.manual_seed(3)
     model = Gpt(SMALL, WORDS).eval()
-    compiled = CompiledGenerator(SMALL, compile_weights(model), 64, precision)
+    compiled = compile_gpt(model, SMALL, 64, precision)
     ids = torch.randint(0, WORDS, (20, 30))
     with torch.inference_mode():
         expected = model.head(model.step(ids[:, :1], model.start(ids, None, 1, 5))[0]).log_softmax(-1)
@@ -113,7 +118,7 @@ def test_a_coarser_precision_is_near(precision: Precision) -> None:
 
 
 def test_ids_and_limits_are_checked_before_a_call() -> None:
-    compiled = CompiledGenerator(SMALL, compile_weights(make_gpt(SMALL, 1)), 64)
+    compiled = compile_gpt(make_gpt(SMALL, 1), SMALL, 64)
     good = torch.tensor([[4, 5]])
     for wrong in (-1, WORDS):
         with pytest.raises(ValueError, match="ids must be between 0 and 49"):
@@ -127,7 +132,7 @@ def test_ids_and_limits_are_checked_before_a_call() -> None:
         compiled.start(good, None, 2, 2)
     for window in (1, 65):
         with pytest.raises(ValueError, match="window must be at least 2"):
-            CompiledGenerator(SMALL, compile_weights(make_gpt(SMALL, 1)), window)
+            compile_gpt(make_gpt(SMALL, 1), SMALL, window)
     state = compiled.start(good, None, 1, 1)
     for _ in range(2):  # the prompt, one token more
         _, state = compiled.step(good[:, :1], state)
@@ -164,32 +169,19 @@ def test_a_loaded_model_falls_back_with_one_note(monkeypatch: pytest.MonkeyPatch
         compile_generator(loaded(SMALL), 8, "auto", "int8", notes.append)
 
 
-GUARDED = """
-import random, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/tasks"]
-import torch
-from attnkit.kernels.simd import packing
-from test_compiled_generator import draw_gpt, generate
-from test_compiled_search import Guarded, compile_weights
-from attnkit.compiled import generator
-guarded = Guarded()
-packing.allocate = guarded.allocate  # weights, tables and working memory
-guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
-part = generator.part_of
-generator.part_of = lambda *given: guard(part(*given))
-for seed in range({first}, {last}):
-    model, config, window, prompts, settings = draw_gpt(random.Random(seed))
-    generate(generator.CompiledGenerator(config, compile_weights(model), window, {precision!r}), prompts, settings)
-print("inside")
-"""
-
-
 @pytest.mark.parametrize(
     "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
 )
 def test_no_buffer_of_a_generator_is_left(precision: str) -> None:
-    """In a process of its own, which a byte too far would end."""
-    tests = str(Path(__file__).parents[1])
-    code = GUARDED.format(tests=tests, first=9000, last=9015, precision=precision)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+    setup = """
+from attnkit.compiled import generator
+from test_compiled_generator import compile_gpt, draw_gpt, generate
+part = generator.part_of
+generator.part_of = lambda *given: guard(part(*given))
+generator.FIRST_STEPS = 5  # the cache grows
+"""
+    body = f"""
+model, config, window, prompts, settings = draw_gpt(chance)
+generate(compile_gpt(model, config, window, {precision!r}), prompts, settings)
+"""
+    run_guarded(setup, body, 9000, 15)

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -22,6 +23,7 @@ import torch
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.compiled import search as compiled
 from attnkit.compiled import threads
+from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
@@ -59,12 +61,23 @@ def make_model(config: TransformerConfig, vocab_size: int, seed: int) -> Transfo
     return model
 
 
-def compile_weights(model: torch.nn.Module) -> dict[str, Any]:
+def weights_of(model: torch.nn.Module) -> dict[str, Any]:
     return {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
 
 
+def pack_model(
+    model: Transformer,
+    config: TransformerConfig,
+    n_words: int,
+    precision: Precision = "float32",
+    target: Target | None = None,
+) -> PackedTransformer:
+    return PackedTransformer(config, weights_of(model), n_words, precision, target)
+
+
 def compile_model(model: Transformer, config: TransformerConfig, n_words: int, **options: Any) -> CompiledSearch:
-    return CompiledSearch(config, compile_weights(model), n_words, **options)
+    n_threads = options.pop("n_threads", 1)
+    return CompiledSearch(pack_model(model, config, n_words, **options), n_threads=n_threads)
 
 
 def reference(model: Transformer, sources: list[list[int]], config: SearchConfig) -> list[list[Hypothesis]]:
@@ -237,31 +250,44 @@ class Guarded:
 
 GUARDED = """
 import random, sys
-sys.path.insert(0, {tests!r})
-from attnkit.compiled import search as compiled
+sys.path[:0] = [{tests!r}, {tests!r} + "/tasks"]
+import torch
 from attnkit.kernels.simd import packing
-from tasks.test_compiled_search import Guarded, compile_model, draw, limits, make_model
+from test_compiled_search import Guarded
 guarded = Guarded()
 packing.allocate = guarded.allocate  # weights, tables and working memory
-results, sources = compiled._results, compiled.CompiledSearch._sources
 guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
-compiled._results = lambda *sizes: guard(results(*sizes))
-compiled.CompiledSearch._sources = lambda *given: guard(sources(*given))
-for seed in range({first}, {last}):
-    config, vocab_size, n_words, settings, rows = draw(random.Random(seed))
-    engine = compile_model(make_model(config, vocab_size, seed), config, n_words, precision={precision!r})
-    engine.search(rows, limits(rows, settings), settings)
+{setup}
+for seed in range({first}, {first} + {n}):
+    chance = random.Random(seed)
+{body}
 print("inside")
 """
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
-def test_no_buffer_is_left(precision: str) -> None:
-    """In a process of its own, which a byte too far would end."""
+def run_guarded(setup: str, body: str, first: int, n: int) -> None:
+    """Run ``setup``, then ``body`` for n seeds, in a process that a byte too far would end."""
     tests = str(Path(__file__).parents[1])
-    code = GUARDED.format(tests=tests, first=5000, last=5020, precision=precision)
+    code = GUARDED.format(tests=tests, setup=setup, body=textwrap.indent(body, "    "), first=first, n=n)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+def test_no_buffer_is_left(precision: str) -> None:
+    setup = """
+from attnkit.compiled import search
+from test_compiled_search import compile_model, draw, limits, make_model
+results, sources = search._results, search.CompiledSearch._sources
+search._results = lambda *sizes: guard(results(*sizes))
+search.CompiledSearch._sources = lambda *given: guard(sources(*given))
+"""
+    body = f"""
+config, vocab_size, n_words, settings, rows = draw(chance)
+engine = compile_model(make_model(config, vocab_size, seed), config, n_words, precision={precision!r})
+engine.search(rows, limits(rows, settings), settings)
+"""
+    run_guarded(setup, body, 5000, 20)
 
 
 def test_guarded_memory_ends_a_process_that_leaves_it() -> None:
@@ -431,7 +457,7 @@ def test_the_engine_falls_back_with_one_note(trained: Path, monkeypatch: pytest.
     by_torch = load_translator([trained], device="cpu", engine="torch", notify=notes.append)
     plain = by_torch.translate(["1 2 3", "4 5"])
     assert notes == []  # it was asked for
-    with pytest.raises(UsageError, match="int8 needs compiled loops, which do not support --engine torch"):
+    with pytest.raises(UsageError, match="int8 needs compiled loops, which are excluded by --engine torch"):
         load_translator([trained], device="cpu", precision="int8", engine="torch")
     with pytest.raises(UsageError, match="unknown precision 'int4'"):
         EngineSearch([open_run(trained)], "cpu", "int4")  # type: ignore[arg-type]

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_compiled_search import BASE, SLOW, TOLERANCES, compile_weights, draw, make_model, sentences, tame_model
+from test_compiled_search import (
+    BASE,
+    SLOW,
+    TOLERANCES,
+    draw,
+    make_model,
+    pack_model,
+    run_guarded,
+    sentences,
+    tame_model,
+)
 
 from attnkit.compiled.translator import CompiledTranslator
 from attnkit.decoding.config import SearchConfig
@@ -30,7 +40,9 @@ CPU = torch.device("cpu")
 
 
 def compile_steps(model: Transformer, config: TransformerConfig, **options: Any) -> CompiledTranslator:
-    return CompiledTranslator(config, compile_weights(model), model.output.out_features, **options)
+    n_threads = options.pop("n_threads", 1)
+    packed = pack_model(model, config, model.output.out_features, **options)
+    return CompiledTranslator(packed, n_threads=n_threads)
 
 
 def draw_search(chance: random.Random, vocab_size: int) -> SearchConfig:
@@ -188,41 +200,28 @@ def test_ids_and_limits_are_checked_before_a_call() -> None:
         steps.step(torch.tensor([[1]]), state)
 
 
-GUARDED = """
-import random, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/tasks"]
-import numpy as np, torch
-from attnkit.kernels.simd import packing
-from test_compiled_search import Guarded, draw, make_model
-from test_compiled_steps import compile_steps, draw_search, draw_sources
-from attnkit.compiled import rows, translator
-from attnkit.decoding.search import search
-guarded = Guarded()
-packing.allocate = guarded.allocate  # weights, tables and working memory
-guard = lambda arrays: type(arrays)(*map(guarded.copy, arrays))
-make, part = rows.make_sentences, rows.part_of
-translator.make_sentences = lambda *given: guard(make(*given))
-translator.part_of = lambda *given: guard(part(*given))
-for seed in range({first}, {last}):
-    chance = random.Random(seed)
-    config, vocab_size, _, _, lines = draw(chance)
-    steps = compile_steps(make_model(config, vocab_size, seed), config, precision={precision!r})
-    search([steps], draw_sources(chance, lines, vocab_size), draw_search(chance, vocab_size), record=True)
-    one = torch.full((2, 1), 2)  # a blank line and a blank target: fewer keys than are read together
-    steps.hidden(one, None, torch.ones_like(one))
-print("inside")
-"""
-
-
 @pytest.mark.parametrize(
     "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
 )
 def test_no_buffer_of_steps_is_left(precision: str) -> None:
-    """In a process of its own, which a byte too far would end."""
-    tests = str(Path(__file__).parents[1])
-    code = GUARDED.format(tests=tests, first=7000, last=7012, precision=precision)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
+    setup = """
+from attnkit.compiled import rows, translator
+from attnkit.decoding.search import search
+from test_compiled_search import draw, make_model
+from test_compiled_steps import compile_steps, draw_search, draw_sources
+make, part = rows.make_sentences, rows.part_of
+translator.make_sentences = lambda *given: guard(make(*given))
+translator.part_of = lambda *given: guard(part(*given))
+rows.FIRST_STEPS = 5  # the cache grows
+"""
+    body = f"""
+config, vocab_size, _, _, lines = draw(chance)
+steps = compile_steps(make_model(config, vocab_size, seed), config, precision={precision!r})
+search([steps], draw_sources(chance, lines, vocab_size), draw_search(chance, vocab_size), record=True)
+one = torch.full((2, 1), 2)  # a blank line and a blank target: fewer keys than are read together
+steps.hidden(one, None, torch.ones_like(one))
+"""
+    run_guarded(setup, body, 7000, 12)
 
 
 def test_threads_of_the_caller_do_not_disturb_each_other(trained: Path) -> None:

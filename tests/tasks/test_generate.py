@@ -197,6 +197,8 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     assert naive(made, made.encode(long), 5) == made._search([made.encode(long)], [0])[0].ids
     with pytest.raises(UsageError, match="exceeds the model's 40 positions"):
         generator(run, 5, 41)
+    with pytest.raises(UsageError, match="at least 2"):
+        generator(run, 5, 1)
     with pytest.raises(RunError, match="no such run folder"):
         load_model(tmp_path / "none", "clm")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
@@ -127,7 +128,8 @@ def test_compiled_loops_ignore_how_lines_are_batched(workshop: Any, trained: Pat
     run = workshop.random_run(trained, kind, **changes)
     weights = {key: tensor.numpy() for key, tensor in tensors_of(run.model).items()}
     n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
-    threads = (WholeSearch(CompiledSearch(run.config.model, weights, n_words, n_threads=n)) for n in (1, 3))
+    packed = PackedTransformer(run.config.model, weights, n_words)  # type: ignore[arg-type]
+    threads = (WholeSearch(CompiledSearch(packed, n_threads=n)) for n in (1, 3))
     one, several = (Translator([run], searcher) for searcher in threads)
     torch = Translator([run], LocalSearch([run.model], run.device))
     lines = make_lines(150 if name in MORE else 45)

@@ -99,7 +99,8 @@ def embed_stream(request: Request, totals: EmbedTotals, tell: Callable[[str], No
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
         if request.reconstruct:
             raise UsageError("a language model cannot reconstruct lines", where="--reconstruct", help="leave it out")
-        reader = open_reader(request.run, request.layer, request.device, request.checkpoint, request.precision, tell)
+        precision = "float32" if request.what == "static" else request.precision  # the table is read as it is
+        reader = open_reader(request.run, request.layer, request.device, request.checkpoint, precision, tell)
         for warning in reader.warnings:
             tell(warning)
         if request.what == "static":

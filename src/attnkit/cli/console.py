@@ -167,22 +167,23 @@ def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
     from attnkit.plotting.progress_text import duration, progress_bar
     from attnkit.text.lines import count_lines
 
-    began, total = time.monotonic(), -1
+    began, total = 0.0, -1
 
     def show(n_lines: int) -> None:
-        nonlocal total
+        nonlocal began, total
+        began = began or time.monotonic()  # the first call comes before the first batch
         spent = time.monotonic() - began
         if spent < PATIENCE or not n_lines:
             return
         if total < 0:
             total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
             with contextlib.suppress(AttnkitError):
-                total = count_lines(source) if source.is_file() else 0
+                total = count_lines(source) if source.is_file() and source.suffix not in (".gz", ".xz", ".bz2") else 0
         rate = n_lines / spent
         text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
         if total > 0:
             done = min(1.0, n_lines / total)
-            text = f"{progress_bar(done)}  {text}  {duration((total - n_lines) / rate)} left"
+            text = f"{progress_bar(done)}  {text}  {duration(max(0, total - n_lines) / rate)} left"
         status.update(text)
 
     return show

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Precision, Strict, Threads
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, EncoderLayer, Strict, Threads
 
 
 def command(
@@ -25,7 +25,7 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per row, and one for the totals.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: CpuPrecision = "float32",
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:

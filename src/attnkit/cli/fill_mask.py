@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Precision, Strict, Threads
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, Strict, Threads
 
 
 def command(
@@ -19,7 +19,7 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per text.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: CpuPrecision = "float32",
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:

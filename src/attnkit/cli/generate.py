@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Engine, Precision, RepetitionPenalty, Strict, Threads, TopP
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, Engine, RepetitionPenalty, Strict, Threads, TopP
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
     json: Annotated[bool, Option(help="One JSON object per prompt.")] = False,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: CpuPrecision = "float32",
     engine: Engine = "auto",
     threads: Threads = None,
     strict: Strict = False,

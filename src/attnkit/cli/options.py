@@ -44,6 +44,9 @@ Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Option(help="Device.")
 Precision = Annotated[
     Literal["float32", "bfloat16", "int8"], Option(help="Precision; int8 is the fastest, on CPUs only.")
 ]
+CpuPrecision = Annotated[
+    Literal["float32", "bfloat16", "int8"], Option(help="Precision; bfloat16 and int8 (fastest) on CPUs only.")
+]
 Engine = Annotated[
     Literal["auto", "compiled", "torch"], Option(help="Compiled loops (CPU) or torch; auto: compiled if possible.")
 ]

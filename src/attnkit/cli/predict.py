@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, Threads
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, OutputFile, Threads
 
 if TYPE_CHECKING:
     from attnkit.engine.predict import Totals
@@ -33,7 +33,7 @@ def command(
     batch_tokens: Annotated[int, Option(min=1, max=1 << 24, help="Tokens per batch; results do not change.")] = 16384,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
-    precision: Precision = "float32",
+    precision: CpuPrecision = "float32",
     threads: Threads = None,
     strict: Annotated[bool, Option(help="Reject invalid UTF-8 (always done for tables, CoNLL and SQuAD).")] = False,
 ) -> None:

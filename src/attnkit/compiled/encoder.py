@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from attnkit.compiled.packed_language_model import PackedLanguageModel
-from attnkit.compiled.packed_layers import Weights
 from attnkit.compiled.rows import make_sentences, number_of_tokens
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers
-from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.bert import Bert
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import PackedLayout
@@ -26,20 +24,15 @@ class CompiledEncoder:
     """BERT's encoder in compiled loops, without its heads."""
 
     def __init__(
-        self,
-        config: BertConfig,
-        weights: Weights,
-        precision: Precision = "float32",
-        *,
-        target: Target | None = None,
-        n_threads: int = 1,
-        notify: Callable[[str], None] = lambda text: None,
+        self, packed: PackedLanguageModel, *, n_threads: int = 1, notify: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled."""
-        target = target or choose_target()
-        self.config = config
-        self._workers = Workers("encoder", target, precision, n_threads, notify)
-        self.packed = PackedLanguageModel(config, weights, target, precision)
+        """Load the loops for a packed model.
+
+        ``notify`` receives a note before they are compiled. Raises ``SystemFailure`` if they cannot be.
+        """
+        assert isinstance(packed.config, BertConfig)
+        self.packed, self.config = packed, packed.config
+        self._workers = Workers("encoder", packed, n_threads, notify)
 
     def hidden(
         self,
@@ -78,7 +71,7 @@ class CompiledEncoder:
         with self._workers.lock:
             model = packed.model(longest)
             sentences = sentences._replace(positions=packed.position_rows(of_tokens, sentences.positions))
-            buffers = self._workers.buffers(packed, max(ENCODED_TOKENS, longest), longest)
+            buffers = self._workers.buffers(max(ENCODED_TOKENS, longest), longest)
             jobs: list[Job] = []
 
             def add(first: int, last: int) -> None:

@@ -14,16 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnkit.compiled.memory import Memory
 from attnkit.compiled.output_layer import OutputLayer
 from attnkit.compiled.packed_language_model import PackedLanguageModel
-from attnkit.compiled.packed_layers import PackedLayers, Weights
-from attnkit.compiled.rows import check_ids, number_of_tokens, part_of
+from attnkit.compiled.packed_layers import PackedLayers
+from attnkit.compiled.rows import FIRST_STEPS, KeyValueCache, check_ids, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers
 from attnkit.kernels.layout import Model, States
-from attnkit.kernels.simd.targets import Precision, Target, choose_target
-from attnkit.models.language_config import GptConfig
 
 
 class TextState:
@@ -38,14 +35,12 @@ class TextState:
             row[: min(n, n_cached)] = prompt[:n][-n_cached:]
         self.lengths = np.minimum(lengths, n_cached)
         self.n_cached = np.zeros(len(ids), np.int64)  # tokens whose keys and values are known
-        self.slots = np.arange(len(ids))
-        self.slot_size = n_cached
-        self.slot_bytes = 2 * packed.n_encoder_layers * n_cached * packed.d_heads * packed.kept_bytes
-        self.memory = Memory()
-        # Scores are made of four keys: three may be read behind the last one.
-        self.cache = self.memory.bytes(len(ids) * self.slot_bytes + 3 * packed.d_heads * packed.kept_bytes)
-        self.places = self.memory.array(np.int32, n_cached + 4)  # scores are made of four keys
-        self.places[:] = np.arange(n_cached + 4)
+        self.cache = KeyValueCache(
+            packed, packed.n_encoder_layers, len(ids), min(n_cached, int(lengths.max()) + FIRST_STEPS)
+        )
+        self.max_cached = n_cached
+        # Scores are made of four keys.
+        self.places = np.arange(-(-n_cached // 4) * 4, dtype=np.int32)
         self.model: Model = packed.model(n_cached)
         self._tables = packed.tables  # the model has addresses in them
         self.begun = False
@@ -63,6 +58,8 @@ class TextState:
     def new_rows(self) -> tuple[States, NDArray[np.int64]]:
         """Return rows for all tokens that are not cached, and their number per text."""
         counts = self.lengths - self.n_cached
+        if (longest := int(self.lengths.max())) > self.cache.n_places:
+            self.cache.make_room(min(2 * longest, self.max_cached))
         text = np.repeat(np.arange(len(counts)), counts)
         position = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts) + self.n_cached[text]
         none = np.zeros(len(text), np.int64)
@@ -70,7 +67,7 @@ class TextState:
             word=self.words[text, position],
             position=position,
             new_place=position,
-            cache=self.cache + self.slots[text] * self.slot_bytes,
+            cache=self.cache.addresses()[text],
             memory=none,
             n_source=none,
             n_places=position + 1,
@@ -88,7 +85,7 @@ class TextState:
         """Keep only the given rows of the batch, in the given order."""
         rows = sentences.numpy()
         self.words, self.lengths = self.words[rows], self.lengths[rows]
-        self.n_cached, self.slots = self.n_cached[rows], self.slots[rows]
+        self.n_cached, self.cache.slots = self.n_cached[rows], self.cache.slots[rows]
         return self
 
 
@@ -97,27 +94,30 @@ class CompiledGenerator:
 
     def __init__(
         self,
-        config: GptConfig,
-        weights: Weights,
+        packed: PackedLanguageModel,
         window: int,
-        precision: Precision = "float32",
         *,
-        target: Target | None = None,
         n_threads: int = 1,
         notify: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled.
+        """Load the loops for a packed model.
 
-        ``window`` is the maximum context in tokens, at least 2.
+        Args:
+            packed: a GPT.
+            window: maximum context in tokens, at least 2.
+            n_threads: threads of each step.
+            notify: receives a note before the loops are compiled.
+
+        Raises:
+            SystemFailure: the loops cannot be compiled.
+            ValueError: the window is below 2 or above the model's positions.
         """
-        longest = config.max_positions
+        longest = packed.config.max_positions
         if window < 2 or (longest is not None and window > longest):
             raise ValueError(f"window must be at least 2 and at most the model's positions, not {window}")
-        target = target or choose_target()
-        self.config, self.window = config, window
-        self._workers = Workers("generator", target, precision, n_threads, notify)
-        self.packed = PackedLanguageModel(config, weights, target, precision)
-        self._output = OutputLayer(self.packed, self._workers, self.packed.vocab_size)
+        self.packed, self.config, self.window = packed, packed.config, window
+        self._workers = Workers("generator", packed, n_threads, notify)
+        self._output = OutputLayer(packed, self._workers, packed.vocab_size)
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
@@ -144,21 +144,21 @@ class CompiledGenerator:
             check_ids(prev.numpy().reshape(-1), self.packed.vocab_size)
             state.add(prev.numpy()[:, 0], self.window)
         state.begun = True
+        if state.lengths.max() > state.max_cached:
+            raise ValueError(f"this state has room for {state.max_cached} tokens")
         rows, counts = state.new_rows()
         check_ids(rows.word, self.packed.vocab_size)
-        if state.lengths.max() > state.slot_size:
-            raise ValueError(f"this state has room for {state.slot_size} tokens")
         ends = np.cumsum(counts)
         found = torch.empty(len(rows.word), self.packed.d_model)
         with self._workers.lock:
             longest = max(ENCODED_TOKENS, int(counts.max()))
-            buffers = self._workers.buffers(self.packed, longest, state.slot_size)
+            buffers = self._workers.buffers(longest, state.max_cached)
 
             def run(first: int, last: int) -> Job:
                 begin, end = int(ends[first] - counts[first]), int(ends[last - 1])
                 out, part = found.data_ptr() + 4 * begin * found.shape[1], part_of(rows, begin, end)
                 return lambda thread: self._workers.library.call(
-                    "extend", state.model, end - begin, part, state.slot_size, buffers[thread], out
+                    "extend", state.model, end - begin, part, state.cache.n_places, buffers[thread], out
                 )
 
             # Whole texts, as a token sees those before it.

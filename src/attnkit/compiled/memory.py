@@ -17,7 +17,7 @@ from attnkit.kernels.simd import packing
 
 
 class Memory:
-    """Arrays whose addresses compiled loops read and write; they live as long as this."""
+    """Arrays that compiled loops read and write; they live as long as this."""
 
     def __init__(self) -> None:
         self._owned: list[NDArray[Any]] = []

@@ -41,7 +41,7 @@ class OutputLayer:
             model = packed.model(1) if ids is None else self._restricted(ids)
             # A thread's rows begin at a multiple of a tile, so that none writes into another's.
             share = -(-n_rows // (tile * self._workers.n_threads)) * tile
-            buffers = self._workers.buffers(packed, share, 1)
+            buffers = self._workers.buffers(share, 1)
 
             def run(first: int) -> Job:
                 x, out = (t.data_ptr() + 4 * first * t.shape[1] for t in (rows, found))

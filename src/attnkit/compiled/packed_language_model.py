@@ -16,9 +16,18 @@ from attnkit.models.position_tables import sinusoids
 class PackedLanguageModel(PackedLayers):
     """Owner of a BERT's or a GPT's weights in the layout of ``Model``."""
 
-    def __init__(self, config: BertConfig | GptConfig, weights: Weights, target: Target, precision: Precision) -> None:
-        """Pack weights, named as in the model; heads of tasks are not among them."""
-        super().__init__(config, weights, target, precision)
+    def __init__(
+        self,
+        config: BertConfig | GptConfig,
+        weights: Weights,
+        precision: Precision = "float32",
+        target: Target | None = None,
+    ) -> None:
+        """Pack weights, named as in the model; heads of tasks are not among them.
+
+        ``target``: None takes the best of this processor.
+        """
+        super().__init__(config, weights, precision, target)
         self.config, self.n_encoder_layers = config, config.n_layers
         for i in range(config.n_layers):
             self._pack_layer(f"layers.{i}", ("attention", "feed_forward"))
@@ -49,5 +58,7 @@ class PackedLanguageModel(PackedLayers):
     def position_rows(self, segments: NDArray[np.int64], positions: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the rows of the position table for tokens, after ``model``."""
         assert self._model is not None
-        table = self._positions(self._model[0])
-        return (segments if table is None else segments * len(table) + positions).astype(np.int32)
+        if self.config.positions not in ("learned", "sinusoidal"):
+            return segments.astype(np.int32)
+        n = self.config.max_length if self.config.positions == "learned" else self._model[0]
+        return (segments * n + positions).astype(np.int32)

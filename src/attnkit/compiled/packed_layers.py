@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.layout import GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded
-from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
+from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
 from attnkit.models.config import LayerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations
 from attnkit.protocols import EOS_ID
@@ -30,7 +30,8 @@ class PackedLayers:
     n_decoder_layers: int = 0
     src_norm: bool = False  #: whether the embeddings have a norm
 
-    def __init__(self, config: LayerConfig, weights: Weights, target: Target, precision: Precision) -> None:
+    def __init__(self, config: LayerConfig, weights: Weights, precision: Precision, target: Target | None) -> None:
+        target = target or choose_target()
         self.sizes, self.target, self.precision = config, target, precision
         self.d_head = next(16 * n for n in HEAD_VECTORS if 16 * n >= config.d_head)
         self.d_model, self.d_inner = padded(config.d_model), padded(config.d_ff)
@@ -49,6 +50,14 @@ class PackedLayers:
         """Return the address of an aligned copy that lives as long as this object."""
         self._owned.append(aligned(array))
         return self._owned[-1].ctypes.data
+
+    def _widen(self, table: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+        """Return a table with padded columns."""
+        if table is None:
+            return None
+        wide = np.zeros((len(table), self.d_model), np.float32)
+        wide[:, : table.shape[1]] = table
+        return wide
 
     def _own_table(self, table: NDArray[np.float32] | None) -> int:
         """Return the address of a copy that lives as long as ``tables``, 0 without one."""
@@ -162,12 +171,9 @@ class PackedLayers:
         elif config.positions == "relative":
             found = self.bias_tables()
             biases = [relative_bias(table, distance, table is found[0]) for table in found]
-        positions = []
-        for table in self.position_tables(n):
-            wide = None if table is None else np.zeros((len(table), self.d_model), np.float32)
-            if wide is not None:
-                wide[:, : config.d_model] = table
-            positions.append(self._own_table(wide))
+        tables = self.position_tables(n)
+        positions = [self._own_table(self._widen(tables[0]))]
+        positions.append(positions[0] if tables[1] is tables[0] else self._own_table(self._widen(tables[1])))
         rotary = config.positions == "rotary"
         return Model(
             products=np.array(self._products, np.int64),

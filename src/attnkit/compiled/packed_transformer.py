@@ -19,10 +19,18 @@ class PackedTransformer(PackedLayers):
     """Owner of a Transformer's weights in the layout of ``Model``."""
 
     def __init__(
-        self, config: TransformerConfig, weights: Weights, target: Target, precision: Precision, n_words: int
+        self,
+        config: TransformerConfig,
+        weights: Weights,
+        n_words: int,
+        precision: Precision = "float32",
+        target: Target | None = None,
     ) -> None:
-        """Pack weights, named as in a checkpoint; ids from ``n_words`` are padding."""
-        super().__init__(config, weights, target, precision)
+        """Pack weights, named as in a checkpoint; ids from ``n_words`` are padding.
+
+        ``target``: None takes the best of this processor.
+        """
+        super().__init__(config, weights, precision, target)
         self.config, self.n_words = config, n_words
         self.n_encoder_layers, self.n_decoder_layers = config.encoder_layers, config.decoder_layers
         self.src_norm = config.embedding_norm

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.compiled.search import token_positions
 from attnkit.kernels.layout import Sentences, States
+from attnkit.kernels.simd import packing
+
+FIRST_STEPS = 64  #: steps that a cache has room for at first; few translations are longer
 
 
 def make_sentences(ids: Tensor, lengths: NDArray[np.int64], vocab_size: int) -> Sentences:
@@ -45,23 +47,49 @@ def part_of(states: States, first: int, last: int) -> States:
     return States(*(column[first:last] for column in states))
 
 
+class KeyValueCache:
+    """Keys and values of the past tokens of B texts; it grows with them.
+
+    Compiled loops read and write it by address: (2 L, places, A) of each text's slot.
+    """
+
+    def __init__(self, packed: PackedLayers, n_layers: int, n_texts: int, n_places: int) -> None:
+        """Make room for ``n_places`` tokens of each text."""
+        self.slots = np.arange(n_texts)
+        self.n_places = 0
+        self._rows, self._row_bytes = 2 * n_layers, packed.d_heads * packed.kept_bytes
+        self._bytes = np.zeros(0, np.uint8)
+        self.make_room(n_places)
+
+    def make_room(self, n_places: int) -> None:
+        """Grow to ``n_places`` or more; the slots of texts that were dropped are given up."""
+        if n_places <= self.n_places:
+            return
+        size = len(self.slots) * self._rows * n_places * self._row_bytes
+        # Scores are made of four keys: three may be read behind the last one.
+        grown = packing.allocate(size + 3 * self._row_bytes)
+        if self.n_places:
+            old = self._bytes[: -3 * self._row_bytes].reshape(-1, self._rows, self.n_places, self._row_bytes)
+            new = grown[:size].reshape(-1, self._rows, n_places, self._row_bytes)
+            for text, slot in enumerate(self.slots):
+                new[text, :, : self.n_places] = old[slot]
+        self._bytes, self.n_places, self.slots = grown, n_places, np.arange(len(self.slots))
+
+    def addresses(self) -> NDArray[np.int64]:
+        """Return the address of each text's part (B,)."""
+        begin: int = self._bytes.ctypes.data
+        return begin + self.slots * self._rows * self.n_places * self._row_bytes
+
+
 class PastTokens:
     """Cached keys and values of B texts, and the ancestors of each of their K beams."""
 
     def __init__(self, packed: PackedLayers, n_layers: int, n_rows: int, n_beams: int, max_length: int) -> None:
         self.n_beams, self.max_length = n_beams, max_length
         self.n_steps = 0
-        self.slots = np.arange(n_rows)  # which part of the memory each text uses
-        self.slot_bytes = 2 * n_layers * max_length * n_beams * packed.d_heads * packed.kept_bytes
-        self.memory = Memory()
-        # Scores are made of four keys: three may be read behind the last one.
-        self.cache = self.memory.bytes(n_rows * self.slot_bytes + 3 * packed.d_heads * packed.kept_bytes)
+        self.cache = KeyValueCache(packed, n_layers, n_rows, min(max_length, FIRST_STEPS) * n_beams)
+        # Scores are made of four keys.
         self.places = np.zeros((n_rows, n_beams, -(-max_length // 4) * 4), np.int32)
-
-    @property
-    def n_slots(self) -> int:
-        """Return the places of a text in each layer."""
-        return self.max_length * self.n_beams
 
     def reorder_beams(self, parents: Tensor) -> None:
         """Continue beam k of text b from its old beam parents[b, k]."""
@@ -70,7 +98,7 @@ class PastTokens:
 
     def select_rows(self, rows: NDArray[np.int64]) -> None:
         """Keep only the given texts."""
-        self.slots, self.places = self.slots[rows], self.places[rows]
+        self.cache.slots, self.places = self.cache.slots[rows], self.places[rows]
 
     def next_rows(self, words: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """Count a step; return fields of ``States`` for its words (B, K)."""
@@ -78,6 +106,8 @@ class PastTokens:
         t, beams = self.n_steps, np.arange(n_beams)
         if t >= self.max_length:
             raise ValueError(f"this state has room for {self.max_length} steps")
+        if (t + 1) * self.n_beams > self.cache.n_places:
+            self.cache.make_room(min(2 * t, self.max_length) * self.n_beams)
         self.places[:, :n_beams, t] = t * self.n_beams + beams
         self.n_steps += 1
         size = n_texts * n_beams
@@ -87,7 +117,7 @@ class PastTokens:
             "word": words.reshape(-1).astype(np.int64),
             "position": np.full(size, t),
             "new_place": np.tile(t * self.n_beams + beams, n_texts),
-            "cache": np.repeat(self.cache + self.slots * self.slot_bytes, n_beams),
+            "cache": np.repeat(self.cache.addresses(), n_beams),
             "n_places": np.full(size, t + 1),
             "places": (first[:, None] + row_bytes * beams).reshape(-1),
         }

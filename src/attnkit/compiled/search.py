@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
-from attnkit.compiled.packed_layers import MAX_HEAD, Weights
+from attnkit.compiled.packed_layers import MAX_HEAD
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.threads import Threads
 from attnkit.decoding.config import SearchConfig
@@ -25,7 +25,6 @@ from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
 from attnkit.kernels.native import Library, load_loops
 from attnkit.kernels.simd import packing
-from attnkit.kernels.simd.targets import Precision, Target, choose_target
 from attnkit.models.config import TransformerConfig
 from attnkit.protocols import EOS_ID
 
@@ -35,6 +34,7 @@ MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence
 GREEDY_SLOTS, BEAM_ROWS = 48, 80  #: sentences, or rows of beams, that a thread works on: more would leave its cache
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
 MAX_BEAMS = 64
+NO_NUMBA = "an installation without numba"  #: a reason against any model
 SLOT_NUMBERS = ("active", "free", "sentence", "step", "n_beams", "n_ended", "side")  #: fields of ``Slots``, (R,) each
 MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
 
@@ -42,7 +42,7 @@ MAX_TOKENS = 1 << 14  #: tokens of a source or a translation
 def reason_against_model(config: Any) -> str | None:
     """Return a property of a model that compiled loops do not support, or None."""
     if not is_available():
-        return "this installation, which lacks numba"
+        return NO_NUMBA
     if not isinstance(config, TransformerConfig):
         return f"a model of kind {config.kind}"
     if not config.plain_attention:
@@ -73,21 +73,14 @@ class CompiledSearch:
     """Greedy and beam search over encoded sentences, in threads."""
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        weights: Weights,
-        n_words: int,
-        precision: Precision = "float32",
-        *,
-        target: Target | None = None,
-        n_threads: int = 1,
-        notify: Callable[[str], None] = lambda text: None,
+        self, packed: PackedTransformer, *, n_threads: int = 1, notify: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled."""
-        target = target or choose_target()
-        self._library: Library = load_loops("search", target, precision, notify)
-        self.packed = PackedTransformer(config, weights, target, precision, n_words)
-        self.n_threads = n_threads
+        """Load the loops for a packed model.
+
+        ``notify`` receives a note before they are compiled. Raises ``SystemFailure`` if they cannot be.
+        """
+        self._library: Library = load_loops("search", packed.target, packed.precision, notify)
+        self.packed, self.n_threads = packed, n_threads
         self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
         self._spaces: list[_Workspace] = []

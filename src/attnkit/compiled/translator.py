@@ -13,18 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.compiled.output_layer import OutputLayer
-from attnkit.compiled.packed_layers import Weights
 from attnkit.compiled.packed_transformer import PackedTransformer
-from attnkit.compiled.rows import PastTokens, check_ids, make_sentences, number_of_tokens, part_of
+from attnkit.compiled.rows import KeyValueCache, PastTokens, check_ids, make_sentences, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers
 from attnkit.kernels.layout import Model, States
-from attnkit.kernels.simd.targets import Precision, Target, choose_target
-from attnkit.models.config import TransformerConfig
 from attnkit.protocols import PAD_ID
 
 MIN_ROWS = 8  #: rows of a step below which a thread more would cost more than it saves
@@ -33,13 +29,11 @@ MIN_ROWS = 8  #: rows of a step below which a thread more would cost more than i
 class TranslationState:
     """Decoding state of a batch; ``attention`` (B, K, S) is that of the last step."""
 
-    def __init__(self, model: Model, tables: Any, past: PastTokens, n_source: NDArray[np.int64], record: bool) -> None:
-        self.model, self.past, self.n_source, self.record = model, past, n_source, record
+    def __init__(self, model: Model, tables: Any, memory: KeyValueCache, past: PastTokens, record: bool) -> None:
+        self.model, self.memory, self.past, self.record = model, memory, past, record
         self._tables = tables  # the model has addresses in them
         self.attention: Tensor | None = None
-        self.memory = 0
-        self.source_bytes = 0  # of a sentence
-        self.max_source = int(n_source.max())
+        self.n_source = np.zeros(0, np.int64)  # (B,)
 
     def reorder_beams(self, parents: Tensor) -> TranslationState:
         """Continue beam k of sentence b from its old beam parents[b, k]; K may change."""
@@ -50,7 +44,7 @@ class TranslationState:
         """Keep only the given rows of the batch, in the given order."""
         rows = sentences.numpy()
         self.past.select_rows(rows)
-        self.n_source = self.n_source[rows]
+        self.memory.slots, self.n_source = self.memory.slots[rows], self.n_source[rows]
         if self.attention is not None:
             self.attention = self.attention[sentences]
         return self
@@ -60,21 +54,15 @@ class CompiledTranslator:
     """A Transformer in compiled loops, with the interface of the torch model."""
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        weights: Weights,
-        n_words: int,
-        precision: Precision = "float32",
-        *,
-        target: Target | None = None,
-        n_threads: int = 1,
-        notify: Callable[[str], None] = lambda text: None,
+        self, packed: PackedTransformer, *, n_threads: int = 1, notify: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Pack weights, load loops; raise ``SystemFailure`` if they cannot be compiled."""
-        target = target or choose_target()
-        self._workers = Workers("steps", target, precision, n_threads, notify)
-        self.packed = PackedTransformer(config, weights, target, precision, n_words)
-        self._output = OutputLayer(self.packed, self._workers, self.packed.vocab_size)
+        """Load the loops for a packed model.
+
+        ``notify`` receives a note before they are compiled. Raises ``SystemFailure`` if they cannot be.
+        """
+        self.packed = packed
+        self._workers = Workers("steps", packed, n_threads, notify)
+        self._output = OutputLayer(packed, self._workers, packed.vocab_size)
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
@@ -89,18 +77,17 @@ class CompiledTranslator:
         if packed.config.max_positions is not None and longest > packed.config.max_positions:
             raise ValueError(f"the model has {packed.config.max_positions} positions, not {longest}")
         past = PastTokens(packed, packed.n_decoder_layers, len(src), n_beams, max_length)
+        memory = KeyValueCache(packed, packed.n_decoder_layers, len(src), int(n_source.max()))
         with self._workers.lock:
             model = packed.model(longest)
-            state = TranslationState(model, packed.tables, past, n_source, record)
-            state.source_bytes = 2 * packed.n_decoder_layers * state.max_source * packed.d_heads * packed.kept_bytes
-            # Three keys may be read behind the last one, as in the cache.
-            behind = 3 * packed.d_heads * packed.kept_bytes
-            state.memory = past.memory.bytes(len(src) * state.source_bytes + behind)
-            buffers = self._workers.buffers(packed, max(ENCODED_TOKENS, int(n_source.max())), longest)
+            state = TranslationState(model, packed.tables, memory, past, record)
+            state.n_source = n_source
+            begin = int(memory.addresses()[0])
+            buffers = self._workers.buffers(max(ENCODED_TOKENS, memory.n_places), longest)
 
             def run(first: int, last: int) -> Job:
                 slots = np.arange(first, last)
-                where = (slots, state.memory, state.max_source)
+                where = (slots, begin, memory.n_places)
                 return lambda thread: self._workers.library.call(
                     "encode", model, sentences, first, last, *where, buffers[thread]
                 )
@@ -115,19 +102,19 @@ class CompiledTranslator:
         shown = np.zeros(prev.numel(), np.int64)
         if state.record:
             # Read and written up to a multiple of 16.
-            seen = torch.zeros(*prev.shape, -(-state.max_source // 16) * 16)
+            seen = torch.zeros(*prev.shape, -(-state.memory.n_places // 16) * 16)
             shown = seen.data_ptr() + 4 * seen.shape[2] * np.arange(prev.numel())
-            state.attention = seen[..., : state.max_source]
+            state.attention = seen[..., : state.memory.n_places]
         states = States(
             **state.past.next_rows(words),
-            memory=np.repeat(state.memory + state.past.slots * state.source_bytes, n_beams),
+            memory=np.repeat(state.memory.addresses(), n_beams),
             n_source=np.repeat(state.n_source, n_beams),
             weights=shown,
         )
         # Beams do not read each other's step: any rows can go to any thread.
         share = max(MIN_ROWS, -(-len(states.word) // self._workers.n_threads))
         parts = [(first, min(first + share, len(states.word))) for first in range(0, len(states.word), share)]
-        return self._decode(states, parts, state, state.past.n_slots).view(*prev.shape, -1), state
+        return self._decode(states, parts, state).view(*prev.shape, -1), state
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return features (B, T, D) for src (B, S) and tgt_in (B, T); 0 at padding."""
@@ -138,13 +125,14 @@ class CompiledTranslator:
         check_ids(words[real], self.packed.vocab_size)
         row, position = map(np.ascontiguousarray, np.nonzero(real))
         past = state.past
+        past.cache.make_room(past.max_length)
         past.places[:] = np.arange(past.places.shape[2])
         states = States(
             word=words[real].astype(np.int64),
             position=position,
             new_place=position,
-            cache=past.cache + row * past.slot_bytes,
-            memory=state.memory + row * state.source_bytes,
+            cache=past.cache.addresses()[row],
+            memory=state.memory.addresses()[row],
             n_source=state.n_source[row],
             n_places=position + 1,
             places=past.places.ctypes.data + 4 * past.places.shape[2] * row,
@@ -153,25 +141,26 @@ class CompiledTranslator:
         begins = np.concatenate([[0], np.cumsum(n_words)])
         parts = [(int(begins[i]), int(begins[j])) for i, j in self._workers.ranges(n_words, ENCODED_TOKENS)]
         found = torch.zeros(*tgt_in.shape, self.packed.config.d_model)
-        found[torch.from_numpy(real)] = self._decode(states, parts, state, past.n_slots)
+        found[torch.from_numpy(real)] = self._decode(states, parts, state)
         return found
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V) of features (..., D), or (..., len(ids)) for ``ids``."""
         return self._output.logits(hidden, ids)
 
-    def _decode(self, states: States, parts: list[tuple[int, int]], state: TranslationState, n_slots: int) -> Tensor:
+    def _decode(self, states: States, parts: list[tuple[int, int]], state: TranslationState) -> Tensor:
         """Return the features (M, D) of a step's rows, computed part by part."""
         found = torch.empty(len(states.word), self.packed.d_model)
         with self._workers.lock:
-            positions = max(state.max_source, state.past.max_length)
-            buffers = self._workers.buffers(self.packed, max(last - first for first, last in parts), positions)
+            positions = max(state.memory.n_places, state.past.max_length)
+            sizes = state.memory.n_places, state.past.cache.n_places
+            buffers = self._workers.buffers(max(last - first for first, last in parts), positions)
 
             def run(first: int, last: int) -> Job:
                 out = found.data_ptr() + 4 * first * found.shape[1]
                 part = part_of(states, first, last)
                 return lambda thread: self._workers.library.call(
-                    "decode", state.model, last - first, part, state.max_source, n_slots, buffers[thread], out
+                    "decode", state.model, last - first, part, *sizes, buffers[thread], out
                 )
 
             self._workers.run([run(*each) for each in parts])

@@ -13,7 +13,6 @@ from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.compiled.threads import Threads
 from attnkit.kernels.layout import Buffers
 from attnkit.kernels.native import Library, Loops, load_loops
-from attnkit.kernels.simd.targets import Precision, Target
 
 Job = Callable[[int], None]  #: takes the number of its thread
 
@@ -21,23 +20,23 @@ Job = Callable[[int], None]  #: takes the number of its thread
 class Workers:
     """Compiled loops, and working memory for each of the threads that run them."""
 
-    def __init__(self, loops: Loops, target: Target, precision: Precision, n_threads: int,
-                 notify: Callable[[str], None]) -> None:  # fmt: skip
+    def __init__(self, loops: Loops, packed: PackedLayers, n_threads: int, notify: Callable[[str], None]) -> None:
         """Load the loops; raise ``SystemFailure`` if they cannot be compiled."""
-        self.library: Library = load_loops(loops, target, precision, notify)
+        self.library: Library = load_loops(loops, packed.target, packed.precision, notify)
+        self._packed = packed
         self.n_threads, self._threads = n_threads, Threads(n_threads)
         self.lock = threading.Lock()  # of the working memory: one call at a time
         self._made = (0, 0)
         self._memories: list[tuple[Memory, Buffers]] = []
 
-    def buffers(self, packed: PackedLayers, n_rows: int, n_positions: int) -> list[Buffers]:
+    def buffers(self, n_rows: int, n_positions: int) -> list[Buffers]:
         """Return each thread's buffers, for so many rows at a time or more."""
         if n_rows > self._made[0] or n_positions > self._made[1]:
             self._made = max(n_rows, self._made[0]), -(-max(n_positions, self._made[1]) // 64) * 64
             self._memories.clear()  # the old ones are given up first
         while len(self._memories) < self.n_threads:
             memory = Memory()
-            self._memories.append((memory, memory.buffers(packed, *self._made)))
+            self._memories.append((memory, memory.buffers(self._packed, *self._made)))
         return [buffers for _, buffers in self._memories]
 
     def ranges(self, sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:

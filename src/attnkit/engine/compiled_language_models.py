@@ -1,26 +1,30 @@
 """BERT and GPT of loaded runs in compiled loops."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.compiled.encoder import CompiledEncoder, compile_encoder
 from attnkit.compiled.generator import CompiledGenerator
+from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.compiled.packed_layers import MAX_HEAD
-from attnkit.engine.engine_choice import BY_TORCH, GPU, Engine, check_torch_may
+from attnkit.compiled.search import NO_NUMBA
+from attnkit.engine.engine_choice import BY_TORCH, GPU, Engine, check_torch_may, number_of_threads
 from attnkit.engine.loading import LoadedModel
 from attnkit.errors import SystemFailure
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd.targets import Precision
 from attnkit.models.bert import Bert
+from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 
 
 def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
     """Return a property of a model that compiled loops do not support, or None."""
     if not is_available():
-        return "this installation, which lacks numba"
+        return NO_NUMBA
     if not config.plain_attention:
         return "attention other than scaled_dot with softmax"
     if config.glu:
@@ -46,9 +50,26 @@ def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[s
     if reason is not None:
         check_torch_may(reason, "auto", precision, notify, by_torch=("float32",))
     assert isinstance(found, Bert)
-    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(found).items()}
-    n_threads, config = torch.get_num_threads(), opened.config.model
-    compile_encoder(found, CompiledEncoder(config, weights, precision, n_threads=n_threads, notify=notify))
+    with _other_help(precision):
+        packed = _pack(opened, found, precision)
+        n_threads = number_of_threads(torch.get_num_threads())
+        compile_encoder(found, CompiledEncoder(packed, n_threads=n_threads, notify=notify))
+
+
+def _pack(opened: LoadedModel, model: Bert | Gpt, precision: Precision) -> PackedLanguageModel:
+    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
+    return PackedLanguageModel(opened.config.model, weights, precision)
+
+
+@contextmanager
+def _other_help(precision: Precision) -> Iterator[None]:
+    """Where torch has float32 alone, point to that if loops cannot be compiled."""
+    try:
+        yield
+    except SystemFailure as error:
+        if precision == "float32":
+            raise
+        raise SystemFailure(error.what, where=error.where, help="use --precision float32") from error
 
 
 def compile_generator(
@@ -61,17 +82,16 @@ def compile_generator(
     """
     reason = GPU if opened.device.type != "cpu" else reason_against_language_model(opened.config.model)
     reason = BY_TORCH if engine == "torch" else reason
-    if reason is None:
-        weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(opened.model).items()}
-        try:
-            n_threads = torch.get_num_threads()
-            return CompiledGenerator(
-                opened.config.model, weights, window, precision, n_threads=n_threads, notify=notify
-            )
-        except SystemFailure as error:  # no compiler, or no memory for it
-            if engine == "compiled" or precision != "float32":
-                raise
-            notify(f"{error.what}; using torch, which is slower")
-            return None
-    check_torch_may(reason, engine, precision, notify, by_torch=("float32",))
-    return None
+    if reason is not None:
+        check_torch_may(reason, engine, precision, notify, by_torch=("float32",))
+        return None
+    try:
+        with _other_help(precision):
+            packed = _pack(opened, opened.model, precision)
+            n_threads = number_of_threads(torch.get_num_threads())
+            return CompiledGenerator(packed, window, n_threads=n_threads, notify=notify)
+    except SystemFailure as error:  # no compiler, or no memory for it
+        if engine == "compiled" or precision != "float32":
+            raise
+        notify(f"{error.what}; using torch, which is slower")
+        return None

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from attnkit.compiled.search import NO_NUMBA
 from attnkit.errors import UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.runtime.signals import usable_cpus
 
 Engine = Literal["auto", "compiled", "torch"]
-BY_TORCH, GPU, NO_COMPILER = "--engine torch", "a GPU", "this machine"  #: reasons against compiled loops
+BY_TORCH, GPU, NO_COMPILER = "--engine torch", "a GPU", "no compiler"  #: reasons against compiled loops
 # Device files of NVIDIA and AMD drivers: where there is neither, torch need not be asked for a GPU.
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
@@ -43,11 +44,16 @@ def check_torch_may(
     ``notify`` receives a note, unless nothing else was to be expected.
     """
     if engine == "compiled":
-        help = "use --device cpu" if reason == GPU else "use --engine auto"
-        raise UsageError(f"compiled loops do not support {reason}", where="--engine", help=help)
+        help: str | None = {GPU: "use --device cpu", NO_NUMBA: "pip install numba"}.get(reason, "use --engine auto")
+        raise UsageError(f"compiled loops {_cannot(reason)}", where="--engine", help=help)
     if precision not in by_torch:
-        help = {GPU: "use --device cpu", BY_TORCH: "use --engine auto"}.get(reason, "use --precision float32")
-        what = f"{precision} needs compiled loops, which do not support {reason}"
-        raise UsageError(what, where="--precision", help=help)
+        help = {GPU: "use --device cpu", BY_TORCH: "use --engine auto", NO_NUMBA: "pip install numba"}.get(reason)
+        what = f"{precision} needs compiled loops, which {_cannot(reason)}"
+        raise UsageError(what, where="--precision", help=help or "use --precision float32")
     if engine == "auto" and reason not in (NO_COMPILER, GPU):
-        notify(f"compiled loops do not support {reason}; using torch, which is slower")
+        notify(f"compiled loops {_cannot(reason)}; using torch, which is slower")
+
+
+def _cannot(reason: str) -> str:
+    said = {BY_TORCH: "are excluded by --engine torch", NO_NUMBA: "need numba, which is not installed"}
+    return said.get(reason, f"do not support {reason}")

@@ -186,8 +186,9 @@ def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
     for warning in warnings:
         warn(warning)
     opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
-    ready = replace(opened, model=pack(opened.model))
-    set_precision(ready, request.precision, warn)
+    set_precision(opened, request.precision, warn)
+    # What runs in compiled loops is packed already.
+    ready = replace(opened, model=pack(opened.model)) if request.precision == "float32" else opened
     predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, warn)
     return predictor
 

@@ -14,7 +14,7 @@ from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.text.tokenizer import Tokenizer
 
 Found = list[list[Hypothesis]]
-WINDOW = 1 << 12  #: segments that compiled loops search together; a requested stop is noticed in between
+WINDOW = 1 << 12  #: segments that compiled loops search together
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,16 @@ def can_search_whole(job: SearchJob, parts: Iterable[LineSegment]) -> bool:
 class WholeSearch:
     """Search backend in compiled loops, for searches that they have."""
 
-    def __init__(self, searcher: CompiledSearch) -> None:
-        self._searcher = searcher
+    def __init__(self, searcher: CompiledSearch, window: int = WINDOW) -> None:
+        """Search ``window`` segments together; a requested stop is noticed in between."""
+        self._searcher, self._window = searcher, window
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         # Many batches are searched together: which sentences share a batch makes no difference here.
         waiting: list[list[LineSegment]] = []
         for batch in batches:
             waiting.append(list(batch))
-            if sum(map(len, waiting)) >= WINDOW:
+            if sum(map(len, waiting)) >= self._window:
                 yield from self._search_together(waiting, job.config)
                 waiting = []
         yield from self._search_together(waiting, job.config)
@@ -102,7 +103,7 @@ def search_parts(
 
     def requested() -> Iterator[list[LineSegment]]:
         for batch in batches:
-            progress(n_parts)  # here, as some backends give the results of many batches at once
+            progress(n_parts)  # here, as a whole search gives the results of many batches at once
             taken.append(batch)
             yield [parts[i] for i in batch]
 

@@ -92,7 +92,7 @@ def greedy_ids(
     """Return each part's best token ids; raise ``EvaluationCancelled`` if stopped."""
     # Sorted by length, longest first: little padding, and memory peaks at the start.
     batches = make_batches([len(part.ids) for part in parts], Batching())
-    # Lazy, so that a requested stop is noticed between any two batches.
+    # Lazy, so that a requested stop is noticed between batches, or between windows of a whole search.
     found = search_parts(searcher, parts, until_stopped(stop, batches), SearchJob(config))
     return [best[0].ids for best in found]
 

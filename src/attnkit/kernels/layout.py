@@ -1,4 +1,4 @@
-"""Data layout shared by compiled searches and their caller, without numba.
+"""Data layout shared by compiled loops and their callers, without numba.
 
 Named tuples of integers and arrays: compiled code takes them apart. Integers are addresses of float32 unless said
 otherwise, 0 where there is nothing. All widths are padded (``attnkit.kernels.simd.targets.PANEL``).
@@ -40,7 +40,7 @@ class Model(NamedTuple):
     pre_norm: int  #: 1 or 0
     activation: int
     norm_constants: int  #: 1 / D without padding, epsilon; from ``NORM_MASK`` on 1 for each column, 0 for padding
-    src_words: int  #: (V, D), times the square root of D
+    src_words: int  #: (V, D), scaled as the model scales its embeddings
     tgt_words: int
     src_positions: int  #: (positions, D)
     tgt_positions: int

@@ -35,6 +35,12 @@ _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
 _KEPT_SECONDS = 30 * 86400
 # Whole searches of a translator, its steps, an encoder, a causal language model.
 Loops = Literal["search", "steps", "encoder", "generator"]
+_NAMES: dict[Loops, str] = {
+    "search": "search",
+    "steps": "decoder steps",
+    "encoder": "encoder",
+    "generator": "text generator",
+}
 
 
 class Library:
@@ -126,7 +132,7 @@ def load_loops(
     with compile_lock([loops, target.name, precision]):  # of processes started together one compiles
         if (library := _load_cached(path, key)) is not None:
             return library
-        notify(f"compiling the {precision} engine for this processor (once, some 20 seconds)")
+        notify(f"compiling the {precision} {_NAMES[loops]} for this processor (once, some 20 seconds)")
         content = _compile(loops, target, precision, key)
         try:
             library = _library(content)

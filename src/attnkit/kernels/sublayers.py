@@ -1,7 +1,7 @@
 """Sublayers of a Transformer in compiled loops, which encoder and decoder share.
 
-All data is at raw addresses, which the caller has checked (``attnkit.engine``); ``layout`` describes them. The results
-of a row depend on that row alone: its sums have one order, and in int8 it has a scale of its own.
+All data is at raw addresses, which the caller has checked (``attnkit.compiled``); ``layout`` describes them. The
+results of a row depend on that row alone: its sums have one order, and in int8 it has a scale of its own.
 
 Letters: M rows of a product, D model width, A heads times head width, F inner width; widths are padded.
 """

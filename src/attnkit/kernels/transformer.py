@@ -1,7 +1,7 @@
 """A Transformer in compiled loops: the encoder and one decoder step.
 
 Scaled dot-product attention with softmax, post- or pre-norm, any kind of positions. All data is at raw addresses, which
-the caller has checked (``attnkit.engine``); ``layout`` describes them.
+the caller has checked (``attnkit.compiled``); ``layout`` describes them.
 
 Letters: M rows of a product, D model width, A heads times head width, L layers, S source positions, T target positions;
 widths are padded.

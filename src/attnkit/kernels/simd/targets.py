@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from attnkit.errors import SystemFailure
 from attnkit.runtime.signals import defer_signals
 
 TargetName = Literal["avx512", "avx2", "portable"]
@@ -59,7 +60,10 @@ TARGETS: dict[TargetName, Target] = {
 @cache
 def host_features() -> frozenset[str]:
     """Return the features of this processor, by LLVM's names."""
-    from llvmlite import binding
+    try:
+        from llvmlite import binding
+    except (ImportError, OSError) as error:
+        raise SystemFailure(f"llvmlite cannot be loaded: {error}", help="use --engine torch") from error
 
     with defer_signals():  # an interrupted object of llvmlite would print at its end
         return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)

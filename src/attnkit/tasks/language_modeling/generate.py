@@ -93,14 +93,16 @@ class Generator:
             window: None for the model's number of positions or, if unlimited, the length of its training rows.
 
         Raises:
-            UsageError: the window exceeds the number of positions of the model, or the engine or the precision is not
-                available for it.
+            UsageError: the window is below 2 or exceeds the number of positions of the model, or the engine or the
+                precision is not available for it.
         """
         self.opened, self.device = opened, opened.device
         self.tokenizer = read_tokenizer(opened.checkpoint)
         self.config = exclude_padding_ids(config, self.tokenizer)
         self.backwards = opened.config.direction == "right-to-left"
         longest = opened.config.model.max_positions
+        if window is not None and window < 2:
+            raise UsageError("--window must be at least 2", where=f"--window {window}", help="leave it out")
         if window is not None and longest is not None and window > longest:
             what = f"--window exceeds the model's {longest:,} positions"
             raise UsageError(what, where=f"--window {window}", help=f"give at most {longest}")

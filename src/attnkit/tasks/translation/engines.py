@@ -7,22 +7,25 @@ torch chooses the words; models that they do not support are torch's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from attnkit.compiled.search import reason_against_model
+from attnkit.compiled.search import CompiledSearch, reason_against_model
 from attnkit.engine.engine_choice import BY_TORCH, GPU, NO_COMPILER, Engine, check_torch_may, is_cpu, number_of_threads
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, WholeSearch, can_search_whole
 from attnkit.errors import SystemFailure, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID, Scorer
+from attnkit.tasks.translation.loading import OpenedRun, load_opened, pack_weights
 
 if TYPE_CHECKING:
     import torch
 
+    from attnkit.compiled.packed_transformer import PackedTransformer
     from attnkit.compiled.translator import CompiledTranslator
-    from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
+    from attnkit.tasks.translation.loading import LoadedRun
 
 
 class EngineSearch:
@@ -40,8 +43,8 @@ class EngineSearch:
     ) -> None:
         """Choose an engine for the models; nothing is loaded yet.
 
-        ``notify`` receives a note if compiled loops were possible for the device, but not for the model.
-        Raises ``UsageError`` if the precision or the engine is not available.
+        ``notify`` receives a note if compiled loops were possible for the device, but not for the model. Raises
+        ``UsageError`` for an unknown precision; loading raises it if the engine or the precision is not available.
         """
         if precision not in get_args(Precision):
             raise UsageError(f"unknown precision '{precision}'", help=f"choose from {', '.join(get_args(Precision))}")
@@ -49,8 +52,9 @@ class EngineSearch:
         self._engine, self._notify, self._n_threads = engine, notify, number_of_threads(threads)
         self._whole: SearchBackend | None = None
         self._steps: SearchBackend | None = None
+        self._translators: list[CompiledTranslator] = []
         self._torch: SearchBackend | None = None
-        self._compiled: list[CompiledTranslator] | None = None
+        self._packed: list[PackedTransformer] | None = None
         self._loaded: list[LoadedRun] | None = None
         self._reason = self._reason_against_runs()
 
@@ -66,16 +70,21 @@ class EngineSearch:
     def load(self, job: SearchJob | None = None, *, prefixes: bool = False, shortlists: bool = False) -> None:
         """Load the models, for a search if known; raise ``RunError`` for bad weights."""
         given = LineSegment(0, 0, [], [EOS_ID] * prefixes, np.empty(0, np.int32) if shortlists else None)
-        self._backend(job is None or self._can_search_whole(job, [given]))
+        self._backend(len(self.runs) == 1 and (job is None or self._can_search_whole(job, [given])))
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield the hypotheses of each segment, best first, batch by batch."""
-        whole = True
+        whole = False
         if self._reason is None:
-            batches = [list(batch) for batch in batches]
-            if not any(batches):  # blank lines alone, which say nothing of the search
+            remaining = iter(batches)
+            first = next((list(batch) for batch in remaining if batch), None)
+            if first is None:  # blank lines alone, which say nothing of the search
                 return
-            whole = self._can_search_whole(job, (part for batch in batches for part in batch))
+            batches = chain([first], remaining)
+            # Only if the whole search is possible so far are all lines read before the first is searched.
+            if self._can_search_whole(job, first):
+                batches = [list(batch) for batch in batches]
+                whole = self._can_search_whole(job, chain.from_iterable(batches))
         yield from self._backend(whole).search_all(batches, job)
 
     def _can_search_whole(self, job: SearchJob, parts: Iterable[LineSegment]) -> bool:
@@ -103,52 +112,44 @@ class EngineSearch:
 
     def _load_whole(self) -> SearchBackend:
         if self._whole is None:
-            from attnkit.tasks.translation.loading import load_compiled
-
-            self._whole = WholeSearch(load_compiled(self.runs[0], self.precision, self._n_threads, self._notify))
+            (packed,) = self._pack()
+            self._whole = WholeSearch(CompiledSearch(packed, n_threads=self._n_threads, notify=self._notify))
         return self._whole
 
     def _load_steps(self) -> SearchBackend:
         if self._steps is None:
             import torch
 
+            from attnkit.compiled.translator import CompiledTranslator
             from attnkit.engine.seq2seq import StepSearch
+            from attnkit.runtime.devices import set_threads
 
-            self._steps = StepSearch(self.load_translators(), torch.device("cpu"))
+            set_threads(self._n_threads)
+            n, notify = self._n_threads, self._notify
+            self._translators = [CompiledTranslator(packed, n_threads=n, notify=notify) for packed in self._pack()]
+            self._steps = StepSearch(self._translators, torch.device("cpu"))
         return self._steps
+
+    def _pack(self) -> list[PackedTransformer]:
+        """Pack the weights, once for whole searches and for steps."""
+        if self._packed is None:
+            self._packed = [pack_weights(run, self.precision) for run in self.runs]
+        return self._packed
 
     def load_scorer(self) -> tuple[Scorer, torch.device]:
         """Load the first model for scoring, and its device."""
-        if self._reason is None:
-            steps = self._backend(whole=False)
-            if steps is self._steps:
-                import torch
+        if self._backend(whole=False) is self._steps:
+            import torch
 
-                return self.load_translators()[0], torch.device("cpu")
-        else:
-            check_torch_may(self._reason, self._engine, self.precision, self._notify)
+            return self._translators[0], torch.device("cpu")
         loaded = self.load_models()[0]
         return loaded.model, loaded.device
 
-    def load_translators(self) -> Sequence[CompiledTranslator]:
-        """Load the models in compiled loops, once, whose steps torch searches."""
-        if self._compiled is None:
-            from attnkit.runtime.devices import set_threads
-            from attnkit.tasks.translation.loading import load_compiled_steps
-
-            set_threads(self._n_threads)
-            self._compiled = [
-                load_compiled_steps(run, self.precision, self._n_threads, self._notify) for run in self.runs
-            ]
-        return self._compiled
-
     def load_models(self) -> list[LoadedRun]:
-        """Load the models of torch, once; those of an int8 search in float32."""
+        """Load the models of torch, once."""
         if self._loaded is None:
             from attnkit.runtime.devices import set_threads
-            from attnkit.tasks.translation.loading import load_opened
 
             set_threads(self.threads)
-            precision = "float32" if self.precision == "int8" else self.precision
-            self._loaded = [load_opened(run, device=self.device, precision=precision) for run in self.runs]
+            self._loaded = [load_opened(run, device=self.device, precision=self.precision) for run in self.runs]
         return self._loaded

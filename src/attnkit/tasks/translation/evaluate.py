@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
-from attnkit.compiled.search import CompiledSearch, reason_against_model
+from attnkit.compiled.packed_transformer import PackedTransformer
+from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.engine_choice import is_cpu
+from attnkit.engine.engine_choice import is_cpu, number_of_threads
 from attnkit.engine.search_backend import (
     LineSegment,
     SearchBackend,
@@ -35,13 +35,23 @@ from attnkit.text.long_lines import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
+_WINDOW = 512  #: lines that compiled loops translate before they notice a requested stop
 _MIN_LINES = 200  #: development lines below which loading compiled loops takes longer than they save
+
+
+def greedy_settings(search: SearchConfig) -> SearchConfig:
+    """Return the settings for the development set: greedy, with the same constraints."""
+    return search.model_copy(
+        update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
+    )
 
 
 def compiled_form(config: TranslationConfig, n_lines: int) -> TransformerConfig | None:
     """Return the model's configuration if compiled loops search the development set."""
     model = config.model
-    if n_lines < _MIN_LINES or not is_cpu(config.device) or reason_against_model(model) is not None:
+    if n_lines < _MIN_LINES or not is_cpu(config.device):
+        return None
+    if reason_against_model(model) or reason_against_search(greedy_settings(config.decoding)):
         return None
     assert isinstance(model, TransformerConfig)
     return model
@@ -58,7 +68,8 @@ class TranslationEvaluation:
     max_source: int = 256  #: maximum source tokens; longer lines are translated in segments, as by ``translate``
     compiled: TransformerConfig | None = None
     """Configuration of a model that is searched in compiled loops; None: torch searches."""
-    stop: Callable[[], bool] | None = None  #: polled before each batch; True cancels the evaluation
+    stop: Callable[[], bool] | None = None  #: polled between batches or windows; True cancels the evaluation
+    _search: CompiledSearch | None = None  #: of the last evaluation, for its loops and its memory
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
@@ -89,13 +100,10 @@ class TranslationEvaluation:
         for number, (line, ids) in enumerate(zip(lines, vocabularies.src.encode(lines), strict=True)):
             pieces = split_ids(line, ids, self.max_source, vocabularies.src)
             parts += [LineSegment(number, k, piece, []) for k, piece in enumerate(pieces)]
-        greedy = exclude_padding_ids(self.search, vocabularies.tgt).model_copy(
-            update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
-        )
+        greedy = greedy_settings(exclude_padding_ids(self.search, vocabularies.tgt))
+        searcher: SearchBackend | None = None
         if self.compiled is not None and self._fits(self.compiled, parts, greedy):
             searcher = self._compiled_searcher(self.compiled, model)
-        else:
-            searcher = None
         found = greedy_ids(searcher or LocalSearch([packed], self.device), parts, greedy, self.stop)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
@@ -112,10 +120,16 @@ class TranslationEvaluation:
     def _compiled_searcher(self, config: TransformerConfig, model: TranslationModel) -> SearchBackend | None:
         """Return a search with the weights of the model, None if it cannot be compiled."""
         weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
-        n_words, threads = self.prepared.vocabularies.tgt.n_words, torch.get_num_threads()
-        with suppress(SystemFailure):  # no compiler, or no memory for it
-            return WholeSearch(CompiledSearch(config, weights, n_words, n_threads=threads))
-        return None
+        try:
+            packed = PackedTransformer(config, weights, self.prepared.vocabularies.tgt.n_words)
+            if self._search is None:
+                n_threads = number_of_threads(torch.get_num_threads())
+                self._search = CompiledSearch(packed, n_threads=n_threads)
+        except SystemFailure:  # no compiler, or no memory for it; the next evaluation would fail, too
+            self.compiled = None
+            return None
+        self._search.packed = packed
+        return WholeSearch(self._search, _WINDOW)
 
 
 def development_loss(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.compiled.search import CompiledSearch
+from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
 from attnkit.models.parameter_shapes import transformer_shapes
@@ -18,14 +18,9 @@ from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
-    from attnkit.compiled.packed_layers import Weights
-    from attnkit.compiled.translator import CompiledTranslator
     from attnkit.kernels.simd.targets import Precision
-    from attnkit.models.config import TransformerConfig
     from attnkit.models.translation import TranslationModel
 
 
@@ -88,31 +83,14 @@ def load_opened(run: OpenedRun, *, device: str = "auto", precision: str = "float
     return LoadedRun(*parts, pack(loaded.model), loaded.device)
 
 
-def load_compiled(
-    run: OpenedRun, precision: Precision, n_threads: int, notify: Callable[[str], None]
-) -> CompiledSearch:
-    """Load weights into compiled searches; raise ``RunError`` if they are damaged."""
-    given = _read_transformer(run)
-    return CompiledSearch(*given, precision, n_threads=n_threads, notify=notify)
-
-
-def load_compiled_steps(
-    run: OpenedRun, precision: Precision, n_threads: int, notify: Callable[[str], None]
-) -> CompiledTranslator:
-    """Load weights into compiled steps; raise ``RunError`` if they are damaged."""
-    from attnkit.compiled.translator import CompiledTranslator
-
-    given = _read_transformer(run)
-    return CompiledTranslator(*given, precision, n_threads=n_threads, notify=notify)
-
-
-def _read_transformer(run: OpenedRun) -> tuple[TransformerConfig, Weights, int]:
-    """Return a model's configuration, its weights and the number of target words."""
+def pack_weights(run: OpenedRun, precision: Precision) -> PackedTransformer:
+    """Read weights for compiled loops; raise ``RunError`` if they are damaged."""
     sizes = run.src_tokenizer.vocab_size, run.tgt_tokenizer.vocab_size
     model = run.config.model
-    assert model.kind == "transformer", "reason_against tells which models have no compiled form"
+    assert model.kind == "transformer", "reason_against_model tells which models have no compiled form"
     check_file_holds_weights(run.files, model, sizes)
-    return model, read_arrays(run.files, transformer_shapes(model, *sizes)), run.tgt_tokenizer.n_words
+    weights = read_arrays(run.files, transformer_shapes(model, *sizes))
+    return PackedTransformer(model, weights, run.tgt_tokenizer.n_words, precision)
 
 
 def is_bert(checkpoint: Checkpoint) -> bool:

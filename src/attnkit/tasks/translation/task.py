@@ -43,7 +43,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         with suppress(RunError, SystemFailure):  # who loads the data reports damage; without a compiler torch searches
             n_lines = read_index(folder)["counts"].get("valid", 0)
             if compiled_form(config, n_lines) and not has_loops("search", "float32"):
-                yield StatusEvent("compiling the search for this processor (once, some 20 seconds)")
+                yield StatusEvent("compiling the float32 search for this processor (once, some 20 seconds)")
                 load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
@@ -57,8 +57,6 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         self, config: TranslationConfig, data: TranslationData, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         n_samples, compiled = config.evaluation.n_samples, compiled_form(config, len(data.valid_src))
-        if device.type != "cpu":
-            compiled = None
         return TranslationEvaluation(data, config.decoding, device, n_samples, config.max_source, compiled, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:
