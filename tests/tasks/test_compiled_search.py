@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ from attnkit.errors import UsageError
 from attnkit.kernels import native
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd import packing
-from attnkit.kernels.simd.targets import TARGETS, Precision, Target, choose_target, host_features
+from attnkit.kernels.simd.targets import TARGETS, Precision, Target, TargetName, choose_target, host_features
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations, sinusoids
@@ -367,16 +367,65 @@ def test_shapes_are_those_of_the_model(positions: Any) -> None:
             assert transformer_shapes(config, *sizes) == {k: tuple(v.shape) for k, v in tensors_of(model).items()}
 
 
-def test_packed_int8_weights_are_within_half_a_step() -> None:
+class Products(NamedTuple):
+    """The part of ``Model`` that a product reads."""
+
+    products: np.ndarray
+
+
+def unpacked(packed: packing.PackedWeights) -> np.ndarray:
+    """Return the integers of packed weights as (N, K)."""
+    panels, n_groups, p, g = packed.weights.shape
+    return packed.weights.transpose(0, 2, 1, 3).reshape(panels * p, n_groups * g).astype(np.int64)
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+def test_packed_int8_weights_are_within_half_a_step(name: TargetName) -> None:
     chance = np.random.default_rng(1)
     weight, bias = chance.normal(size=(70, 90)).astype(np.float32), chance.normal(size=70).astype(np.float32)
-    target = TARGETS["portable"]
+    target = TARGETS[name]
     packed = packing.pack(weight, bias, target, "int8")
-    p = target.panel
-    back = packed.weights.transpose(0, 2, 1, 3).reshape(128, 128)[:70, :90] * packed.scale[:70, None]
+    back = unpacked(packed)[:70, :90] * packed.scale[:70, None]
     assert (np.abs(back - weight) <= packed.scale[:70, None] * 0.5001).all()
-    sums = packed.weights.astype(np.int64).sum((1, 3)).reshape(-1)
-    assert p == 16 and np.array_equal(packed.start, -128 * sums)
+    # They are as large as they may be: up to 127, or as sums of 16 bits allow.
+    sizes, g = np.abs(unpacked(packed)[:70]), target.summed_groups
+    sums = sizes.reshape(70, -1, g, 2, 2).sum((2, 4)).max((1, 2))
+    if g == 1:
+        assert (sizes.max(1) == 127).all()
+    else:
+        assert (sums <= 258).all() and ((sums > 258 - 3 * g) | (sizes.max(1) == 127)).all()
+    assert np.array_equal(packed.start, -target.zero_point(False) * unpacked(packed).sum(1))
+
+
+@pytest.mark.parametrize("name", HOST_TARGETS)
+def test_products_of_bytes_are_exact_at_their_extremes(name: TargetName) -> None:
+    from attnkit.kernels.jit import no_refcount
+    from attnkit.kernels.sublayers import NOTHING, build_linear
+
+    target, k = TARGETS[name], 256
+    linear = build_linear(target, "int8", "store")
+
+    @no_refcount
+    def multiply(model: Any, a: Any, scales: Any, n_rows: Any, out: Any) -> None:
+        linear(model, 0, (a, scales, n_rows), (out, 4 * 64), NOTHING)
+
+    chance = np.random.default_rng(2)
+    # Columns of one value, of one sign, of both; few large ones, also next to each other.
+    weight = chance.choice([-1.0, 1.0], (64, k)) * (chance.random((64, k)) < chance.random((64, 1)))
+    weight[:4], weight[4:8], weight[8, :16], weight[9] = 1, -1, 1000, np.where(np.arange(k) % 16 < 2, 1, 0)
+    bias = chance.normal(size=64).astype(np.float32)
+    packed = packing.pack(weight.astype(np.float32), bias, target, "int8")
+    table = np.array([[*(part.ctypes.data for part in packed), 64, k]], np.int64)
+    most, zero = (1 << target.activation_bits) - 1, target.zero_point(False)
+    for n_rows in (1, 2, 3, 4, 5, 6, 7, 13):
+        rows = packing.aligned(chance.choice([0, zero, most], (n_rows + 8, k)).astype(np.uint8))
+        rows[0] = most
+        scales = packing.aligned(chance.random(n_rows + 8).astype(np.float32))
+        out = packing.aligned(np.zeros((n_rows + 8, 64), np.float32))
+        multiply(Products(table), *(x.ctypes.data for x in (rows, scales)), n_rows, out.ctypes.data)
+        sums = (rows[:n_rows].astype(np.int64) - zero) @ unpacked(packed).T
+        expected = sums * scales[:n_rows, None].astype(float) * packed.scale + bias
+        np.testing.assert_allclose(out[:n_rows], expected, rtol=1e-5, atol=1e-5)
 
 
 # --- object code in the cache

@@ -39,7 +39,7 @@ class Memory:
         Each attends to ``n_positions`` or fewer.
         """
         # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
-        m = n_rows + max(4, packed.target.tile_rows)
+        m = n_rows + max(4, packed.tile.rows)
         n_places = -(-n_positions // 16) * 16 + 16
         d, a, f = packed.d_model, packed.d_heads, packed.d_inner
         x = self.bytes(4 * m * d)
@@ -54,6 +54,6 @@ class Memory:
             wide=self.bytes(4 * m * max(3 * a, f, 2 * packed.n_decoder_layers * a)),
             kept=self.bytes(m * 2 * a * packed.kept_bytes),
             context=self.bytes(4 * m * a),
-            weights=self.bytes(4 * n_places),
+            weights=self.bytes(4 * n_places * packed.sizes.n_heads),
             identity=identity.ctypes.data,
         )

@@ -31,7 +31,7 @@ class OutputLayer:
 
         They last until the next call of the same thread.
         """
-        packed, n_rows, tile = self._packed, hidden[..., 0].numel(), self._packed.target.tile_rows
+        packed, n_rows, tile = self._packed, hidden[..., 0].numel(), self._packed.tile.rows
         n_words = self._vocab_size if ids is None else len(ids)
         # Tiles read and write whole.
         rows = torch.zeros(n_rows + tile, packed.d_model)
@@ -67,7 +67,7 @@ class OutputLayer:
             check_ids(ids.numpy(), self._vocab_size)
             columns = np.zeros(padded(len(ids)), np.int64)
             columns[: len(ids)] = ids.numpy()
-            whole, p = self._packed.output, self._packed.target.panel
+            whole, p = self._packed.output, self._packed.tile.panel
             # (N / P, K / GROUP, P, GROUP): columns of one word are in one panel.
             words = whole.weights[columns // p, :, columns % p]  # (n, K / GROUP, GROUP)
             weights = words.reshape(-1, p, *words.shape[1:]).transpose(0, 2, 1, 3)

@@ -33,6 +33,7 @@ class PackedLayers:
     def __init__(self, config: LayerConfig, weights: Weights, precision: Precision, target: Target | None) -> None:
         target = target or choose_target()
         self.sizes, self.target, self.precision = config, target, precision
+        self.tile = target.tile(precision)
         self.d_head = next(16 * n for n in HEAD_VECTORS if 16 * n >= config.d_head)
         self.d_model, self.d_inner = padded(config.d_model), padded(config.d_ff)
         self.d_heads = padded(config.n_heads * self.d_head)

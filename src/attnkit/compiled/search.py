@@ -111,20 +111,20 @@ class CompiledSearch:
     def _search(self, own: Sentences, search: SearchConfig) -> list[list[Hypothesis]]:
         """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
-        # Long sentences first, dealt out to the threads in turn: all end at nearly the same time.
-        order = np.argsort(-n_tokens, kind="stable")
-        n_threads = max(1, min(self.n_threads, len(order)))
+        # Long sentences first: all threads end at nearly the same time.
+        own = own._replace(order=np.argsort(-n_tokens, kind="stable"))
+        n_threads = max(1, min(self.n_threads, len(n_tokens)))
         settings = self._fitting(self._settings(search, int(n_tokens.max()), int(own.limits.max())), n_threads)
+        settings = settings._replace(n_used=min(settings.n_slots, -(-len(n_tokens) // n_threads)))
         model = self.packed.model(max(settings.max_source, settings.max_steps))
         results = _results(own.limits, search.num_hypotheses)
-        stop = np.zeros(1, np.int64)
+        shared = np.zeros(2, np.int64)
         name = "greedy" if search.beam_size == 1 else "beam"
 
         def run(i: int) -> None:
-            part = own._replace(order=np.ascontiguousarray(order[i::n_threads]))
-            self._library.call(name, model, part, settings, self._spaces[i].work, results, stop)
+            self._library.call(name, model, own, settings, self._spaces[i].work, results, shared)
 
-        self._threads.run(run, n_threads, stop)
+        self._threads.run(run, n_threads, shared)
         if not search.scores and search.beam_size == 1:
             results.log_probs.fill(math.nan)
         return list(_hypotheses(results, own, search.length_penalty))
@@ -157,6 +157,7 @@ class CompiledSearch:
         n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS // k)
         return Settings(
             n_slots=max(1, min(n_slots, MAX_CACHE // per_sentence)),
+            n_used=0,
             n_beams=k,
             n_results=search.num_hypotheses,
             n_words=min(packed.n_words, packed.vocab_size),
@@ -166,8 +167,8 @@ class CompiledSearch:
             max_source=max_source,
             max_steps=max_steps,
             max_encoded=max(ENCODED_TOKENS, max_source),
-            panel=packed.target.panel,
-            tile_rows=packed.target.tile_rows,
+            panel=packed.tile.panel,
+            tile_rows=packed.tile.rows,
             lane_bytes=packed.lane_bytes,
             kept_bytes=packed.kept_bytes,
         )

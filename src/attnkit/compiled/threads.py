@@ -19,7 +19,7 @@ class Threads:
         self._process = os.getpid()
 
     def run(self, work: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
-        """Call work(0) to work(n - 1); set the flag ``stop`` on an interrupt."""
+        """Call work(0) to work(n - 1); set the flag at stop[0] on an interrupt."""
         if self._pool is None or n > self.n or self._process != os.getpid():  # a fork has no threads
             self.n, self._process = max(n, self.n), os.getpid()
             self._pool = ThreadPoolExecutor(self.n, "attnkit")

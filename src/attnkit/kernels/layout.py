@@ -64,10 +64,11 @@ class Buffers(NamedTuple):
     wide: int  #: (M, max(3 A, F, 2 L A)): the widest product
     kept: int  #: (M, 2 A): the encoder's keys and values as attention reads them
     context: int  #: (M, A)
-    weights: int  #: attention weights of one query and head, with room for 16 more
+    weights: int  #: attention weights of one query, (heads, positions rounded up to a multiple of 32)
     identity: int  #: int32: 0, 1, 2, ...
 
 
+STOP, NEXT = range(2)  #: what threads share: whether to stop, and the next sentence of the order
 LOGIT_ROWS = 64  #: rows of logits in memory at once, but for the beams of one more sentence
 # Dimensions of the arrays below, where they are not 1; ``compile`` needs them.
 DIMENSIONS = {
@@ -92,6 +93,7 @@ class Settings(NamedTuple):
     """Settings of a search, and the sizes of its memory."""
 
     n_slots: int  #: R
+    n_used: int  #: of these, as many as keep all threads busy
     n_beams: int  #: K
     n_results: int  #: translations kept of each sentence
     n_words: int  #: words from this id on are never chosen

@@ -195,7 +195,7 @@ def _compile(loops: Loops, target: Target, precision: Precision, key: str) -> by
     environment["NUMBA_OPT"] = "0"
     if target.cpu is not None:
         environment |= {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
-    code = "from attnkit.kernels.simd.targets import Target\nfrom attnkit.kernels.compile import main\n"
+    code = "from attnkit.kernels.simd.targets import RegisterTile, Target\nfrom attnkit.kernels.compile import main\n"
     command = python_command(code + f"main({loops!r}, {target!r}, {precision!r}, {os.getpid()})")
     try:
         done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)

@@ -41,40 +41,45 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
     ``inputs``: address of the rows, address of their scales, number of rows. ``out``: address, bytes per row.
     ``extra``: address and bytes per row of ``make_product``'s ``top``; the same and bytes per panel of its ``other``.
     """
-    panel, tall, lane_bytes = target.panel, target.tile_rows, 4 // GROUP[precision]
+    (tall, _), panel, lane_bytes = target.tile(precision), target.tile(precision).panel, 4 // GROUP[precision]
     middle = (tall + 1) // 2
-    tile, half_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
+    tall_tiles, middle_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
     out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
+    one = np.int64(1)
 
     # A function of its own: inlined into each product, tiles would multiply the code.
     @function
-    def by_rows(left: Any, operands: Any) -> Any:
-        if left > middle:  # the rows behind the last one are padding of the buffers
-            tile(operands)
-            return tall
-        if left > 1:
-            half_tile(operands)
-            return middle
-        row(operands)
-        return 1
+    def multiply(n_rows: Any, inputs: Any, weights: Any, outputs: Any, number: Any) -> Any:
+        (a, stride, scales), (w, start, n, scale, bias) = inputs, weights
+        out, out_stride, top, top_stride, other, other_stride = outputs
+        n_tall = n_rows // tall
+        if n_rows - n_tall * tall > middle:  # the rows behind the last one are padding of the buffers
+            n_tall += 1
+        tall_tiles((a, stride, w, start, n, scales, scale, bias, *outputs, number, n_tall))
+        m = n_tall * tall
+        if m < n_rows:
+            x, own, to = a + m * stride, scales + 4 * m, out + m * out_stride
+            best, also = top + m * top_stride, other + m * other_stride
+            places = (to, out_stride, best, top_stride, also, other_stride)
+            operands = (x, stride, w, start, n, own, scale, bias, *places, number, one)
+            if n_rows - m > 1:
+                middle_tile(operands)
+            else:
+                row(operands)
 
     @function
     def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
-        (a, scales, n_rows), (place, out_stride), (top, top_bytes, other, other_bytes, other_step) = inputs, out, extra
+        (a, scales, n_rows), (place, out_stride) = inputs, out
+        top, top_stride, other, other_stride, other_step = extra
         table = model.products
         stride = table[i, INPUTS] * lane_bytes
         n = stride >> 2
         # A panel of weights stays in the nearest cache while all rows pass.
         for number in range(table[i, COLUMNS] // panel):
             at = 4 * panel * number
-            w, start = table[i, WEIGHTS] + at * n, table[i, START] + at
-            scale, bias = table[i, SCALE] + at, table[i, BIAS] + at
-            m = 0
-            while m < n_rows:
-                x, s, to = a + m * stride, scales + 4 * m, place + m * out_stride + out_step * number
-                best, own = top + top_bytes * m, other + other_bytes * m + other_step * number
-                operands = (x, stride, w, start, n, s, scale, bias, to, out_stride, best, own, number)
-                m += by_rows(n_rows - m, operands)
+            weights = (table[i, WEIGHTS] + at * n, table[i, START] + at, n, table[i, SCALE] + at, table[i, BIAS] + at)
+            places = (place + out_step * number, out_stride, top, top_stride, other + other_step * number, other_stride)
+            multiply(n_rows, (a, stride, scales), weights, places, number)
 
     return linear
 
@@ -217,49 +222,49 @@ def _build_attend(target: Target, precision: Precision) -> Any:
     ``memory``: addresses of keys and values, bytes per position, address of the int32 positions, their number. The
     context (A,) goes to ``out``; the mean of all heads' weights is added at ``shown``, unless that is 0.
     """
-    n_bytes = KEPT_BYTES[precision]
-    head_1, head_2, head_4, head_8 = (_build_head(target, precision, n) for n in HEAD_VECTORS)
+    width_1, width_2, width_4, width_8 = (_build_heads(target, precision, n) for n in HEAD_VECTORS)
 
     @function
     def attend(model: Any, query: Any, memory: Any, bias: Any, out: Any, shown: Any, buffers: Any) -> Any:
-        keys, values, stride, places, n = memory
-        p, d = (buffers.weights, shown, np.float32(1.0) / np.float32(model.n_heads)), model.d_head
-        for h in range(model.n_heads):
-            own = (keys + n_bytes * d * h, values + n_bytes * d * h, stride, places, n)
-            own_bias = bias + model.bias_stride * h if bias else 0
-            q, o = query + 4 * d * h, out + 4 * d * h
-            if d == 64:
-                head_4(q, own, own_bias, p, o)
-            elif d == 32:
-                head_2(q, own, own_bias, p, o)
-            elif d == 16:
-                head_1(q, own, own_bias, p, o)
-            else:
-                head_8(q, own, own_bias, p, o)
+        d, weights = model.d_head, buffers.weights
+        if d == 64:
+            width_4(model, query, memory, bias, weights, out, shown)
+        elif d == 32:
+            width_2(model, query, memory, bias, weights, out, shown)
+        elif d == 16:
+            width_1(model, query, memory, bias, weights, out, shown)
+        else:
+            width_8(model, query, memory, bias, weights, out, shown)
 
     return attend
 
 
-def _build_head(target: Target, precision: Precision, n_vectors: int) -> Any:
-    """Build (query, memory, bias, weights, out): attention of one head.
-
-    ``weights``: where they go, where their share is added, that share.
-    """
+def _build_heads(target: Target, precision: Precision, n_vectors: int) -> Any:
+    """Build (model, query, memory, bias, weights, out, shown) for one width of heads."""
     half = precision != "float32"
     pairs = half and target.native_bfloat16 and n_vectors > 1
     scores = attention.make_scores(n_vectors, half, pairs)
     mix = attention.make_mix_pairs(n_vectors) if pairs else attention.make_mix(n_vectors, half)
     softmax, add_bias, add_scaled = attention.softmax, attention.add_bias, attention.add_scaled
+    d, kept_bytes = 16 * n_vectors, 16 * n_vectors * KEPT_BYTES[precision]
 
     @function
-    def head(query: Any, memory: Any, bias: Any, weights: Any, out: Any) -> Any:
-        (keys, values, stride, places, n), (w, shown, share) = memory, weights
-        scores(query, keys, stride, places, n, w)
-        if bias:
-            add_bias(w, bias, n)
-        softmax(w, n)
+    def heads(model: Any, query: Any, memory: Any, bias: Any, weights: Any, out: Any, shown: Any) -> Any:
+        keys, values, stride, places, n = memory
+        row_bytes = 4 * (n + 31 & -32)
+        # Part by part, not head by head: a processor overlaps what does not wait for each other.
+        for h in range(model.n_heads):
+            w = weights + row_bytes * h
+            scores(query + 4 * d * h, keys + kept_bytes * h, stride, places, n, w)
+            if bias:
+                add_bias(w, bias + model.bias_stride * h, n)
+        for h in range(model.n_heads):
+            softmax(weights + row_bytes * h, n)
         if shown:
-            add_scaled(shown, w, n, share)
-        mix(w, values, stride, places, n, out)
+            share = np.float32(1.0) / np.float32(model.n_heads)
+            for h in range(model.n_heads):
+                add_scaled(shown, weights + row_bytes * h, n, share)
+        for h in range(model.n_heads):
+            mix(weights + row_bytes * h, values + kept_bytes * h, stride, places, n, out + 4 * d * h)
 
-    return head
+    return heads

@@ -1,7 +1,8 @@
 """Greedy and beam search in compiled loops, with continuous batching.
 
 A thread works on up to R sentences at once. One that ends leaves its slot, and as soon as enough slots are free the
-next sentences are encoded together. Short sentences never wait for long ones, and results do not depend on the batch.
+thread takes the next sentences of all threads' queue and encodes them together. Short sentences never wait for long
+ones, and results do not depend on the batch.
 
 Letters: R slots, K beams, N padded words, P columns of a panel.
 """
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, OUTPUT, PEAK_OUTPUT
+from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, PEAK_OUTPUT, STOP
 from attnkit.kernels.search_rules import (
     LOWEST32,
     advance,
@@ -23,14 +24,14 @@ from attnkit.kernels.search_rules import (
     note_ends,
     write_results,
 )  # fmt: skip
-from attnkit.kernels.simd.rows import read_float, write_float
+from attnkit.kernels.simd.rows import read_float, replace_number, write_float
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.kernels.transformer import build_model
 from attnkit.protocols import BOS_ID, EOS_ID
 
 
 def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
-    """Build searches: (model, sentences, settings, work, results, stop)."""
+    """Build searches: (model, sentences, settings, work, results, shared)."""
     loops = build_model(target, precision)
     refill, output_logits = _build_refill(loops.encode), _build_output_logits(loops.logits)
     return {
@@ -40,17 +41,18 @@ def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
 
 
 def _build_refill(encode: Any) -> Any:
-    """Build (model, sentences, settings, work, at, n_free, n_active).
+    """Build (model, sentences, settings, work, n_free, n_active, shared).
 
-    Encode the next sentences. Nothing happens until enough slots are free. Returns the new at, n_free, n_active.
+    Encode the next sentences. Nothing happens until enough slots are free. Returns the new n_free and n_active.
     """
 
     @function
-    def refill(model: Any, sentences: Any, settings: Any, work: Any, at: Any, n_free: Any, n_active: Any) -> Any:
+    def refill(model: Any, sentences: Any, settings: Any, work: Any, n_free: Any, n_active: Any, shared: Any) -> Any:
         slots, n_sentences = work.slots, len(sentences.order)
-        while at < n_sentences:
+        while True:
+            at = shared[NEXT]
             left = n_sentences - at
-            if n_free < min(max(settings.n_slots // 4, 1), left):
+            if left <= 0 or n_free < min(max(settings.n_used // 4, 1), left):
                 break
             n, n_tokens = 0, 0
             while n < min(n_free, left):
@@ -59,6 +61,8 @@ def _build_refill(encode: Any) -> Any:
                 if n and n_tokens > settings.max_encoded:
                     break
                 n += 1
+            if not replace_number(shared.ctypes.data + 8 * NEXT, at, at + n):
+                continue  # another thread has taken them
             for j in range(n):
                 n_free -= 1
                 slot = slots.free[n_free]
@@ -68,18 +72,17 @@ def _build_refill(encode: Any) -> Any:
             new = slots.active[n_active : n_active + n]
             encode(model, sentences, at, at + n, new, work.memory, settings.max_source, work.buffers)
             n_active += n
-            at += n
-        return at, n_free, n_active
+        return n_free, n_active
 
     return refill
 
 
 @function
 def free_all(settings: Any, slots: Any) -> Any:
-    """Free all slots; return their number."""
-    for slot in range(settings.n_slots):
-        slots.free[slot] = settings.n_slots - 1 - slot
-    return settings.n_slots
+    """Free all slots in use; return their number."""
+    for slot in range(settings.n_used):
+        slots.free[slot] = settings.n_used - 1 - slot
+    return settings.n_used
 
 
 @function
@@ -152,11 +155,11 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
         results.log_probs[s, 0] = slots.score[slot, 0]
 
     @function
-    def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, stop: Any) -> Any:
+    def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, shared: Any) -> Any:
         slots, choice, panel = work.slots, work.choice, settings.panel
-        at, n_free, n_active = 0, free_all(settings, slots), 0
-        while stop[0] == 0:
-            at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
+        n_free, n_active = free_all(settings, slots), 0
+        while shared[STOP] == 0:
+            n_free, n_active = refill(model, sentences, settings, work, n_free, n_active, shared)
             if n_active == 0:
                 break
             for m in range(n_active):
@@ -229,11 +232,11 @@ def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
     """Build beam search with the rules of ``attnkit.decoding.beam``."""
 
     @function
-    def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, stop: Any) -> Any:
+    def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, shared: Any) -> Any:
         slots = work.slots
-        at, n_free, n_active = 0, free_all(settings, slots), 0
-        while stop[0] == 0:
-            at, n_free, n_active = refill(model, sentences, settings, work, at, n_free, n_active)
+        n_free, n_active = free_all(settings, slots), 0
+        while shared[STOP] == 0:
+            n_free, n_active = refill(model, sentences, settings, work, n_free, n_active, shared)
             if n_active == 0:
                 break
             n_rows = fill_rows(model, sentences, settings, work, n_active)

@@ -19,11 +19,38 @@ except ImportError:  # nothing here is called then
     pass
 
 
-def _load_kept(b: Any, base: Any, j: int, half: bool) -> Any:
-    """Return vector j of a key or value in bfloat16 (``half``) or float32."""
-    if half:
-        return v.from_bfloat16(b, v.load(b, v.offset(b, base, 32 * j), v.vector("i16")))
-    return v.load(b, v.offset(b, base, 64 * j))
+def _load_kept(b: Any, base: Any, n_vectors: int, half: bool) -> list[Any]:
+    """Return a key or value in bfloat16 (``half``) or float32 as vectors of floats.
+
+    In bfloat16 they are in the order of ``_deal``: a bfloat16 is the upper half of a float32, so that of two in a lane
+    one is shifted and the other masked.
+    """
+    if not half:
+        return [v.load(b, v.offset(b, base, 64 * j)) for j in range(n_vectors)]
+    if n_vectors == 1:
+        return [v.from_bfloat16(b, v.load(b, base, v.vector("i16")))]
+    found = []
+    for j in range(n_vectors // 2):
+        pairs = v.load(b, v.offset(b, base, 64 * j), v.vector("i32"))
+        for bits in (b.shl(pairs, v.constant("i32", 16)), b.and_(pairs, v.constant("i32", 0xFFFF0000))):
+            found.append(b.bitcast(bits, v.vector("float")))
+    return found
+
+
+def _deal(b: Any, parts: list[Any]) -> list[Any]:
+    """Return vectors two by two as their even and their odd dimensions."""
+    if len(parts) == 1:
+        return parts
+    lanes = [v.i32x16([2 * k + odd for k in range(16)]) for odd in (0, 1)]
+    return [b.shuffle_vector(x, y, chosen) for x, y in zip(parts[::2], parts[1::2], strict=True) for chosen in lanes]
+
+
+def _undeal(b: Any, parts: list[Any]) -> list[Any]:
+    """Return vectors of even and of odd dimensions in order."""
+    if len(parts) == 1:
+        return parts
+    lanes = [v.i32x16([8 * high + k // 2 + 16 * (k % 2) for k in range(16)]) for high in (0, 1)]
+    return [b.shuffle_vector(x, y, chosen) for x, y in zip(parts[::2], parts[1::2], strict=True) for chosen in lanes]
 
 
 def _key_address(b: Any, base: Any, stride: Any, places: Any, s: Any) -> Any:
@@ -42,17 +69,20 @@ def make_scores(n_vectors: int, half: bool, pairs: bool) -> Any:
         parts = [v.load(b, v.offset(b, query, 64 * j)) for j in range(n_vectors)]
         if pairs:
             parts = [v.to_pairs(b, x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        elif half:
+            parts = _deal(b, parts)
         with cgutils.for_range(b, b.lshr(b.add(n, v.i64(3)), v.i64(2))) as loop:
             first = b.mul(loop.index, v.i64(4))
             totals = []
             for k in range(4):
                 key = _key_address(b, keys, stride, places, b.add(first, v.i64(k)))
                 total = v.constant("float", 0.0)
-                for j, part in enumerate(parts):
-                    if pairs:
+                if pairs:
+                    for j, part in enumerate(parts):
                         total = v.dot_pairs(b, total, part, v.load(b, v.offset(b, key, 64 * j), v.vector("i32")))
-                    else:
-                        total = v.fma(b, part, _load_kept(b, key, j, half), total)
+                else:
+                    for part, other in zip(parts, _load_kept(b, key, n_vectors, half), strict=True):
+                        total = v.fma(b, part, other, total)
                 totals.append(total)
             # Four sums share their shuffles: the k-th is in lanes 4 k to 4 k + 3.
             sums = lane_sums(b, totals)
@@ -68,23 +98,26 @@ def make_mix(n_vectors: int, half: bool) -> Any:
     @v.intrinsic(*["int64"] * 6)
     def mix(b: Any, weights: Any, values: Any, stride: Any, places: Any, n: Any, out: Any) -> None:
         # Narrow heads: two sums in turn, or each addition would wait for the one before.
-        zeros = [v.constant("float", 0.0)] * n_vectors
-        even, odd = v.accumulators(b, zeros), v.accumulators(b, zeros)
+        n_sums = 2 if n_vectors < 4 else 1
+        sums = [v.accumulators(b, [v.constant("float", 0.0)] * n_vectors) for _ in range(n_sums)]
 
         def add(s: Any, totals: list[Any]) -> None:
             weight = v.splat(b, v.load(b, b.add(weights, b.mul(s, v.i64(4))), v.scalar("float")))
-            value = _key_address(b, values, stride, places, s)
-            for j, total in enumerate(totals):
-                b.store(v.fma(b, weight, _load_kept(b, value, j, half), b.load(total)), total)
+            value = _load_kept(b, _key_address(b, values, stride, places, s), n_vectors, half)
+            for part, total in zip(value, totals, strict=True):
+                b.store(v.fma(b, weight, part, b.load(total)), total)
 
-        with cgutils.for_range(b, b.lshr(n, v.i64(1))) as loop:
-            first = b.mul(loop.index, v.i64(2))
-            add(first, even)
-            add(b.add(first, v.i64(1)), odd)
-        with b.if_then(b.trunc(n, ir.IntType(1))):
-            add(b.sub(n, v.i64(1)), even)
-        for j, (x, y) in enumerate(zip(even, odd, strict=True)):
-            v.store(b, b.fadd(b.load(x), b.load(y)), v.offset(b, out, 64 * j))
+        with cgutils.for_range(b, b.udiv(n, v.i64(n_sums))) as loop:
+            for k, own in enumerate(sums):
+                add(b.add(b.mul(loop.index, v.i64(n_sums)), v.i64(k)), own)
+        if n_sums == 2:
+            with b.if_then(b.trunc(n, ir.IntType(1))):
+                add(b.sub(n, v.i64(1)), sums[0])
+        parts = [b.load(total) for total in sums[0]]
+        for own in sums[1:]:
+            parts = [b.fadd(part, b.load(total)) for part, total in zip(parts, own, strict=True)]
+        for j, part in enumerate(_undeal(b, parts) if half else parts):
+            v.store(b, part, v.offset(b, out, 64 * j))
 
     return mix
 

@@ -1,7 +1,7 @@
 """Weights of products in the layout that compiled loops read. Needs no numba.
 
-Letters: N columns, K inputs, P columns of a panel (``Target.panel``). A lane of 32 bits takes a group of inputs: 4
-int8, 2 bfloat16 or 1 float32 (``GROUP``). The weights of a product are cut into panels::
+Letters: N columns, K inputs, P columns of a panel (``RegisterTile.panel``). A lane of 32 bits takes a group of inputs:
+4 int8, 2 bfloat16 or 1 float32 (``GROUP``). The weights of a product are cut into panels::
 
     weights (N, K)  ->  packed (N / P, K / GROUP, P, GROUP)
 
@@ -25,6 +25,7 @@ GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
 """Inputs of a lane."""
 KEPT_BYTES: dict[Precision, int] = {"int8": 2, "bfloat16": 2, "float32": 4}
 """Bytes of one number of a cached key or value."""
+MAX_SUM = (2**15 - 1) // 127  #: of weights whose products with activations up to 127 are added in 16 bits
 LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
 
 
@@ -63,13 +64,27 @@ def pack(
         # Rounds to nearest, to even among equals.
         values = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     elif precision == "int8":
-        largest = np.maximum(wide.max(1), -wide.min(1))  # (N,)
-        scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+        scale = _column_scales(wide, target)
         values = np.rint(wide / scale[:, None]).astype(np.int8)
         start = (-target.zero_point(non_negative) * values.sum(1, dtype=np.int32)).astype(np.int32)
-    p, g = target.panel, GROUP[precision]
+    p, g = target.tile(precision).panel, GROUP[precision]
     packed = values.reshape(n_padded // p, p, k_padded // g, g).transpose(0, 2, 1, 3)
     return PackedWeights(aligned(packed), aligned(start), aligned(scale), aligned(padded_bias))
+
+
+def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.float32]:
+    """Return the smallest scale of each column (N,) whose integers a product can add.
+
+    They are at most 127. Where G groups are added in 16 bits, 2 G products are, with activations up to 127: their
+    integers may add up to 32,767 / 127 = 258, of which rounding takes a half each.
+    """
+    sizes, g = np.abs(weight), target.summed_groups  # (N, K)
+    scale = sizes.max(1) / 127
+    if g > 1:
+        sums = sizes.reshape(len(sizes), -1, g, 2, 2).sum((2, 4)).max((1, 2))
+        scale = np.maximum(scale, sums / (MAX_SUM - g))
+    found: NDArray[np.float32] = np.where(scale > 0, scale, 1).astype(np.float32)
+    return found
 
 
 def padded(n: int) -> int:

@@ -4,6 +4,7 @@ Letters: M rows of activations, N columns, K inputs. ``packing`` shows the layou
 inputs. One load of 16 columns' weights serves all rows of a tile, and one activation all columns.
 """
 
+import math
 from typing import Any
 
 from attnkit.kernels.simd import vectors as v
@@ -16,8 +17,17 @@ except ImportError:  # nothing here is called then
     pass
 
 
-def _dot(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any) -> Any:
-    """Return sums + a w of the groups in 16 lanes; a and w are vectors of 16 int32."""
+def _dot(b: Any, target: Target, precision: Precision, sums: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """Return sums + a w of some groups; each a and w is a vector of 16 int32."""
+    if precision == "int8" and target.name == "avx2":
+        return v.halves(b, _dot_avx2, sums, *(vector for pair in pairs for vector in pair))
+    for a, w in pairs:
+        sums = _dot_group(b, target, precision, sums, a, w)
+    return sums
+
+
+def _dot_group(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any) -> Any:
+    """Return sums + a w of one group."""
     floats, ints = v.vector("float"), v.vector("i32")
     if precision == "float32":
         return v.fma(b, b.bitcast(a, floats), b.bitcast(w, floats), sums)
@@ -31,8 +41,6 @@ def _dot(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any
     if target.name == "avx512":
         bytes_ = v.vector("i8", 64)
         return v.call(b, "llvm.x86.avx512.vpdpbusd.512", ints, sums, b.bitcast(a, bytes_), b.bitcast(w, bytes_))
-    if target.name == "avx2":
-        return v.halves(b, _dot_avx2, sums, a, w)
     # Byte by byte of each lane: unsigned of a, signed of w.
     for shift in (0, 8, 16, 24):
         byte = b.and_(b.lshr(a, v.constant("i32", shift)), v.constant("i32", 255))
@@ -41,39 +49,50 @@ def _dot(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any
     return sums
 
 
-def _dot_avx2(b: Any, sums: Any, a: Any, w: Any) -> Any:
-    """Return sums of 8 lanes; products are added in pairs to 16, then 32 bits."""
+def _dot_avx2(b: Any, sums: Any, *operands: Any) -> Any:
+    """Return sums of 8 lanes: products of all groups are added in 16 bits, then in 32.
+
+    ``packing`` sees to it that the 16 bits suffice.
+    """
     i8, i16, i32 = v.vector("i8", 32), v.vector("i16", 16), v.vector("i32", 8)
-    pairs = v.call(b, "llvm.x86.avx2.pmadd.ub.sw", i16, b.bitcast(a, i8), b.bitcast(w, i8))
-    return b.add(sums, v.call(b, "llvm.x86.avx2.pmadd.wd", i32, pairs, ir.Constant(i16, [1] * 16)))
+    products = [
+        v.call(b, "llvm.x86.avx2.pmadd.ub.sw", i16, b.bitcast(a, i8), b.bitcast(w, i8))
+        for a, w in zip(operands[::2], operands[1::2], strict=True)
+    ]
+    total = products[0]
+    for product in products[1:]:  # in turn: a tree would need one more register
+        total = b.add(total, product)
+    return b.add(sums, v.call(b, "llvm.x86.avx2.pmadd.wd", i32, total, ir.Constant(i16, [1] * 16)))
 
 
 def _tile(b: Any, target: Target, precision: Precision, n_rows: int, inputs: Any, panel: Any) -> list[list[Any]]:
-    """Return the sums of rows times a panel, n_rows x tile_vectors vectors.
+    """Return the sums of rows times a panel, n_rows x vectors of a tile.
 
     ``inputs``: address of the first row, bytes between rows; ``panel``: addresses of its weights and starts, groups.
     """
     (a, stride), (w, start, n_groups) = inputs, panel
-    kind = v.vector("i32" if precision == "int8" else "float")
-    columns = range(target.tile_vectors)
+    tile, kind = target.tile(precision), v.vector("i32" if precision == "int8" else "float")
+    columns, together = range(tile.vectors), range(target.summed_groups if precision == "int8" else 1)
     starts = [v.load(b, v.offset(b, start, 64 * j), kind) for j in columns]
     rows = [b.add(a, b.mul(stride, v.i64(i))) for i in range(n_rows)]
     sums = [v.accumulators(b, starts) for _ in rows]
-    with cgutils.for_range(b, n_groups) as loop:
+    with cgutils.for_range(b, b.udiv(n_groups, v.i64(len(together)))) as loop:
+        first = b.mul(loop.index, v.i64(4 * len(together)))  # 4 bytes per group
         # One load of weights serves all rows of the tile.
-        place = b.add(w, b.mul(loop.index, v.i64(4 * target.panel)))
-        weights = [v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for j in columns]
+        places = [b.add(w, b.mul(b.add(first, v.i64(4 * g)), v.i64(tile.panel))) for g in together]
+        weights = [[v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for place in places] for j in columns]
         for row, own in zip(rows, sums, strict=True):
-            group = v.load(b, b.add(row, b.mul(loop.index, v.i64(4))), v.scalar("i32"))
-            group = v.splat(b, group)
-            for total, weight in zip(own, weights, strict=True):
-                b.store(_dot(b, target, precision, b.load(total), group, weight), total)
+            at = b.add(row, first)
+            groups = [v.splat(b, v.load(b, v.offset(b, at, 4 * g), v.scalar("i32"))) for g in together]
+            for total, of_column in zip(own, weights, strict=True):
+                pairs = list(zip(groups, of_column, strict=True))
+                b.store(_dot(b, target, precision, b.load(total), pairs), total)
     return [[b.load(total) for total in own] for own in sums]
 
 
-def _floats(b: Any, target: Target, sums: list[list[Any]], row_scale: Any, scale: Any, bias: Any) -> list[list[Any]]:
+def _floats(b: Any, sums: list[list[Any]], row_scale: Any, scale: Any, bias: Any) -> list[list[Any]]:
     """Return int32 sums as floats: times row and column scale, plus bias."""
-    columns = range(target.tile_vectors)
+    columns = range(len(sums[0]))
     scales = [v.load(b, v.offset(b, scale, 64 * j)) for j in columns]
     biases = [v.load(b, v.offset(b, bias, 64 * j)) for j in columns]
     found = []
@@ -85,45 +104,56 @@ def _floats(b: Any, target: Target, sums: list[list[Any]], row_scale: Any, scale
 
 
 def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -> Any:
-    """Build the function of a tile of ``n_rows`` rows.
+    """Build the function of a panel times tiles of ``n_rows`` rows, one below another.
 
     Its argument is a tuple of addresses and numbers of bytes: (a, stride, weights, start, n_groups, row_scale, scale,
-    bias, out, out_stride, top, other, panel_number). ``kind`` says what it does with the floats of a row:
+    bias, out, out_stride, top, top_stride, other, other_stride, panel_number, n_tiles); a stride leads from row to row.
+    ``kind`` says what it does with the floats of a row:
 
     - store: write them to ``out``; relu: the larger of them and 0.
     - peak: keep the panel with the row's largest value: the value at ``top``, the floats at ``out``, the number of the
       panel (int64) at ``other``.
-    - logits: write them to ``out``, and the panel's largest to ``other`` (row i at 4 i bytes); update the row's largest
-      and its sum of exponentials, a pair of floats at ``top``.
+    - logits: write them to ``out``, and the panel's largest to ``other``; update the row's largest and its sum of
+      exponentials, a pair of floats at ``top``.
     """
 
-    @v.intrinsic("int64[13]")
+    @v.intrinsic("int64[16]")
     def product(b: Any, operands: Any) -> None:
-        a, stride, w, start, n_groups, row_scale, scale, bias, *others = cgutils.unpack_tuple(b, operands, 13)
-        out, out_stride, top, other, number = others
-        sums = _tile(b, target, precision, n_rows, (a, stride), (w, start, n_groups))
-        rows = _floats(b, target, sums, row_scale, scale, bias) if precision == "int8" else sums
-        for i, row in enumerate(rows):
-            place = b.add(out, b.mul(out_stride, v.i64(i)))
-            if kind == "relu":
-                row = [v.maximum(b, x, v.constant("float", 0.0)) for x in row]
-            if kind != "peak":
-                for j, x in enumerate(row):
-                    v.store(b, x, v.offset(b, place, 64 * j))
-            if kind in ("store", "relu"):
-                continue
-            largest = row[0]
-            for x in row[1:]:
-                largest = v.maximum(b, largest, x)
-            largest = v.lane_max(b, largest)
-            if kind == "peak":
-                _keep_peak(b, row, largest, place, v.offset(b, top, 4 * i), (v.offset(b, other, 8 * i), number))
-            else:
-                v.store(b, largest, v.offset(b, other, 4 * i))
-                n_terms = 8 if precision == "float32" else 6  # as exact as the logits
-                _add_exponentials(b, row, largest, v.offset(b, top, 8 * i), n_terms)
+        a, stride, w, start, n_groups, row_scale, scale, bias, *outputs = cgutils.unpack_tuple(b, operands, 16)
+        *outputs, number, n_tiles = outputs
+        with cgutils.for_range(b, n_tiles) as loop:
+            m = b.mul(loop.index, v.i64(n_rows))
+            inputs, scales = (b.add(a, b.mul(m, stride)), stride), b.add(row_scale, b.mul(m, v.i64(4)))
+            rows = _tile(b, target, precision, n_rows, inputs, (w, start, n_groups))
+            if precision == "int8":
+                rows = _floats(b, rows, scales, scale, bias)
+            for i, row in enumerate(rows):
+                own = b.add(m, v.i64(i))
+                places = [b.add(base, b.mul(own, step)) for base, step in zip(outputs[::2], outputs[1::2], strict=True)]
+                _write_row(b, precision, kind, row, places, number)
 
     return product
+
+
+def _write_row(b: Any, precision: Precision, kind: str, row: list[Any], places: list[Any], number: Any) -> None:
+    """Write the floats of a row; ``places`` are its own out, top and other."""
+    out, top, other = places
+    if kind == "relu":
+        row = [v.maximum(b, x, v.constant("float", 0.0)) for x in row]
+    if kind != "peak":
+        for j, x in enumerate(row):
+            v.store(b, x, v.offset(b, out, 64 * j))
+    if kind in ("store", "relu"):
+        return
+    largest = row[0]
+    for x in row[1:]:
+        largest = v.maximum(b, largest, x)
+    largest = v.lane_max(b, largest)
+    if kind == "peak":
+        _keep_peak(b, row, largest, out, top, (other, number))
+    else:
+        v.store(b, largest, other)
+        _add_exponentials(b, row, largest, top, is_exact=precision == "float32")
 
 
 def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, number: tuple[Any, Any]) -> None:
@@ -135,8 +165,11 @@ def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, numbe
             v.store(b, x, v.offset(b, place, 64 * j))
 
 
-def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any, n_terms: int) -> None:
-    """Update a row's largest logit and sum of exponentials in one pass."""
+def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any, is_exact: bool) -> None:
+    """Update a row's largest logit and sum of exponentials in one pass.
+
+    Not ``is_exact``: the exponentials may be as coarse as logits of narrow numbers.
+    """
     total = v.offset(b, pair, 4)
     before = v.load(b, pair, v.scalar("float"))
     with b.if_then(b.fcmp_ordered(">", largest, before), likely=False):
@@ -145,7 +178,12 @@ def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any, n_terms: 
         v.store(b, b.fmul(v.load(b, total, v.scalar("float")), factor), total)
         v.store(b, largest, pair)
     now = v.splat(b, v.load(b, pair, v.scalar("float")))
-    parts = [v.exp(b, b.fsub(x, now), n_terms, positive=False) for x in row]
+    if is_exact:
+        parts = [v.exp(b, b.fsub(x, now), positive=False) for x in row]
+    else:
+        log2_e = v.constant("float", 1 / math.log(2))
+        shift = b.fneg(b.fmul(now, log2_e))
+        parts = [v.exp2(b, v.fma(b, x, log2_e, shift)) for x in row]
     while len(parts) > 1:
         parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
     v.store(b, b.fadd(v.load(b, total, v.scalar("float")), v.lane_sum(b, parts[0])), total)

@@ -232,3 +232,10 @@ def read_float(b: Any, address: Any) -> Any:
 def write_float(b: Any, address: Any, value: Any) -> None:
     """Write a float to an address."""
     v.store(b, value, address)
+
+
+@v.intrinsic(*["int64"] * 3, result="boolean")
+def replace_number(b: Any, address: Any, old: Any, new: Any) -> Any:
+    """Replace the int64 at an address if no other thread has replaced the old one."""
+    found = b.cmpxchg(v.pointer(b, address, v.scalar("i64")), old, new, "monotonic")
+    return b.extract_value(found, 1)

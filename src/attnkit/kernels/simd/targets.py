@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attnkit.errors import SystemFailure
 from attnkit.runtime.signals import defer_signals
@@ -18,24 +18,37 @@ PANEL = 64  #: multiple to which columns and inputs of every product are padded;
 HEAD_VECTORS = (1, 2, 4, 8)  #: widths of heads, in vectors of 16 floats, that have loops of their own
 
 
+class RegisterTile(NamedTuple):
+    """Rows x 16 ``vectors`` sums of a product, kept in registers."""
+
+    rows: int
+    vectors: int
+
+    @property
+    def panel(self) -> int:
+        """Return its number of columns."""
+        return 16 * self.vectors
+
+
 @dataclass(frozen=True)
 class Target:
-    """Instruction set; a tile holds tile_rows x 16 tile_vectors sums."""
+    """Instruction set, and how products use it."""
 
     name: TargetName
     needs: tuple[str, ...]  #: features of the processor, by LLVM's names
     cpu: str | None  #: processor that LLVM compiles for; None: the host
     features: str  #: LLVM's features, where ``cpu`` is given
-    tile_rows: int
-    tile_vectors: int
+    float_tile: RegisterTile
+    int8_tile: RegisterTile
     activation_bits: int
     """Bits of an int8 activation. With 7, the 16-bit sums of ``vpmaddubsw`` cannot saturate: 2 x 127 x 127 < 2**15."""
+    summed_groups: int = 1
+    """Groups of 4 int8 products that are added in 16 bits before 32; ``packing`` scales weights for it."""
     native_bfloat16: bool = False  #: has an instruction for products of bfloat16
 
-    @property
-    def panel(self) -> int:
-        """Return the number of columns of a tile."""
-        return 16 * self.tile_vectors
+    def tile(self, precision: Precision) -> RegisterTile:
+        """Return the tile of a product."""
+        return self.int8_tile if precision == "int8" else self.float_tile
 
     def zero_point(self, non_negative: bool) -> int:
         """Return the byte that represents 0; it is 0 for non-negative activations."""
@@ -47,13 +60,14 @@ class Target:
 
 
 _AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt,+sse4.2"
+_WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+_NARROW = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 # AVX-512 has 32 registers: 24 sums, 4 weights and an activation. Elsewhere 16: a vector of 16 lanes takes two or four.
+# One row of int8 with AVX2: 4 sums and 4 activations, and weights are read from memory by the instruction.
 TARGETS: dict[TargetName, Target] = {
-    "avx512": Target("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"), None, "", 6, 4, 8),
-    "avx2": Target(
-        "avx2", ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"), "haswell", _AVX2, 2, 2, 7
-    ),
-    "portable": Target("portable", (), "generic", "", 2, 1, 8),
+    "avx512": Target("avx512", _WIDE, None, "", RegisterTile(6, 4), RegisterTile(6, 4), 8),
+    "avx2": Target("avx2", _NARROW, "haswell", _AVX2, RegisterTile(2, 2), RegisterTile(1, 2), 7, summed_groups=4),
+    "portable": Target("portable", (), "generic", "", RegisterTile(2, 1), RegisterTile(2, 1), 8),
 }
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from attnkit.kernels.vector import REORDER, fma, i64, intrinsic, splat
+from attnkit.kernels.vector import REORDER, fma, i32x16, i64, intrinsic, splat
 
 try:
     from llvmlite import ir
@@ -15,7 +15,7 @@ try:
 except ImportError:  # nothing here is called then
     pass
 
-__all__ = ["REORDER", "fma", "i64", "intrinsic", "splat"]
+__all__ = ["REORDER", "fma", "i32x16", "i64", "intrinsic", "splat"]
 
 
 def scalar(kind: str) -> Any:
@@ -92,10 +92,10 @@ def absolute(b: Any, x: Any) -> Any:
     return call(b, "llvm.fabs.v16f32", vector("float"), x)
 
 
-def exp(b: Any, x: Any, n_terms: int = 8, *, positive: bool = True) -> Any:
+def exp(b: Any, x: Any, *, positive: bool = True) -> Any:
     """Return exponentials of 16 floats, clamped at -87 and 88.
 
-    The relative error is 2e-7 with 8 terms and 3e-6 with 6. Not ``positive``: no float is above 0, which saves a step.
+    The relative error is 2e-7. Not ``positive``: no float is above 0, which saves a step.
     """
     if positive:
         x = call(b, "llvm.minnum.v16f32", vector("float"), x, constant("float", 88.0))
@@ -104,13 +104,30 @@ def exp(b: Any, x: Any, n_terms: int = 8, *, positive: bool = True) -> Any:
     n = call(b, "llvm.rint.v16f32", vector("float"), b.fmul(x, constant("float", 1 / math.log(2))))
     r = fma(b, n, constant("float", -0.693145751953125), x)
     r = fma(b, n, constant("float", -1.428606765330187e-06), r)
-    # Taylor: the first term left out is r**8 / 8! < 6e-9, or r**6 / 6! < 3e-6.
-    p = constant("float", 1 / math.factorial(n_terms - 1))
-    for k in range(n_terms - 2, -1, -1):
+    # Taylor: the first term left out is r**8 / 8! < 6e-9.
+    p = constant("float", 1 / math.factorial(7))
+    for k in range(6, -1, -1):
         p = fma(b, p, r, constant("float", 1 / math.factorial(k)))
     # 2**n by its bits: the exponent of a float32 begins at bit 23 with a bias of 127.
     bits = b.shl(b.add(b.fptosi(n, vector("i32")), constant("i32", 127)), constant("i32", 23))
     return b.fmul(p, b.bitcast(bits, vector("float")))
+
+
+def exp2(b: Any, x: Any) -> Any:
+    """Return 2 to the power of 16 floats, none above 0, clamped at -126.
+
+    The relative error is 3e-6.
+    """
+    x = maximum(b, x, constant("float", -126.0))
+    n = call(b, "llvm.rint.v16f32", vector("float"), x)
+    r = b.fsub(x, n)
+    # Taylor: the first term left out is (r ln 2)**6 / 6! < 3e-6.
+    p = constant("float", math.log(2) ** 5 / math.factorial(5))
+    for k in range(4, -1, -1):
+        p = fma(b, p, r, constant("float", math.log(2) ** k / math.factorial(k)))
+    # Times 2**n: n is added to the exponent, which begins at bit 23.
+    bits = b.add(b.bitcast(p, vector("i32")), b.shl(b.fptosi(n, vector("i32")), constant("i32", 23)))
+    return b.bitcast(bits, vector("float"))
 
 
 def to_bfloat16(b: Any, x: Any) -> Any:
