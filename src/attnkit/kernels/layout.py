@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+# numba compiles a function again for a literal: numbers that functions take are of this type.
+ZERO, ONE = np.int64(0), np.int64(1)
 WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.products``
 NORM_MASK = 16  #: floats before the mask of columns in ``Model.norm_constants``
 OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer

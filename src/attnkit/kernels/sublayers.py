@@ -11,13 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import BETA, BIAS, COLUMNS, GAMMA, GELU, INPUTS, RELU, SCALE, SILU, START, WEIGHTS
+from attnkit.kernels.layout import (
+    BETA,
+    BIAS,
+    COLUMNS,
+    GAMMA,
+    GELU,
+    INPUTS,
+    ONE,
+    RELU,
+    SCALE,
+    SILU,
+    START,
+    WEIGHTS,
+    ZERO,
+)
 from attnkit.kernels.simd import attention, rows
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
 from attnkit.kernels.simd.products import make_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
 
-NOTHING = (0, 0, 0, 0, 0)  #: ``extra`` of products that only write floats
+NOTHING = (ZERO,) * 5  #: ``extra`` of products that only write floats
 
 
 class Sublayers(NamedTuple):
@@ -45,7 +59,6 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
     middle = (tall + 1) // 2
     tall_tiles, middle_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
     out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
-    one = np.int64(1)
 
     # A function of its own: inlined into each product, tiles would multiply the code.
     @function
@@ -61,7 +74,7 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
             x, own, to = a + m * stride, scales + 4 * m, out + m * out_stride
             best, also = top + m * top_stride, other + m * other_stride
             places = (to, out_stride, best, top_stride, also, other_stride)
-            operands = (x, stride, w, start, n, own, scale, bias, *places, number, one)
+            operands = (x, stride, w, start, n, own, scale, bias, *places, number, ONE)
             if n_rows - m > 1:
                 middle_tile(operands)
             else:

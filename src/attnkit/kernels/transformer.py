@@ -10,7 +10,7 @@ widths are padded.
 from typing import Any, NamedTuple
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, OUTPUT
+from attnkit.kernels.layout import COLUMNS, OUTPUT, ZERO
 from attnkit.kernels.simd import rows
 from attnkit.kernels.simd.packing import KEPT_BYTES
 from attnkit.kernels.simd.targets import Precision, Target
@@ -83,7 +83,7 @@ def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
         a = model.d_heads
         for m in range(n_rows):
             embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
-        x = enter(model, 0, n_rows, buffers)
+        x = enter(model, ZERO, n_rows, buffers)
         for layer in range(model.encoder_layers):
             linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
             self_attention(model, layer, n_rows, states, n_slots, buffers)
@@ -133,7 +133,7 @@ def _build_layers(shared: Sublayers, precision: Precision) -> Any:
             for t in range(n):
                 bias = model.src_bias + 4 * (model.bias_centre - t) if model.src_bias else 0
                 query, out = buffers.wide + 12 * a * (m + t), buffers.context + 4 * a * (m + t)
-                attend(model, query, memory, bias, out, 0, buffers)
+                attend(model, query, memory, bias, out, ZERO, buffers)
             m += n
 
     @function
@@ -147,14 +147,14 @@ def _build_layers(shared: Sublayers, precision: Precision) -> Any:
     @function
     def run_layers(model: Any, sentences: Any, first: Any, last: Any, n_layers: Any, chosen: Any, buffers: Any) -> Any:
         ids, begins, order = sentences.ids, sentences.begins, sentences.order
-        a, n_rows = model.d_heads, 0
+        a, n_rows = model.d_heads, ZERO
         for j in range(first, last):
             for i in range(begins[order[j]], begins[order[j] + 1]):
                 embed(model, n_rows, ids[i], model.src_words, sentences.positions[i], model.src_positions, buffers)
                 n_rows += 1
         if model.src_norm:
             norm_embedding(model, n_rows, buffers)
-        x = enter(model, 0, n_rows, buffers)
+        x = enter(model, ZERO, n_rows, buffers)
         for layer in range(n_layers):
             linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
             self_attention(model, sentences, first, last, buffers)
@@ -219,7 +219,7 @@ def _build_cached_attention(shared: Sublayers, precision: Precision) -> Any:
             keep(row + 8 * a, a >> 4, values + place)
             bias = model.tgt_bias + 4 * (model.bias_centre - t) if model.tgt_bias else 0
             memory = (keys, values, a * n_bytes, states.places[m], states.n_places[m])
-            attend(model, row, memory, bias, buffers.context + 4 * a * m, 0, buffers)
+            attend(model, row, memory, bias, buffers.context + 4 * a * m, ZERO, buffers)
 
     return self_attention
 
@@ -239,7 +239,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
             keys = states.memory[m] + 2 * layer * max_source * a * n_bytes
             memory = (keys, keys + max_source * a * n_bytes, a * n_bytes, buffers.identity, states.n_source[m])
             shown = states.weights[m] if layer == model.decoder_layers - 1 else 0
-            attend(model, buffers.wide + 4 * a * m, memory, 0, buffers.context + 4 * a * m, shown, buffers)
+            attend(model, buffers.wide + 4 * a * m, memory, ZERO, buffers.context + 4 * a * m, shown, buffers)
 
     @function
     def step(model: Any, n_rows: Any, states: Any, max_source: Any, n_slots: Any, buffers: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, PEAK_OUTPUT, STOP
+from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, PEAK_OUTPUT, STOP, ZERO
 from attnkit.kernels.search_rules import (
     LOWEST32,
     advance,
@@ -157,13 +157,13 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
     @function
     def greedy(model: Any, sentences: Any, settings: Any, work: Any, results: Any, shared: Any) -> Any:
         slots, choice, panel = work.slots, work.choice, settings.panel
-        n_free, n_active = free_all(settings, slots), 0
+        n_free, n_active = free_all(settings, slots), ZERO
         while shared[STOP] == 0:
             n_free, n_active = refill(model, sentences, settings, work, n_free, n_active, shared)
             if n_active == 0:
                 break
             for m in range(n_active):
-                fill_row(model, sentences, settings, work, m, slots.active[m], 0)
+                fill_row(model, sentences, settings, work, m, slots.active[m], ZERO)
                 work.states.places[m] = work.buffers.identity
             x = step(model, n_active, work.states, settings.max_source, settings.max_steps, work.buffers)
             if not settings.scores:
@@ -195,7 +195,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
 @function
 def fill_rows(model: Any, sentences: Any, settings: Any, work: Any, n_active: Any) -> Any:
     """Describe all beams as rows of the next step; return their number."""
-    slots, n_rows, k_beams = work.slots, 0, settings.n_beams
+    slots, n_rows, k_beams = work.slots, ZERO, settings.n_beams
     row_bytes = 4 * slots.ancestors.shape[3]
     for i in range(n_active):
         slot = slots.active[i]
@@ -234,7 +234,7 @@ def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
     @function
     def beam(model: Any, sentences: Any, settings: Any, work: Any, results: Any, shared: Any) -> Any:
         slots = work.slots
-        n_free, n_active = free_all(settings, slots), 0
+        n_free, n_active = free_all(settings, slots), ZERO
         while shared[STOP] == 0:
             n_free, n_active = refill(model, sentences, settings, work, n_free, n_active, shared)
             if n_active == 0:
@@ -242,7 +242,7 @@ def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
             n_rows = fill_rows(model, sentences, settings, work, n_active)
             n_slots = settings.max_steps * settings.n_beams
             x = step(model, n_rows, work.states, settings.max_source, n_slots, work.buffers)
-            kept, row, block, n_block = 0, 0, 0, 0
+            kept, row, block, n_block = 0, ZERO, ZERO, ZERO
             for i in range(n_active):
                 slot = slots.active[i]
                 if row == block + n_block:  # logits of the next sentences, as many as fit
