@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from attnkit.engine.loading import load_checkpoint
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.errors import SystemFailure
 from attnkit.kernels.jit import is_available
@@ -54,6 +56,23 @@ def test_texts_are_those_of_torch(run: LoadedRun, made: list[Any]) -> None:
     assert made == [] and len(set(expected)) > 10
     assert translate(run, True) == expected
     assert len(made) == 1
+
+
+def test_each_evaluation_is_of_the_present_weights(run: LoadedRun, made: list[Any]) -> None:
+    prepared: Any = SimpleNamespace(valid_src=LINES, vocabularies=Vocabularies(run.src_tokenizer, run.tgt_tokenizer))
+    form: Any = run.config.model
+    settings = (prepared, run.config.decoding, torch.device("cpu"), 0, run.config.max_source)
+    evaluation, by_torch = TranslationEvaluation(*settings, form), TranslationEvaluation(*settings)
+    model: Any = load_checkpoint(run.path, run.files, run.config, device="cpu", dtype=torch.float32).model
+    other = copy.deepcopy(model)
+    torch.manual_seed(1)
+    with torch.inference_mode():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+        first, second = (evaluation.translate(each, each) for each in (model, other))
+        assert second == by_torch.translate(other, other) and second != first
+        assert evaluation.translate(model, model) == first
+    assert len(made) == 1  # its loops are loaded once
 
 
 @pytest.mark.parametrize("decoding", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}])

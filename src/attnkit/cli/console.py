@@ -165,7 +165,7 @@ def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
     Nothing is shown in the first seconds. The lines of a plain file are counted for the time left.
     """
     from attnkit.plotting.progress_text import duration, progress_bar
-    from attnkit.text.lines import count_lines
+    from attnkit.text.lines import OPENERS, count_lines
 
     began, total = 0.0, -1
 
@@ -178,7 +178,7 @@ def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
         if total < 0:
             total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
             with contextlib.suppress(AttnkitError):
-                total = count_lines(source) if source.is_file() and source.suffix not in (".gz", ".xz", ".bz2") else 0
+                total = count_lines(source) if source.is_file() and source.suffix.lower() not in OPENERS else 0
         rate = n_lines / spent
         text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
         if total > 0:

@@ -69,15 +69,15 @@ class CompiledEncoder:
         chosen = begins[row] + column  # (N,), ascending
         found = torch.empty(len(places), packed.d_model)
         with self._workers.lock:
-            model = packed.model(longest)
-            sentences = sentences._replace(positions=packed.position_rows(of_tokens, sentences.positions))
+            sized = packed.model(longest)
+            sentences = sentences._replace(positions=packed.position_rows(sized, of_tokens, sentences.positions))
             buffers = self._workers.buffers(max(ENCODED_TOKENS, longest), longest)
             jobs: list[Job] = []
 
             def add(first: int, last: int) -> None:
                 start, stop = np.searchsorted(chosen, (begins[first], begins[last])).tolist()
                 own = chosen[:0] if positions is None else chosen[start:stop] - begins[first]  # none: all
-                what = (model, sentences, first, last, n_layers, own)
+                what = (sized.model, sentences, first, last, n_layers, own)
                 out = found.data_ptr() + 4 * start * found.shape[1]
                 if stop > start:
                     jobs.append(lambda n: self._workers.library.call("features", *what, buffers[n], out))

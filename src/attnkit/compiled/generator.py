@@ -20,7 +20,7 @@ from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.compiled.rows import FIRST_STEPS, KeyValueCache, check_ids, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers
-from attnkit.kernels.layout import Model, States
+from attnkit.kernels.layout import States
 
 
 class TextState:
@@ -41,8 +41,7 @@ class TextState:
         self.max_cached = n_cached
         # Scores are made of four keys.
         self.places = np.arange(-(-n_cached // 4) * 4, dtype=np.int32)
-        self.model: Model = packed.model(n_cached)
-        self._tables = packed.tables  # the model has addresses in them
+        self.sized = packed.model(n_cached)
         self.begun = False
 
     def add(self, words: NDArray[np.int64], window: int) -> None:
@@ -158,7 +157,7 @@ class CompiledGenerator:
                 begin, end = int(ends[first] - counts[first]), int(ends[last - 1])
                 out, part = found.data_ptr() + 4 * begin * found.shape[1], part_of(rows, begin, end)
                 return lambda thread: self._workers.library.call(
-                    "extend", state.model, end - begin, part, state.cache.n_places, buffers[thread], out
+                    "extend", state.sized.model, end - begin, part, state.cache.n_places, buffers[thread], out
                 )
 
             # Whole texts, as a token sees those before it.

@@ -38,7 +38,7 @@ class OutputLayer:
         rows[:n_rows, : hidden.shape[-1]] = hidden.reshape(n_rows, -1)
         with self._workers.lock:
             found = self._room(n_rows + tile, padded(n_words))
-            model = packed.model(1) if ids is None else self._restricted(ids)
+            model = packed.model(1).model if ids is None else self._restricted(ids)
             # A thread's rows begin at a multiple of a tile, so that none writes into another's.
             share = -(-n_rows // (tile * self._workers.n_threads)) * tile
             buffers = self._workers.buffers(share, 1)
@@ -74,7 +74,7 @@ class OutputLayer:
             rest = [part[columns] for part in whole[1:]]
             rest[-1][len(ids) :] = LOWEST
             own = PackedWeights(aligned(weights), *map(aligned, rest))
-            model = self._packed.model(1)
+            model = self._packed.model(1).model
             products = model.products.copy()
             products[OUTPUT, :5] = [*(part.ctypes.data for part in own), len(columns)]
             self._chosen = ids, own, model._replace(products=products)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.compiled.packed_layers import PackedLayers, Weights
+from attnkit.compiled.packed_layers import PackedLayers, SizedModel, Weights
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.models.position_tables import sinusoids
@@ -55,10 +55,11 @@ class PackedLanguageModel(PackedLayers):
             table = segments if table is None else (segments[:, None] + table).reshape(-1, self.config.d_model)
         return [table, table]
 
-    def position_rows(self, segments: NDArray[np.int64], positions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the rows of the position table for tokens, after ``model``."""
-        assert self._model is not None
+    def position_rows(
+        self, sized: SizedModel, segments: NDArray[np.int64], positions: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Return the rows of a model's position table for tokens."""
         if self.config.positions not in ("learned", "sinusoidal"):
             return segments.astype(np.int32)
-        n = self.config.max_length if self.config.positions == "learned" else self._model[0]
+        n = self.config.max_length if self.config.positions == "learned" else sized.n_positions
         return (segments * n + positions).astype(np.int32)

@@ -5,8 +5,9 @@ Letters: D model width, A heads times head width, F inner width, H heads, d head
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,17 @@ from attnkit.protocols import EOS_ID
 Weights = Mapping[str, NDArray[np.float32]]
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "silu": SILU, "gelu_tanh": GELU_TANH}
 MAX_HEAD = 16 * HEAD_VECTORS[-1]  #: widest head with compiled loops
+
+
+class SizedModel(NamedTuple):
+    """A model with position tables of some length.
+
+    Whoever uses the addresses of the model must keep this object.
+    """
+
+    model: Model
+    n_positions: int
+    tables: list[NDArray[Any]]
 
 
 class PackedLayers:
@@ -43,9 +55,8 @@ class PackedLayers:
         self._products: list[list[int]] = []
         self._norms: list[list[int]] = []
         self.words = [0, 0]  #: addresses of the word vectors of source and target
-        self._model: tuple[int, Model] | None = None
-        self.tables: list[NDArray[Any]] = []
-        """Position tables of the last ``model``; whoever uses its addresses for longer must keep this list."""
+        self._sized: SizedModel | None = None
+        self._lock = threading.Lock()  # of the position tables: several searches may share the weights
 
     def _own(self, array: NDArray[Any]) -> int:
         """Return the address of an aligned copy that lives as long as this object."""
@@ -59,13 +70,6 @@ class PackedLayers:
         wide = np.zeros((len(table), self.d_model), np.float32)
         wide[:, : table.shape[1]] = table
         return wide
-
-    def _own_table(self, table: NDArray[np.float32] | None) -> int:
-        """Return the address of a copy that lives as long as ``tables``, 0 without one."""
-        if table is None:
-            return 0
-        self.tables.append(aligned(table))
-        return self.tables[-1].ctypes.data
 
     def _pack_words(self, words: NDArray[np.float32], factor: float) -> int:
         """Return the address of word vectors times a factor."""
@@ -146,13 +150,12 @@ class PackedLayers:
 
     # --- positions
 
-    def model(self, n_positions: int) -> Model:
+    def model(self, n_positions: int) -> SizedModel:
         """Return the model with tables for at least so many positions."""
-        if self._model is None or self._model[0] < n_positions:
-            n = max(64, 1 << (n_positions - 1).bit_length())
-            self._model, self.tables = None, []  # the old tables are given up first
-            self._model = n, self._build(n)
-        return self._model[1]
+        with self._lock:
+            if self._sized is None or self._sized.n_positions < n_positions:
+                self._sized = self._build(max(64, 1 << (n_positions - 1).bit_length()))
+            return self._sized
 
     def position_tables(self, n: int) -> list[NDArray[np.float32] | None]:
         """Return what is added to the embeddings of source and target: (rows, D) or None."""
@@ -162,8 +165,17 @@ class PackedLayers:
         """Return the tables of relative positions of source and target."""
         raise NotImplementedError
 
-    def _build(self, n: int) -> Model:
+    def _build(self, n: int) -> SizedModel:
         config = self.sizes
+        kept: list[NDArray[Any]] = []
+
+        def keep(table: NDArray[np.float32] | None) -> int:
+            """Return the address of a copy, 0 without a table."""
+            if table is None:
+                return 0
+            kept.append(aligned(table))
+            return kept[-1].ctypes.data
+
         biases: list[NDArray[np.float32] | None] = [None, None]
         centre, width = n - 1, 2 * n + 15  # a row is read up to a multiple of 16 floats
         distance = np.arange(width) - centre  # key minus query
@@ -173,10 +185,10 @@ class PackedLayers:
             found = self.bias_tables()
             biases = [relative_bias(table, distance, table is found[0]) for table in found]
         tables = self.position_tables(n)
-        positions = [self._own_table(self._widen(tables[0]))]
-        positions.append(positions[0] if tables[1] is tables[0] else self._own_table(self._widen(tables[1])))
+        positions = [keep(self._widen(tables[0]))]
+        positions.append(positions[0] if tables[1] is tables[0] else keep(self._widen(tables[1])))
         rotary = config.positions == "rotary"
-        return Model(
+        model = Model(
             products=np.array(self._products, np.int64),
             norms=np.array(self._norms, np.int64),
             d_model=self.d_model,
@@ -194,10 +206,11 @@ class PackedLayers:
             src_positions=positions[0],
             tgt_positions=positions[1],
             rotary_half=config.d_head // 2 if rotary else 0,
-            rotary=self._own_table(rotations(n, config.d_head) if rotary else None),
-            src_bias=self._own_table(biases[0]),
-            tgt_bias=self._own_table(biases[1]),
+            rotary=keep(rotations(n, config.d_head) if rotary else None),
+            src_bias=keep(biases[0]),
+            tgt_bias=keep(biases[1]),
             bias_stride=4 * width,
             bias_centre=centre,
             src_norm=int(self.src_norm),
         )
+        return SizedModel(model, n, kept)

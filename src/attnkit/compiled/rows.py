@@ -62,7 +62,10 @@ class KeyValueCache:
         self.make_room(n_places)
 
     def make_room(self, n_places: int) -> None:
-        """Grow to ``n_places`` or more; the slots of texts that were dropped are given up."""
+        """Make room for ``n_places`` tokens, if there is less.
+
+        The slots of texts that were dropped are given up.
+        """
         if n_places <= self.n_places:
             return
         size = len(self.slots) * self._rows * n_places * self._row_bytes

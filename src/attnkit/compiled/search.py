@@ -116,13 +116,13 @@ class CompiledSearch:
         n_threads = max(1, min(self.n_threads, len(n_tokens)))
         settings = self._fitting(self._settings(search, int(n_tokens.max()), int(own.limits.max())), n_threads)
         settings = settings._replace(n_used=min(settings.n_slots, -(-len(n_tokens) // n_threads)))
-        model = self.packed.model(max(settings.max_source, settings.max_steps))
+        sized = self.packed.model(max(settings.max_source, settings.max_steps))
         results = _results(own.limits, search.num_hypotheses)
         shared = np.zeros(2, np.int64)
         name = "greedy" if search.beam_size == 1 else "beam"
 
         def run(i: int) -> None:
-            self._library.call(name, model, own, settings, self._spaces[i].work, results, shared)
+            self._library.call(name, sized.model, own, settings, self._spaces[i].work, results, shared)
 
         self._threads.run(run, n_threads, shared)
         if not search.scores and search.beam_size == 1:

@@ -9,18 +9,18 @@ Letters: B sentences, S source length, T target length or steps, K beams, M rows
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnkit.compiled.output_layer import OutputLayer
+from attnkit.compiled.packed_layers import SizedModel
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.rows import KeyValueCache, PastTokens, check_ids, make_sentences, number_of_tokens, part_of
 from attnkit.compiled.search import ENCODED_TOKENS
 from attnkit.compiled.workers import Job, Workers
-from attnkit.kernels.layout import Model, States
+from attnkit.kernels.layout import States
 from attnkit.protocols import PAD_ID
 
 MIN_ROWS = 8  #: rows of a step below which a thread more would cost more than it saves
@@ -29,9 +29,8 @@ MIN_ROWS = 8  #: rows of a step below which a thread more would cost more than i
 class TranslationState:
     """Decoding state of a batch; ``attention`` (B, K, S) is that of the last step."""
 
-    def __init__(self, model: Model, tables: Any, memory: KeyValueCache, past: PastTokens, record: bool) -> None:
-        self.model, self.memory, self.past, self.record = model, memory, past, record
-        self._tables = tables  # the model has addresses in them
+    def __init__(self, sized: SizedModel, memory: KeyValueCache, past: PastTokens, record: bool) -> None:
+        self.sized, self.memory, self.past, self.record = sized, memory, past, record
         self.attention: Tensor | None = None
         self.n_source = np.zeros(0, np.int64)  # (B,)
 
@@ -79,8 +78,8 @@ class CompiledTranslator:
         past = PastTokens(packed, packed.n_decoder_layers, len(src), n_beams, max_length)
         memory = KeyValueCache(packed, packed.n_decoder_layers, len(src), int(n_source.max()))
         with self._workers.lock:
-            model = packed.model(longest)
-            state = TranslationState(model, packed.tables, memory, past, record)
+            sized = packed.model(longest)
+            state = TranslationState(sized, memory, past, record)
             state.n_source = n_source
             begin = int(memory.addresses()[0])
             buffers = self._workers.buffers(max(ENCODED_TOKENS, memory.n_places), longest)
@@ -89,7 +88,7 @@ class CompiledTranslator:
                 slots = np.arange(first, last)
                 where = (slots, begin, memory.n_places)
                 return lambda thread: self._workers.library.call(
-                    "encode", model, sentences, first, last, *where, buffers[thread]
+                    "encode", sized.model, sentences, first, last, *where, buffers[thread]
                 )
 
             self._workers.run([run(*each) for each in self._workers.ranges(n_source, ENCODED_TOKENS)])
@@ -160,7 +159,7 @@ class CompiledTranslator:
                 out = found.data_ptr() + 4 * first * found.shape[1]
                 part = part_of(states, first, last)
                 return lambda thread: self._workers.library.call(
-                    "decode", state.model, last - first, part, *sizes, buffers[thread], out
+                    "decode", state.sized.model, last - first, part, *sizes, buffers[thread], out
                 )
 
             self._workers.run([run(*each) for each in parts])

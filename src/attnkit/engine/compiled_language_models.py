@@ -62,14 +62,15 @@ def _pack(opened: LoadedModel, model: Bert | Gpt, precision: Precision) -> Packe
 
 
 @contextmanager
-def _other_help(precision: Precision) -> Iterator[None]:
+def _other_help(precision: Precision, engine: Engine = "auto") -> Iterator[None]:
     """Where torch has float32 alone, point to that if loops cannot be compiled."""
     try:
         yield
     except SystemFailure as error:
         if precision == "float32":
             raise
-        raise SystemFailure(error.what, where=error.where, help="use --precision float32") from error
+        help = "use --precision float32" + (" and --engine auto" if engine == "compiled" else "")
+        raise SystemFailure(error.what, where=error.where, help=help) from error
 
 
 def compile_generator(
@@ -86,7 +87,7 @@ def compile_generator(
         check_torch_may(reason, engine, precision, notify, by_torch=("float32",))
         return None
     try:
-        with _other_help(precision):
+        with _other_help(precision, engine):
             packed = _pack(opened, opened.model, precision)
             n_threads = number_of_threads(torch.get_num_threads())
             return CompiledGenerator(packed, window, n_threads=n_threads, notify=notify)

@@ -18,7 +18,7 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.lines import STDIN, LineReader, encoding_warnings, flush_interval, line_batches
+from attnkit.text.lines import OPENERS, STDIN, LineReader, encoding_warnings, flush_interval, line_batches
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning
@@ -164,7 +164,6 @@ def unknown_labels(labels: Sequence[str], expected: Iterable[str]) -> list[str]:
 
 
 _UNLABELED = ("lines", "pairs")  #: formats without gold labels
-_COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 def open_predictor(request: PredictRequest, warn: Warn) -> Predictor:
@@ -197,7 +196,7 @@ def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     """Return the format of a file. Raises ``UsageError`` if it is not supported."""
     spec, known = TASKS[task], TASKS[task].predict_formats
     if request.format == "auto":
-        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in OPENERS]
         named = bool(suffixes) and suffixes[-1] in spec.gold_suffixes
         return cast(Format, known[named or (request.gold and known[0] in _UNLABELED)])
     if request.format not in known:

@@ -7,13 +7,14 @@ Letters: M rows, N columns and K inputs of a product, V words, D model width, A 
 L layers, R sentences that a thread works on, K beams of each, T steps, P columns of a panel.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 # numba compiles a function again for a literal: numbers that functions take are of this type.
-ZERO, ONE = np.int64(0), np.int64(1)
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
 WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.products``
 NORM_MASK = 16  #: floats before the mask of columns in ``Model.norm_constants``
 OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer

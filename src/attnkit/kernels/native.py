@@ -114,6 +114,11 @@ def has_loops(loops: Loops, precision: Precision) -> bool:
     return _load_cached(_cache_path(loops, target, precision, key), key) is not None
 
 
+def compiling_note(loops: Loops, precision: Precision) -> str:
+    """Return a message for the user, shown before loops are compiled."""
+    return f"compiling the {precision} {_NAMES[loops]} for this processor (once, some 20 seconds)"
+
+
 def _cache_path(loops: Loops, target: Target, precision: Precision, key: str) -> Path:
     return cache_folder() / f"{loops}-{target.name}-{precision}-{key[:16]}.o"
 
@@ -132,7 +137,7 @@ def load_loops(
     with compile_lock([loops, target.name, precision]):  # of processes started together one compiles
         if (library := _load_cached(path, key)) is not None:
             return library
-        notify(f"compiling the {precision} {_NAMES[loops]} for this processor (once, some 20 seconds)")
+        notify(compiling_note(loops, precision))
         content = _compile(loops, target, precision, key)
         try:
             library = _library(content)

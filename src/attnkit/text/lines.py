@@ -30,7 +30,8 @@ MAX_BYTES = 1 << 26  #: maximum length of a line; a longer one is hardly text an
 MAX_CHARACTERS = 1 << 22  #: a batch of lines ends once it has this many characters; its last line may exceed the limit
 _FLUSH_SECONDS = 0.02
 
-_OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+"""Functions that open compressed files, by suffix in lower case."""
 _MAX_FIRST_LINES = 10  #: first lines searched for signs of UTF-16, since a single line may be too short
 _MIN_UTF16_LETTERS = 16  #: minimum number of letters among NULs to detect UTF-16
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
@@ -73,7 +74,7 @@ def open_binary(path: Path) -> BinaryIO:
             raise SystemFailure("cannot read standard input: it is closed", help="name a file to read")
         return sys.stdin.buffer
     try:
-        unpack = _OPENERS.get(path.suffix.lower())
+        unpack = OPENERS.get(path.suffix.lower())
         return path.open("rb", buffering=1 << 20) if unpack is None else cast(BinaryIO, unpack(path))
     except (OSError, *_DAMAGE) as error:
         raise _failure(path, 0, error) from error
@@ -267,7 +268,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
 def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
     """Return the first words of a file, decompressed, and their approximate share."""
     with opened(path, LineCounts()), path.open("rb") as packed:
-        unpack = _OPENERS.get(path.suffix.lower())
+        unpack = OPENERS.get(path.suffix.lower())
         stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
         raw, size = stream.read(n_bytes), path.stat().st_size
         position = packed.tell()

@@ -25,7 +25,7 @@ GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
 """Inputs of a lane."""
 KEPT_BYTES: dict[Precision, int] = {"int8": 2, "bfloat16": 2, "float32": 4}
 """Bytes of one number of a cached key or value."""
-MAX_SUM = (2**15 - 1) // 127  #: of weights whose products with activations up to 127 are added in 16 bits
+MAX_SUM = (2**15 - 1) // 127  #: of weights of one sign whose products with activations are added in 16 bits
 LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
 
 
@@ -73,15 +73,15 @@ def pack(
 
 
 def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.float32]:
-    """Return the smallest scale of each column (N,) whose integers a product can add.
+    """Return a scale of each column (N,) with which a product can add its integers.
 
-    They are at most 127. Where G groups are added in 16 bits, 2 G products are, with activations up to 127: their
-    integers may add up to 32,767 / 127 = 258, of which rounding takes a half each.
+    Integers are at most 127. Where G groups are added in 16 bits, 2 G products are, with activations of 0 to 127: the
+    positive integers among them may add up to 32,767 / 127 = 258, and so may the negative ones. Rounding may take a
+    half for each.
     """
-    sizes, g = np.abs(weight), target.summed_groups  # (N, K)
-    scale = sizes.max(1) / 127
-    if g > 1:
-        sums = sizes.reshape(len(sizes), -1, g, 2, 2).sum((2, 4)).max((1, 2))
+    scale, g = np.abs(weight).max(1) / 127, target.summed_groups
+    for signed in (weight, -weight) if g > 1 else ():
+        sums = np.maximum(signed, 0).reshape(len(weight), -1, g, 2, 2).sum((2, 4)).max((1, 2))
         scale = np.maximum(scale, sums / (MAX_SUM - g))
     found: NDArray[np.float32] = np.where(scale > 0, scale, 1).astype(np.float32)
     return found

@@ -6,6 +6,7 @@ torch chooses the words; models that they do not support are torch's.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, get_args
@@ -57,6 +58,7 @@ class EngineSearch:
         self._packed: list[PackedTransformer] | None = None
         self._loaded: list[LoadedRun] | None = None
         self._reason = self._reason_against_runs()
+        self._lock = threading.RLock()  # of loading: callers may share a translator
 
     def _reason_against_runs(self) -> str | None:
         """Return why the models cannot be searched in compiled loops."""
@@ -76,8 +78,12 @@ class EngineSearch:
         """Yield the hypotheses of each segment, best first, batch by batch."""
         whole = False
         if self._reason is None:
-            remaining = iter(batches)
-            first = next((list(batch) for batch in remaining if batch), None)
+            remaining, first = iter(batches), None
+            for batch in remaining:
+                if batch:
+                    first = list(batch)
+                    break
+                yield []
             if first is None:  # blank lines alone, which say nothing of the search
                 return
             batches = chain([first], remaining)
@@ -94,6 +100,10 @@ class EngineSearch:
 
     def _backend(self, whole: bool) -> SearchBackend:
         """Return the backend of a search, loaded."""
+        with self._lock:
+            return self._load_backend(whole)
+
+    def _load_backend(self, whole: bool) -> SearchBackend:
         if self._reason is None:
             try:
                 return self._load_whole() if whole else self._load_steps()

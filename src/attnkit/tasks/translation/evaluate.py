@@ -69,8 +69,8 @@ class TranslationEvaluation:
     compiled: TransformerConfig | None = None
     """Configuration of a model that is searched in compiled loops; None: torch searches."""
     stop: Callable[[], bool] | None = None  #: polled between batches or windows; True cancels the evaluation
-    _search: CompiledSearch | None = None  #: of the last evaluation, for its loops and its memory
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
+    _search: CompiledSearch | None = field(default=None, init=False, repr=False)  #: its loops are loaded once
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
         """Return ``bleu``, ``chrf`` (0 to 100), ``loss`` (nats per token), ``perplexity``."""

@@ -20,7 +20,7 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.errors import RunError, SystemFailure
-from attnkit.kernels.native import has_loops, load_loops
+from attnkit.kernels.native import compiling_note, has_loops, load_loops
 from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
@@ -43,7 +43,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         with suppress(RunError, SystemFailure):  # who loads the data reports damage; without a compiler torch searches
             n_lines = read_index(folder)["counts"].get("valid", 0)
             if compiled_form(config, n_lines) and not has_loops("search", "float32"):
-                yield StatusEvent("compiling the float32 search for this processor (once, some 20 seconds)")
+                yield StatusEvent(compiling_note("search", "float32"))
                 load_loops("search", choose_target(), "float32")
 
     def load_data(self, config: TranslationConfig, folder: Path) -> TranslationData:
@@ -56,7 +56,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def evaluation(
         self, config: TranslationConfig, data: TranslationData, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        n_samples, compiled = config.evaluation.n_samples, compiled_form(config, len(data.valid_src))
+        n_samples = config.evaluation.n_samples
+        compiled = compiled_form(config, len(data.valid_src)) if device.type == "cpu" else None
         return TranslationEvaluation(data, config.decoding, device, n_samples, config.max_source, compiled, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:

@@ -18,7 +18,7 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.formats.word_vectors import tensors, text
 from attnkit.formats.word_vectors.table import LOOKED_AT, Floats, Format, VectorTable, finite_blocks, recognised
 from attnkit.io import atomic
-from attnkit.text.lines import LineCounts, check_not_streams, opened
+from attnkit.text.lines import OPENERS, LineCounts, check_not_streams, opened
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.config import Word2VecConfig
@@ -136,7 +136,7 @@ def _read(path: Path) -> bytes:
 def _mapped(path: Path) -> tensors.Buffer:
     """Return the bytes of a file, memory-mapped unless it is compressed."""
     with opened(path, LineCounts()) as stream:
-        if path.suffix.lower() in (".gz", ".xz", ".bz2"):
+        if path.suffix.lower() in OPENERS:
             return stream.read()
         try:
             return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
