@@ -60,6 +60,7 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
     from attnkit.kernels import transformer, translation
     from attnkit.kernels.jit import FAST
 
+    _make_no_machine_code()
     build: dict[Loops, Any] = {
         "search": translation.build_searches,
         "steps": transformer.build_steps,
@@ -92,6 +93,22 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
     passes = binding.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     return symbols, machine.emit_object(module)
+
+
+def _make_no_machine_code() -> None:
+    """Keep numba from making machine code of each function; LLVM's code is enough.
+
+    It would take a quarter of the time. These are internals of numba: where they change, compiling takes longer.
+    """
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.cpu import CPUContext
+
+    def get_executable(context: Any, library: Any, *rest: Any) -> Any:
+        library._ensure_finalized()
+        return [].append  # numba knows a function by this object, which is never called
+
+    JITCodeLibrary._finalize_specific = lambda library: None
+    CPUContext.get_executable = get_executable
 
 
 def main(loops: Loops, target: Target, precision: Precision, parent: int) -> None:
