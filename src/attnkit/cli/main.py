@@ -166,6 +166,10 @@ def main() -> None:
     with Signals() as signals:
         try:
             code = run(arguments, debug, signals)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if not signals.code:
+                raise
+            code = report(error, is_echo(error, arguments), debug)  # a signal before ``run`` could catch it
         finally:
             signals.ignore()
     if any(thread.name == READER for thread in threading.enumerate()):

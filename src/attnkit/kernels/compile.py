@@ -107,8 +107,8 @@ def _make_no_machine_code() -> None:
         library._ensure_finalized()
         return [].append  # numba knows a function by this object, which is never called
 
-    JITCodeLibrary._finalize_specific = lambda library: None
-    CPUContext.get_executable = get_executable
+    JITCodeLibrary._finalize_specific = lambda library: None  # type: ignore[method-assign]
+    CPUContext.get_executable = get_executable  # type: ignore[method-assign]
 
 
 def main(loops: Loops, target: Target, precision: Precision, parent: int) -> None:
