@@ -31,8 +31,8 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def room_of(path: Path) -> str:
@@ -42,15 +42,14 @@ def room_of(path: Path) -> str:
 
 def imported_rooms(path: Path) -> set[str]:
     """Return the rooms that a file imports, inside functions too, save for type checking alone."""
-    tree = parsed(path)
     typing_only = {
         id(node)
-        for block in ast.walk(tree)
+        for block in nodes_of(path)
         if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     rooms = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) in typing_only:
             continue
         names = []
@@ -96,7 +95,7 @@ def test_there_is_no_import_cycle() -> None:
     arrows: dict[str, set[str]] = {}
     for name, path in files.items():
         named = set()
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnkit"):
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -124,7 +123,7 @@ def test_names_of_test_files_are_unique() -> None:
 def test_a_class_name_has_one_home() -> None:
     homes: dict[str, list[str]] = {}
     for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
@@ -134,7 +133,7 @@ def test_what_benchmarks_import_is_there() -> None:
     """Nothing else runs most of them."""
     missing = []
     for path in sorted((SOURCES.parents[1] / "benchmarks").glob("*.py")):
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "attnkit":
                 found = importlib.import_module(str(node.module))
                 parts = {module.name for module in pkgutil.iter_modules(getattr(found, "__path__", []))}
@@ -224,8 +223,10 @@ def forbidden_in(source: str) -> list[str]:
             names += [ast.unparse(word) for word in words if ast.unparse(word.value) != "False"]
             if called.split(".")[-1] == "import_module" and not OURS.match(ast.unparse(node.args[0])):
                 names.append(ast.unparse(node))
-        elif isinstance(node, ast.Name | ast.Attribute):  # handed on, to be called elsewhere
-            names = [ast.unparse(node)] if ast.unparse(node) in ("eval", "exec", "torch.load", "torch.save") else []
+        elif isinstance(node, ast.Name):  # handed on, to be called elsewhere
+            names = [node.id] if node.id in ("eval", "exec") else []
+        elif isinstance(node, ast.Attribute) and node.attr in ("load", "save"):
+            names = [ast.unparse(node)] if ast.unparse(node.value) == "torch" else []
         found += [(node.lineno, name) for name in names]
     return [f"{line}: {name}" for line, name in sorted(set(found))]
 
@@ -276,21 +277,22 @@ def test_yaml_is_read_by_the_strict_loader_alone() -> None:
 
 
 def imported_modules(path: Path) -> set[str]:
-    nodes = list(ast.walk(parsed(path)))
+    nodes = nodes_of(path)
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 OPENERS = re.compile(r"(.+\.)?(open|fdopen|FileIO)")
 WRITING_MODE = re.compile(r"[rbtU]*[wax+][rwaxbtU+]*")
-WRITING_FLAG = re.compile(r"(os\.)?O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)")
+WRITING_FLAG = re.compile(r"O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)")
 
 
 def writes_in(source: str) -> list[str]:
     """Return what writes a file by itself: modes that say so, pathlib's short ways, flags of ``os.open``."""
     found = []
     nodes = [*ast.walk(ast.parse(source))]
-    nowhere = [node for node in nodes if isinstance(node, ast.Call) and "devnull" in ast.unparse(node)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)] if "devnull" in source else []
+    nowhere = [node for node in calls if "devnull" in ast.unparse(node)]
     harmless = {id(inner) for node in nowhere for inner in ast.walk(node)}
     for node in nodes:
         if id(node) in harmless:
@@ -302,8 +304,10 @@ def writes_in(source: str) -> list[str]:
             modes = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
             opens = OPENERS.fullmatch(called) and any(map(WRITING_MODE.fullmatch, modes))
             found += [ast.unparse(node)] if short or opens else []
-        elif isinstance(node, ast.Attribute | ast.Name) and WRITING_FLAG.fullmatch(ast.unparse(node)):
-            found.append(ast.unparse(node))  # wherever it stands: it may be on its way to a call
+        elif isinstance(node, ast.Attribute | ast.Name):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if WRITING_FLAG.fullmatch(name):
+                found.append(ast.unparse(node))  # wherever it stands: it may be on its way to a call
     return found
 
 

@@ -40,7 +40,10 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 def helps(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of the help of options and arguments."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("typer.") in ("Option", "Argument"):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ("Option", "Argument"):
             for keyword in node.keywords:
                 if keyword.arg == "help" and isinstance(keyword.value, ast.Constant):
                     yield node.lineno, keyword.value.value

@@ -139,7 +139,7 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     return TransformerConfig(**settings), vocab_size, n_words, SearchConfig(**search), sources
 
 
-@pytest.mark.sample(25)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("block", range(200))
 def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
     torch.set_num_threads(1)
@@ -167,7 +167,7 @@ def tame_model(config: TransformerConfig) -> Transformer:
     return model
 
 
-@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
 @pytest.mark.parametrize(
     "name", [HOST_TARGETS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in HOST_TARGETS[1:])]
 )
@@ -273,7 +273,7 @@ def run_guarded(setup: str, body: str, first: int, n: int) -> None:
     assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+@pytest.mark.parametrize("precision", ["float32", *(pytest.param(p, marks=SLOW) for p in ("bfloat16", "int8"))])
 def test_no_buffer_is_left(precision: str) -> None:
     setup = """
 from attnkit.compiled import search

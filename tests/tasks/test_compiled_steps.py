@@ -86,7 +86,7 @@ def assert_near(found: list[list[Hypothesis]], expected: list[list[Hypothesis]],
             assert np.allclose(left.attention, right.attention, atol=1e-4), what
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("block", range(40))
 def test_drawn_searches_equal_those_of_torch(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
