@@ -169,6 +169,7 @@ assert align.score(query, align.prepare(keys)).tolist() == [[[[-3.0, -3.0]]]]
 """
 
 
+@pytest.mark.slow
 def test_the_recipe_of_an_alignment_function_works(tmp_path: Path) -> None:
     """The blocks of the recipe, applied to a copy of the sources, make a function that trains."""
     recipe = read("CONTRIBUTING.md").split("### Add an alignment function")[1].split("\n### ")[0]

@@ -116,6 +116,7 @@ def read(folder: Path) -> Tree:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_thousand_corruptions_are_seen_and_named_and_the_newest_good_checkpoint_is_taken(run: RunFolder) -> None:
     run.save(30, contents(30))
     good = lying = read(run.checkpoints_path)

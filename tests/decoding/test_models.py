@@ -74,6 +74,7 @@ def test_different_models_vote(make_sources, pad):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("config", [TransformerConfig(d_model=256, encoder_layers=2, decoder_layers=2), RnnConfig()])
+@pytest.mark.slow
 def test_real_widths_on_two_threads(config: TransformerConfig | RnnConfig, pad: Any) -> None:
     """Large products are cut into tiles and shared among threads by the size of the batch; the text does not change."""
     torch.manual_seed(1)

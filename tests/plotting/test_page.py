@@ -160,6 +160,7 @@ def test_decimals_are_given_up_where_there_is_no_room() -> None:
 
 
 @pytest.mark.parametrize("kinds", [["cross", "encoder", "decoder"]], ids=len)
+@pytest.mark.slow
 def test_twelve_layers_and_heads_of_128_tokens_take_less_than_4_mb(kinds: list[str]) -> None:
     """Of noise, which nothing compresses: every weight of a row is as uncertain as its mean allows, more or less."""
     tokens, rng, maps = [f"token{i}" for i in range(128)], np.random.default_rng(4), []

@@ -77,6 +77,7 @@ def test_a_code_too_narrow_is_held_back_as_pca_is(tmp_path: Path) -> None:
     assert best * (1 - 1e-5) <= error < 1.1 * best
 
 
+@pytest.mark.slow
 def test_lines_come_back(tmp_path: Path) -> None:
     words = ["red", "blue", "old", "new", "car", "house", "tree", "stone"]
     lines = [f"{a} {b} {c}" for a in words[:4] for b in words[4:6] for c in words[6:]]

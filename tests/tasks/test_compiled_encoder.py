@@ -86,7 +86,7 @@ def test_drawn_encoders_equal_those_of_torch(seed: int) -> None:
     assert torch.equal(chosen, found.flatten(0, 1)[positions])
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", ["float32", *(pytest.param(p, marks=SLOW) for p in ("bfloat16", "int8"))])
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     config = BertConfig(d_model=32, n_heads=2, n_layers=2, d_ff=48)
     encoder = compile_bert(make_bert(config, 2), config, precision)
@@ -175,9 +175,8 @@ def test_a_loaded_model_takes_a_precision() -> None:
         set_precision(loaded(torch.nn.Linear(2, 2), kind), "bfloat16", notes.append)
 
 
-@pytest.mark.parametrize(
-    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
-)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.slow
 def test_no_buffer_of_an_encoder_is_left(precision: str) -> None:
     setup = """
 from attnkit.compiled import encoder

@@ -171,9 +171,8 @@ def test_a_loaded_model_falls_back_with_one_note(monkeypatch: pytest.MonkeyPatch
         compile_generator(loaded(SMALL), 8, "auto", "int8", notes.append)
 
 
-@pytest.mark.parametrize(
-    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
-)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.slow
 def test_no_buffer_of_a_generator_is_left(precision: str) -> None:
     setup = """
 from attnkit.compiled import generator

@@ -46,9 +46,8 @@ def losses(run: Path) -> list[float]:
     return [row["loss"] for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "loss" in row]
 
 
-@pytest.mark.parametrize(
-    "name", ["masked tokens", *(pytest.param(name, marks=pytest.mark.slow) for name in ("next words", "transformer"))]
-)
+@pytest.mark.parametrize("name", ["masked tokens", "next words", "transformer"])
+@pytest.mark.slow
 def test_the_training_is_the_same(workshop: Any, tmp_path: Path, backend: list[str], name: str) -> None:
     make, found = workshop.configure if name == "transformer" else workshop.configure_task, {}
     counters.clear()

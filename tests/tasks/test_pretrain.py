@@ -154,7 +154,7 @@ def test_some_rows_are_scored_where_there_are_many(workshop: Any, tmp_path: Path
 COUNTING = [" ".join(str((start + step) % 10) for step in range(20)) for start in range(10)] * 12
 
 
-@pytest.mark.parametrize("task", ["mlm", "clm"])
+@pytest.mark.parametrize("task", ["mlm", pytest.param("clm", marks=pytest.mark.slow)])
 def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     """Hidden digits follow from their neighbours, the next from those before."""
     sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.max_steps=300", "model.dropout=0.0"]
@@ -167,6 +167,7 @@ def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     assert done.metrics["accuracy"] >= (90 if task == "mlm" else 95.2)
 
 
+@pytest.mark.slow
 def test_what_follows_is_learnt(tmp_path: Path) -> None:
     """Each document has words of one topic alone; of random parts one in twelve has the same."""
     drawn = random.Random(1)

@@ -44,7 +44,7 @@ def outcome(run: Path, step: int) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in names if (run / name).exists()}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
     kind, changes = CASES[case]
