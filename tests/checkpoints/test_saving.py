@@ -113,9 +113,10 @@ def test_any_failing_call_leaves_a_loadable_checkpoint_and_names_path_and_cause(
         assert newest_content(run.path) == contents(9)["model.safetensors"]
 
 
-def test_death_at_any_call_leaves_a_loadable_checkpoint_and_a_free_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_death_at_any_call_leaves_a_loadable_checkpoint_and_a_free_lock(tmp_path: Path, every: int) -> None:
     template = prepared(tmp_path / "template")
-    for k in range(1, n_calls(tmp_path) + 1):
+    for k in range(1, n_calls(tmp_path) + 1, every):
         run = RunFolder(Path(shutil.copytree(template.path, tmp_path / f"run-{k}")))
         child = os.fork()
         if child == 0:

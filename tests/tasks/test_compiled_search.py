@@ -154,6 +154,8 @@ def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
 
 HOST_TARGETS = [name for name in TARGETS if host_features().issuperset(TARGETS[name].needs)]
 SLOW = pytest.mark.slow
+# Each has loops of its own to compile; encoders run in int8 by default.
+PRECISIONS = ["float32", *(pytest.param(name, marks=SLOW) for name in ("bfloat16", "int8"))]
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.02, "int8": 0.05}
 """Log-probability per token, of the tame model below. Rounding of weights and activations makes most of it."""
 
@@ -167,7 +169,7 @@ def tame_model(config: TransformerConfig) -> Transformer:
     return model
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW), "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     "name", [HOST_TARGETS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in HOST_TARGETS[1:])]
 )
@@ -206,7 +208,7 @@ def sentences(n: int, seed: int = 0) -> list[list[int]]:
     return [[chance.randint(4, 129) for _ in range(chance.choice([1, 3, 8, 15, 40]))] for _ in range(n)]
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_nothing_depends_on_the_batch(monkeypatch: pytest.MonkeyPatch, precision: Precision, beam_size: int) -> None:
     config = TransformerConfig(**BASE)
@@ -273,7 +275,7 @@ def run_guarded(setup: str, body: str, first: int, n: int) -> None:
     assert done.stdout == "inside\n", (done.returncode, done.stderr[-2000:])
 
 
-@pytest.mark.parametrize("precision", ["float32", *(pytest.param(p, marks=SLOW) for p in ("bfloat16", "int8"))])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_no_buffer_is_left(precision: str) -> None:
     setup = """
 from attnkit.compiled import search

@@ -79,6 +79,7 @@ OTHERS |= {
 LONG = ("lines, lstm, averaged", "documents, bfloat16")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in OTHERS])
 def test_stopping_another_task_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
     name, changes = OTHERS[case]

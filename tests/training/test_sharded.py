@@ -20,6 +20,8 @@ from attnkit.distributed.process_group import ProcessGroup, join_process_group
 sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start
 
+pytestmark = pytest.mark.slow
+
 N_STEPS, HALF = 8, 4
 RATES = {"embedding.weight": 0.5, "norm.bias": 0.25}
 
