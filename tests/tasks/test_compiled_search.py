@@ -21,8 +21,8 @@ import pytest
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled import packed_transformer, threads
 from attnkit.compiled import search as compiled
-from attnkit.compiled import threads
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.decoding.config import SearchConfig
@@ -278,7 +278,8 @@ def run_guarded(setup: str, body: str, first: int, n: int) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_no_buffer_is_left(precision: str) -> None:
     setup = """
-from attnkit.compiled import search
+from attnkit.compiled import packed_transformer, search
+packed_transformer.MIN_SCREENED = 0
 from test_compiled_search import compile_model, draw, limits, make_model
 results, sources = search._results, search.CompiledSearch._sources
 search._results = lambda *sizes: guard(results(*sizes))
@@ -290,6 +291,56 @@ engine = compile_model(make_model(config, vocab_size, seed), config, n_words, pr
 engine.search(rows, limits(rows, settings), settings)
 """
     run_guarded(setup, body, 5000, 20)
+
+
+class Screening(NamedTuple):
+    """Searches for one model with and without screening, and its sentences."""
+
+    with_it: CompiledSearch
+    without: CompiledSearch
+    rows: list[list[int]]
+
+
+def screen(monkeypatch: pytest.MonkeyPatch, precision: Precision, target: Any = None) -> Screening:
+    """Return searches of a model of random weights with more panels of words than beams."""
+    torch.manual_seed(3)
+    config = TransformerConfig(**{**BASE, "d_model": 96, "d_ff": 160, "tie_embeddings": "none"})
+    model = Transformer(config, 130, 1100).eval()
+    with torch.no_grad():
+        model.output.weight.mul_(4)  # else all words are nearly equal, and all panels are computed
+    found = []
+    for least in (0, 10**6):
+        monkeypatch.setattr(packed_transformer, "MIN_SCREENED", least)
+        found.append(compile_model(model, config, 1090, precision=precision, target=target))
+    screened, plain = (engine.packed.model(1).model.screen_norm for engine in found)
+    assert screened > 0 and plain == 0
+    return Screening(*found, sentences(40))
+
+
+@pytest.mark.parametrize("name", [HOST_TARGETS[0], *(pytest.param(n, marks=SLOW) for n in HOST_TARGETS[1:])])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=SLOW)])
+def test_screening_changes_no_word_of_greedy_search(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, name: Any
+) -> None:
+    if not TARGETS[name].fast_int8:
+        pytest.skip("a target without screening")
+    with_it, without, rows = screen(monkeypatch, precision, choose_target(name))
+    settings = SearchConfig(beam_size=1, scores=False)
+    found = [
+        [one[0].ids for one in engine.search(rows, limits(rows, settings), settings)] for engine in (with_it, without)
+    ]
+    assert found[0] == found[1] and len({tuple(ids) for ids in found[0]}) > 20
+
+
+@pytest.mark.slow
+def test_screening_moves_scores_of_beams_less_than_rounding_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it, without, rows = screen(monkeypatch, "bfloat16")
+    settings = SearchConfig(beam_size=4, num_hypotheses=4)
+    found = [[one[0] for one in engine.search(rows, limits(rows, settings), settings)] for engine in (with_it, without)]
+    same = [(one, other) for one, other in zip(*found, strict=True) if one.ids == other.ids]
+    assert len(same) >= 0.9 * len(rows)
+    errors = [abs(one.score - other.score) for one, other in same]
+    assert 0 < max(errors) <= TOLERANCES["bfloat16"] / 2  # above zero: screening was used
 
 
 def test_guarded_memory_ends_a_process_that_leaves_it() -> None:

@@ -54,6 +54,7 @@ class Memory:
             wide=self.bytes(4 * m * max(3 * a, f, 2 * packed.n_decoder_layers * a)),
             kept=self.bytes(m * 2 * a * packed.kept_bytes),
             context=self.bytes(4 * m * a),
+            lists=self.bytes((m // packing.SPARSE_ROWS + 1) * packing.list_bytes(f, packed.precision)),
             weights=self.bytes(4 * n_places * packed.sizes.n_heads),
             identity=identity.ctypes.data,
         )

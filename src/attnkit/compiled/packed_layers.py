@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.kernels.layout import GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded, unpack_int8
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
 from attnkit.models.config import LayerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations
@@ -55,6 +55,7 @@ class PackedLayers:
         self._products: list[list[int]] = []
         self._norms: list[list[int]] = []
         self.words = [0, 0]  #: addresses of the word vectors of source and target
+        self._screen = (0.0, 0.0)  #: largest lengths of columns of the output layer in int8, and of their errors
         self._sized: SizedModel | None = None
         self._lock = threading.Lock()  # of the position tables: several searches may share the weights
 
@@ -129,15 +130,33 @@ class PackedLayers:
         if self.sizes.norm == "pre":
             self._pack_norm(name)
 
-    def _pack_output(self, weight: NDArray[np.float32], bias: NDArray[np.float32], n_words: int) -> None:
-        """Pack the output layer twice; the second bias masks words never chosen."""
-        packed = self._pack(weight, bias, padding=LOWEST)
-        self.output = packed
-        masks = packed.bias.copy()
-        masks[:EOS_ID] = masks[n_words:] = LOWEST
+    def _pack_output(
+        self, weight: NDArray[np.float32], bias: NDArray[np.float32], n_words: int, *, screened: bool = False
+    ) -> None:
+        """Pack the output layer twice; the second bias masks words never chosen.
+
+        ``screened``: before that in int8, for screening.
+        """
+        masks = np.full(padded(len(bias)), LOWEST, np.float32)
+        masks[EOS_ID:n_words] = bias[EOS_ID:n_words]
         masked = self._own(masks)
+        if screened:
+            self._pack_screen(weight, bias, masked)
+        self.output = self._pack(weight, bias, padding=LOWEST)
         w, start, scale, _, n, k = self._products[-1]
         self._products.append([w, start if self.precision == "int8" else masked, scale, masked, n, k])
+
+    def _pack_screen(self, weight: NDArray[np.float32], bias: NDArray[np.float32], masked: int) -> None:
+        packed = pack(weight, bias, self.target, "int8", padding=LOWEST)
+        self._owned += packed
+        addresses = [part.ctypes.data for part in packed]
+        shape = [len(packed.bias), packed.weights.shape[1] * GROUP["int8"]]
+        self._products += [[*addresses, *shape], [*addresses[:-1], masked, *shape]]
+        rounded = unpack_int8(packed)
+        wide = np.zeros_like(rounded)
+        wide[: len(weight), : weight.shape[1]] = weight
+        norm, error = (float(np.linalg.norm(part, axis=1).max()) for part in (rounded, wide - rounded))
+        self._screen = (norm, error)
 
     def _finish(self, kept: Sequence[str]) -> None:
         """Pack the norms' constants; of the weights keep the named tables alone."""
@@ -212,5 +231,7 @@ class PackedLayers:
             bias_stride=4 * width,
             bias_centre=centre,
             src_norm=int(self.src_norm),
+            screen_norm=self._screen[0],
+            screen_error=self._screen[1],
         )
         return SizedModel(model, n, kept)

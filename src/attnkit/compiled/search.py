@@ -217,17 +217,19 @@ class _Workspace(Memory):
         )
         states = States(*(self.array(np.int64, r * k) for _ in States._fields))
         buffers = self.buffers(packed, max(r * k, settings.max_encoded), max(settings.max_source, t))
-        choice = self._choice(packing.padded(packed.vocab_size), settings)
+        choice = self._choice(packing.padded(packed.vocab_size), packed.d_model, settings)
         self.work = Work(memory, cache, states, slots, choice, buffers)
 
-    def _choice(self, n_words: int, settings: Settings) -> Choice:
+    def _choice(self, n_words: int, d_model: int, settings: Settings) -> Choice:
         k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.tile_rows
-        n_logits = layout.LOGIT_ROWS + k + settings.tile_rows
+        n_logits = -(-(layout.LOGIT_ROWS + k + settings.tile_rows) // 16) * 16  # sums are combined 16 rows at a time
         return Choice(
             logits=self.bytes(4 * n_logits * n_words),
             peaks=self.bytes(4 * n_logits * (n_words // settings.panel)),
             peaks_stride=4 * n_logits,
-            sums=self.bytes(8 * n_logits),
+            shares=self.bytes(4 * n_logits * (n_words // settings.panel)),
+            tops=self.bytes(4 * n_logits),
+            totals=self.bytes(4 * n_logits),
             best_panel=self.bytes(4 * rows * settings.panel),
             best=self.bytes(4 * rows),
             panel_number=self.array(np.int64, rows),
@@ -236,6 +238,10 @@ class _Workspace(Memory):
             value=self.array(np.float32, k),
             flat=self.array(np.int64, k),
             end=self.array(np.float32, k),
+            encoded=self.bytes(n_logits * d_model),
+            scales=self.bytes(4 * n_logits),
+            squares=self.bytes(8),
+            bounds=self.array(np.float64, n_logits),
         )
 
 

@@ -17,7 +17,7 @@ ZERO: Any = np.int64(0)
 ONE: Any = np.int64(1)
 WEIGHTS, START, SCALE, BIAS, COLUMNS, INPUTS = range(6)  #: columns of ``Model.products``
 NORM_MASK = 16  #: floats before the mask of columns in ``Model.norm_constants``
-OUTPUT, PEAK_OUTPUT = -2, -1  #: rows of ``Model.products``: the output layer
+SCREEN, PEAK_SCREEN, OUTPUT, PEAK_OUTPUT = -4, -3, -2, -1  #: rows of ``Model.products``: the output layer
 GAMMA, BETA = range(2)  #: columns of ``Model.norms``
 RELU, GELU, SILU, GELU_TANH = range(4)  #: ``Model.activation``
 
@@ -27,8 +27,8 @@ class Model(NamedTuple):
 
     ``products`` are those of the encoder's layers, the memory's keys and values of all decoder layers, those of the
     decoder's layers, the output layer, and the output layer again with the bias of words that may never be chosen at
-    the lowest. ``norms`` are those of the encoder's sublayers, its top (pre-norm), the decoder's, its top, and that of
-    the source embedding.
+    the lowest; for screening, both also in int8, before them. ``norms`` are those of the encoder's sublayers, its top
+    (pre-norm), the decoder's, its top, and that of the source embedding.
     """
 
     products: NDArray[np.int64]  #: (n, 6): addresses, columns N and inputs K
@@ -54,6 +54,8 @@ class Model(NamedTuple):
     bias_stride: int  #: bytes per head
     bias_centre: int
     src_norm: int  #: 1: the source's embeddings have a norm
+    screen_norm: float  #: largest length of a column of the output layer in int8; 0: no screening
+    screen_error: float  #: largest length of what int8 leaves out of a column
 
 
 class Buffers(NamedTuple):
@@ -67,6 +69,7 @@ class Buffers(NamedTuple):
     wide: int  #: (M, max(3 A, F, 2 L A)): the widest product
     kept: int  #: (M, 2 A): the encoder's keys and values as attention reads them
     context: int  #: (M, A)
+    lists: int  #: groups of inputs of a sparse product (``packing.list_bytes``), for each tile of rows
     weights: int  #: attention weights of one query, (heads, positions rounded up to a multiple of 32)
     identity: int  #: int32: 0, 1, 2, ...
 
@@ -148,10 +151,12 @@ class Slots(NamedTuple):
 class Choice(NamedTuple):
     """Working memory of the choice of words. Addresses are of float32."""
 
-    logits: int  #: (LOGIT_ROWS + K, N)
+    logits: int  #: (LOGIT_ROWS + K, N), those of some panels
     peaks: int  #: (N / P, LOGIT_ROWS + K): the largest logit of each panel
     peaks_stride: int  #: bytes from one panel to the next
-    sums: int  #: (rows, 2): each row's largest logit and its sum of exponentials
+    shares: int  #: (N / P, LOGIT_ROWS + K): the sum of exponentials of each panel, relative to its peak
+    tops: int  #: (LOGIT_ROWS + K,): each row's largest logit
+    totals: int  #: (LOGIT_ROWS + K,): its sum of exponentials, relative to that
     best_panel: int  #: greedy without scores: (R, P)
     best: int  #: (R,): its largest
     panel_number: NDArray[np.int64]  #: (R,)
@@ -160,6 +165,10 @@ class Choice(NamedTuple):
     value: NDArray[np.float32]  #: (K,)
     flat: NDArray[np.int64]  #: (K,): beam * N + word
     end: NDArray[np.float32]  #: (K,): log-probability of each beam's end
+    encoded: int  #: screening: (LOGIT_ROWS + K, D) uint8
+    scales: int  #: (LOGIT_ROWS + K,)
+    squares: int  #: (2,): squared lengths of a rounding error and of its row
+    bounds: NDArray[np.float64]  #: (LOGIT_ROWS + K,): of the error of a row's logits
 
 
 class Work(NamedTuple):

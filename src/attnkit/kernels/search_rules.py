@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, OUTPUT
+from attnkit.kernels.layout import COLUMNS, OUTPUT, ZERO
 from attnkit.kernels.simd.packing import LOWEST
 from attnkit.kernels.simd.rows import read_float, write_float
 from attnkit.protocols import EOS_ID
@@ -35,7 +35,7 @@ def argmax(base: Any, n: Any) -> Any:
 @function
 def log_sum(choice: Any, row: Any) -> Any:
     """Return the log of a row's sum of exponentials, relative to its peak."""
-    return np.float32(math.log(np.float64(read_float(choice.sums + 8 * row + 4))))
+    return np.float32(math.log(np.float64(read_float(choice.totals + 4 * row))))
 
 
 @function
@@ -66,13 +66,16 @@ def best_word(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
 
 
 @function
-def _best_panels(n_panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first: Any, choice: Any) -> Any:
-    """Find the panels with the highest sums of a beam's score and a log-probability."""
+def best_panels(panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first: Any, choice: Any) -> Any:
+    """Find the panels of a range with the highest sums of a beam's score and a log-probability.
+
+    ``group_place``: beam * the end of the range + panel.
+    """
     for c in range(n_chosen):
         choice.group_value[c], choice.group_place[c] = LOWEST32, 0
     for k in range(n_beams):
-        top, total = read_float(choice.sums + 8 * (first + k)), log_sum(choice, first + k)
-        for number in range(n_panels):
+        top, total = read_float(choice.tops + 4 * (first + k)), log_sum(choice, first + k)
+        for number in range(panels[0], panels[1]):
             peak = read_float(choice.peaks + number * choice.peaks_stride + 4 * (first + k))
             x = ((peak - top) - total) + scores[k]
             if x > choice.group_value[n_chosen - 1]:
@@ -80,7 +83,7 @@ def _best_panels(n_panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first:
                 while c > 0 and choice.group_value[c - 1] < x:
                     choice.group_value[c], choice.group_place[c] = choice.group_value[c - 1], choice.group_place[c - 1]
                     c -= 1
-                choice.group_value[c], choice.group_place[c] = x, k * n_panels + number
+                choice.group_value[c], choice.group_place[c] = x, k * panels[1] + number
 
 
 @function
@@ -92,7 +95,7 @@ def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, f
     """
     n_padded, panel, n_chosen = model.products[OUTPUT, COLUMNS], settings.panel, settings.n_beams
     n_panels = n_padded // panel
-    _best_panels(n_panels, n_beams, n_chosen, scores, first, choice)
+    best_panels((ZERO, n_panels), n_beams, n_chosen, scores, first, choice)
     for c in range(n_chosen):
         choice.value[c], choice.flat[c] = LOWEST32, 0
     last = n_chosen - 1
@@ -101,7 +104,7 @@ def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, f
             break
         k = choice.group_place[g] // n_panels
         base = panel * (choice.group_place[g] - k * n_panels)
-        top, total = read_float(choice.sums + 8 * (first + k)), log_sum(choice, first + k)
+        top, total = read_float(choice.tops + 4 * (first + k)), log_sum(choice, first + k)
         row = choice.logits + 4 * (n_padded * (first + k) + base)
         for j in range(panel):
             # Masked words are among the largest if all logits are below that of a masked one.

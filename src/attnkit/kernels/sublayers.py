@@ -27,11 +27,12 @@ from attnkit.kernels.layout import (
     ZERO,
 )
 from attnkit.kernels.simd import attention, rows
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES
-from attnkit.kernels.simd.products import make_product
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS
+from attnkit.kernels.simd.products import make_product, make_sparse_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
 
-NOTHING = (ZERO,) * 5  #: ``extra`` of products that only write floats
+MAX_DENSITY = 0.7  #: share of groups beyond which a dense product is faster
+NOTHING = (ZERO,) * 6  #: ``extra`` of products that only write floats
 
 
 class Sublayers(NamedTuple):
@@ -50,15 +51,27 @@ class Sublayers(NamedTuple):
 
 
 def build_linear(target: Target, precision: Precision, kind: str) -> Any:
-    """Build (model, i, inputs, out, extra): product i of encoded rows.
+    """Build (model, i, inputs, out, extra): product i of encoded rows, all panels of ``build_panels``."""
+    multiply_panels, panel = build_panels(target, precision, kind), target.tile(precision).panel
 
-    ``inputs``: address of the rows, address of their scales, number of rows. ``out``: address, bytes per row.
-    ``extra``: address and bytes per row of ``make_product``'s ``top``; the same and bytes per panel of its ``other``.
+    @function
+    def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
+        multiply_panels(model, i, (ZERO, model.products[i, COLUMNS] // panel), inputs, out, extra)
+
+    return linear
+
+
+def build_panels(target: Target, precision: Precision, kind: str) -> Any:
+    """Build (model, i, panels, inputs, out, extra): panels of product i of encoded rows.
+
+    ``panels``: the first, and the one behind the last. ``inputs``: address of the rows, address of their scales, number
+    of rows. ``out``: address, bytes per row. ``extra``: address, bytes per row and bytes per panel of
+    ``make_product``'s ``top``, and of its ``other``.
     """
     (tall, _), panel, lane_bytes = target.tile(precision), target.tile(precision).panel, 4 // GROUP[precision]
     middle = (tall + 1) // 2
     tall_tiles, middle_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
-    out_step = 0 if kind == "peak" else 4 * panel  # bytes from one panel to the next
+    out_step = 0 if kind in ("peak", "maxima", "sums") else 4 * panel  # bytes from one panel to the next
 
     # A function of its own: inlined into each product, tiles would multiply the code.
     @function
@@ -81,26 +94,64 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
                 row(operands)
 
     @function
-    def linear(model: Any, i: Any, inputs: Any, out: Any, extra: Any) -> Any:
-        (a, scales, n_rows), (place, out_stride) = inputs, out
-        top, top_stride, other, other_stride, other_step = extra
+    def multiply_panels(model: Any, i: Any, panels: Any, inputs: Any, out: Any, extra: Any) -> Any:
+        (first, last), (a, scales, n_rows), (place, out_stride) = panels, inputs, out
+        top, top_stride, top_step, other, other_stride, other_step = extra
         table = model.products
         stride = table[i, INPUTS] * lane_bytes
         n = stride >> 2
         # A panel of weights stays in the nearest cache while all rows pass.
-        for number in range(table[i, COLUMNS] // panel):
+        for number in range(first, last):
             at = 4 * panel * number
             weights = (table[i, WEIGHTS] + at * n, table[i, START] + at, n, table[i, SCALE] + at, table[i, BIAS] + at)
-            places = (place + out_step * number, out_stride, top, top_stride, other + other_step * number, other_stride)
+            best, also = top + top_step * number, other + other_step * number
+            places = (place + out_step * number, out_stride, best, top_stride, also, other_stride)
             multiply(n_rows, (a, stride, scales), weights, places, number)
 
-    return linear
+    return multiply_panels
+
+
+def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any:
+    """Build (model, i, inputs, out, buffers): a product of rows with many zeros, as a ReLU leaves them.
+
+    The result is that of ``dense``, which is used where too few are zeros.
+    """
+    panel, lane_bytes = target.tile(precision).panel, 4 // GROUP[precision]
+    block = SPARSE_BLOCK[precision]
+    list_groups, multiply = make_sparse_product(target, precision, SPARSE_ROWS, block)
+    block_bytes = 64 + 4 * (block + 16)
+
+    @function
+    def sparse(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
+        (a, _, n_rows), (place, out_stride) = inputs, out
+        table = model.products
+        stride = table[i, INPUTS] * lane_bytes
+        n, n_tiles = stride >> 2, (n_rows + SPARSE_ROWS - 1) // SPARSE_ROWS
+        n_blocks = n // block
+        list_stride = n_blocks * block_bytes
+        found = list_groups((a, stride, n, buffers.lists, list_stride, n_tiles))
+        if found > MAX_DENSITY * (n * n_tiles):
+            dense(model, i, inputs, out, NOTHING)
+            return
+        for number in range(table[i, COLUMNS] // panel):
+            at = 4 * panel * number
+            to, before, before_stride = place + at, table[i, START] + at, ZERO
+            # A block of weights stays in the nearest cache while all rows pass.
+            for j in range(n_blocks):
+                first = 4 * block * j
+                weights = table[i, WEIGHTS] + at * n + panel * first
+                given = (a + first, stride, weights, before, before_stride)
+                multiply((*given, buffers.lists + block_bytes * j, list_stride, to, out_stride, n_tiles))
+                before, before_stride = to, out_stride
+
+    return sparse
 
 
 def build_sublayers(target: Target, precision: Precision) -> Sublayers:
     """Build the parts that encoder and decoder share."""
     float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
     store, store_relu = (build_linear(target, precision, kind) for kind in ("store", "relu"))
+    store_back = _build_store_back(target, precision, store)
     encode_rows = _build_encode_rows(target, precision)
     norm_rows, norm_embedding = _build_norms(target, precision)
     act_relu, act_gelu, act_silu, act_gelu_tanh = (
@@ -140,12 +191,29 @@ def build_sublayers(target: Target, precision: Precision) -> Sublayers:
             else:
                 act_gelu_tanh(x, f >> 4, out, scale)
         a = buffers.wide if float32 else buffers.encoded
-        store(model, i + 1, (a, buffers.scales, n_rows), (buffers.y, 4 * model.d_model), NOTHING)
+        inputs = (a, buffers.scales, n_rows)
+        if model.activation == RELU:
+            store_back(model, i + 1, inputs, (buffers.y, 4 * model.d_model), buffers)
+        else:
+            store(model, i + 1, inputs, (buffers.y, 4 * model.d_model), NOTHING)
         return norm_rows(model, norm, n_rows, True, buffers)
 
     keep = rows.copy if float32 else rows.keep_bfloat16
     attend, rotate, embed = _build_attend(target, precision), _build_rotate(), _build_embed()
     return Sublayers(store, encode_rows, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
+
+
+def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
+    """Build the second product after a ReLU: (model, i, inputs, out, buffers)."""
+    if precision != "int8":
+        return build_sparse_linear(target, precision, store)
+
+    @function
+    def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
+        # Groups of four bytes are hardly ever all zeros.
+        store(model, i, inputs, out, NOTHING)
+
+    return store_back
 
 
 def _build_encode_rows(target: Target, precision: Precision) -> Any:

@@ -7,31 +7,20 @@ Letters: M rows of a product, D model width, A heads times head width, L layers,
 widths are padded.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from attnkit.kernels.jit import no_refcount as function
 from attnkit.kernels.layout import COLUMNS, OUTPUT, ZERO
 from attnkit.kernels.simd import rows
 from attnkit.kernels.simd.packing import KEPT_BYTES
 from attnkit.kernels.simd.targets import Precision, Target
-from attnkit.kernels.sublayers import NOTHING, Sublayers, build_linear, build_sublayers
+from attnkit.kernels.sublayers import NOTHING, Sublayers, build_sublayers
 
 
-class ModelLoops(NamedTuple):
-    """Compiled loops of a model."""
-
-    encode: Any
-    step: Any
-    logits: Any  #: the output layer: all logits
-    peak: Any  #: the output layer: each row's best panel
-
-
-def build_model(target: Target, precision: Precision) -> ModelLoops:
-    """Build the loops of a model for an instruction set and a precision."""
+def build_model(target: Target, precision: Precision) -> tuple[Any, Any]:
+    """Build the encoder and the decoder step of a translation model."""
     shared = build_sublayers(target, precision)
-    encode, step = _build_encode(shared, precision), _build_step(shared, precision)
-    logits, peak = (build_linear(target, precision, kind) for kind in ("logits", "peak"))
-    return ModelLoops(encode, step, logits, peak)
+    return _build_encode(shared, precision), _build_step(shared, precision)
 
 
 def build_steps(target: Target, precision: Precision) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
-from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, PEAK_OUTPUT, STOP, ZERO
+from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, STOP, ZERO
+from attnkit.kernels.output_layer import build_output_layer
 from attnkit.kernels.search_rules import (
     LOWEST32,
     advance,
@@ -24,7 +25,7 @@ from attnkit.kernels.search_rules import (
     note_ends,
     write_results,
 )  # fmt: skip
-from attnkit.kernels.simd.rows import read_float, replace_number, write_float
+from attnkit.kernels.simd.rows import read_float, replace_number
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.kernels.transformer import build_model
 from attnkit.protocols import BOS_ID, EOS_ID
@@ -32,11 +33,11 @@ from attnkit.protocols import BOS_ID, EOS_ID
 
 def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
     """Build searches: (model, sentences, settings, work, results, shared)."""
-    loops = build_model(target, precision)
-    refill, output_logits = _build_refill(loops.encode), _build_output_logits(loops.logits)
+    encode, step = build_model(target, precision)
+    refill, output = _build_refill(encode), build_output_layer(target, precision)
     return {
-        "greedy": _build_greedy(refill, loops.step, output_logits, _build_output_peaks(loops.peak)),
-        "beam": _build_beam(refill, loops.step, output_logits),
+        "greedy": _build_greedy(refill, step, output.logits, output.peaks),
+        "beam": _build_beam(refill, step, output.logits),
     }
 
 
@@ -98,38 +99,6 @@ def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot:
     states.n_source[m] = sentences.begins[s + 1] - sentences.begins[s]
 
 
-def _build_output_logits(logits: Any) -> Any:
-    """Build (model, settings, x, first, n_rows, work): logits, peaks and sums."""
-
-    @function
-    def output_logits(model: Any, settings: Any, x: Any, first: Any, n_rows: Any, work: Any) -> Any:
-        choice = work.choice
-        for m in range(n_rows + settings.tile_rows):
-            write_float(choice.sums + 8 * m, LOWEST32)
-            write_float(choice.sums + 8 * m + 4, np.float32(0.0))
-        inputs = (x + first * model.d_model * settings.lane_bytes, work.buffers.scales + 4 * first, n_rows)
-        extra = (choice.sums, 8, choice.peaks, 4, choice.peaks_stride)
-        logits(model, OUTPUT, inputs, (choice.logits, 4 * model.products[OUTPUT, COLUMNS]), extra)
-
-    return output_logits
-
-
-def _build_output_peaks(peak: Any) -> Any:
-    """Build (model, settings, x, n_rows, work): each row's best panel."""
-
-    @function
-    def output_peaks(model: Any, settings: Any, x: Any, n_rows: Any, work: Any) -> Any:
-        choice = work.choice
-        for m in range(n_rows + settings.tile_rows):
-            write_float(choice.best + 4 * m, np.float32(-np.inf))
-            choice.panel_number[m] = 0
-        extra = (choice.best, 4, choice.panel_number.ctypes.data, 8, 0)
-        inputs = (x, work.buffers.scales, n_rows)
-        peak(model, PEAK_OUTPUT, inputs, (choice.best_panel, 4 * settings.panel), extra)
-
-    return output_peaks
-
-
 def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any) -> Any:
     """Build greedy search; it computes log-probabilities only if they are asked for."""
 
@@ -143,7 +112,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
         # EOS has the lowest id of all that may be chosen, so it wins a tie.
         if slots.step[slot] >= settings.min_length and end >= value:
             word, value = EOS_ID, end
-        slots.score[slot, 0] += (value - read_float(choice.sums + 8 * r)) - log_sum(choice, r)
+        slots.score[slot, 0] += (value - read_float(choice.tops + 4 * r)) - log_sum(choice, r)
         return word
 
     @function
@@ -174,7 +143,8 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
                 t = slots.step[slot]
                 if settings.scores:
                     if m % LOGIT_ROWS == 0:
-                        output_logits(model, settings, x, m, min(LOGIT_ROWS, n_active - m), work)
+                        n = min(LOGIT_ROWS, n_active - m)
+                        output_logits(model, settings, x, m, n, (m, m + n), work)
                     word = scored_word(model, settings, m, slot, work)
                 else:
                     word = panel * choice.panel_number[m] + argmax(choice.best_panel + 4 * panel * m, panel)
@@ -215,7 +185,7 @@ def expand(model: Any, sentences: Any, settings: Any, work: Any, slot: Any, firs
     slots, choice, n_padded = work.slots, work.choice, model.products[OUTPUT, COLUMNS]
     t, n_beams = slots.step[slot], slots.n_beams[slot]
     for k in range(n_beams):
-        row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.sums + 8 * (first + k))
+        row, top = choice.logits + 4 * n_padded * (first + k), read_float(choice.tops + 4 * (first + k))
         end = ((read_float(row + 4 * EOS_ID) - top) - log_sum(choice, first + k)) + slots.score[slot, k]
         choice.end[k] = end if t >= settings.min_length else LOWEST32
         mask_words(model, settings, row, first + k, choice)
@@ -250,7 +220,7 @@ def _build_beam(refill: Any, step: Any, output_logits: Any) -> Any:
                     while j < n_active and n_block < LOGIT_ROWS:
                         n_block += slots.n_beams[slots.active[j]]
                         j += 1
-                    output_logits(model, settings, x, block, n_block, work)
+                    output_logits(model, settings, x, block, n_block, (np.int64(i), np.int64(j)), work)
                 n_beams = slots.n_beams[slot]
                 done = expand(model, sentences, settings, work, slot, row - block)
                 row += n_beams

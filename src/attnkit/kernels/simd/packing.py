@@ -26,6 +26,9 @@ GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
 KEPT_BYTES: dict[Precision, int] = {"int8": 2, "bfloat16": 2, "float32": 4}
 """Bytes of one number of a cached key or value."""
 MAX_SUM = (2**15 - 1) // 127  #: of weights of one sign whose products with activations are added in 16 bits
+SPARSE_ROWS = 2  #: rows of a tile of a sparse product: what is zero in all of them is left out
+SPARSE_BLOCK: dict[Precision, int] = {"float32": 64, "bfloat16": 32}
+"""Groups whose weights a sparse product reads together."""
 LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
 
 
@@ -85,6 +88,19 @@ def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.fl
         scale = np.maximum(scale, sums / (MAX_SUM - g))
     found: NDArray[np.float32] = np.where(scale > 0, scale, 1).astype(np.float32)
     return found
+
+
+def unpack_int8(packed: PackedWeights) -> NDArray[np.float32]:
+    """Return the weights (N, K) that packed bytes and their scales stand for."""
+    n = len(packed.scale)
+    values = packed.weights.transpose(0, 2, 1, 3).reshape(n, -1)
+    return values * packed.scale[:, None]
+
+
+def list_bytes(n_inputs: int, precision: Precision) -> int:
+    """Return the size of a tile's lists of groups in a sparse product (``make_sparse_product``); 0 in int8."""
+    block = SPARSE_BLOCK.get(precision)
+    return 0 if block is None else n_inputs // GROUP[precision] // block * (64 + 4 * (block + 16))
 
 
 def padded(n: int) -> int:

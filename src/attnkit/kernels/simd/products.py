@@ -113,8 +113,9 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
     - store: write them to ``out``; relu: the larger of them and 0.
     - peak: keep the panel with the row's largest value: the value at ``top``, the floats at ``out``, the number of the
       panel (int64) at ``other``.
-    - logits: write them to ``out``, and the panel's largest to ``other``; update the row's largest and its sum of
-      exponentials, a pair of floats at ``top``.
+    - maxima: write the panel's largest to ``other``.
+    - sums: also its sum of exponentials, relative to the largest, to ``top``.
+    - panel: also the floats to ``out``.
     """
 
     @v.intrinsic("int64[16]")
@@ -135,12 +136,76 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
     return product
 
 
+def make_sparse_product(target: Target, precision: Precision, n_rows: int, block: int) -> tuple[Any, Any]:
+    """Build the product of a panel and tiles of rows that are mostly zeros, in two parts; not for int8.
+
+    - Of (a, stride, n_groups, lists, list_stride, n_tiles): for each tile of ``n_rows`` rows list the groups of inputs
+      that are not zero in all of them, block by block: their number (int64), and from byte 64 on their indices in the
+      block (int32), which take up to 16 more places. Returns the sum of these numbers.
+    - Of (a, stride, weights, before, before_stride, lists, list_stride, out, out_stride, n_tiles), all addresses those
+      of a block: sums over its listed groups are added to what is before and written to ``out``. They are those of
+      ``make_product``: zeros add nothing, and the order is the same.
+    """
+    block_bytes = 64 + 4 * (block + 16)
+
+    @v.intrinsic("int64[6]", result="int64")
+    def list_groups(b: Any, operands: Any) -> Any:
+        a, stride, n_groups, lists, list_stride, n_tiles = cgutils.unpack_tuple(b, operands, 6)
+        (total,) = v.accumulators(b, [v.i64(0)])
+        with cgutils.for_range(b, n_tiles) as tiles:
+            rows = b.add(a, b.mul(b.mul(tiles.index, v.i64(n_rows)), stride))
+            found = b.add(lists, b.mul(tiles.index, list_stride))
+            with cgutils.for_range(b, b.udiv(n_groups, v.i64(block))) as blocks:
+                first = b.add(rows, b.mul(blocks.index, v.i64(4 * block)))
+                place = b.add(found, b.mul(blocks.index, v.i64(block_bytes)))
+                n: Any = v.i64(0)
+                for at in range(0, block, 16):
+                    bits = v.load(b, v.offset(b, first, 4 * at), v.vector("i32"))
+                    for i in range(1, n_rows):
+                        row = b.add(first, b.mul(stride, v.i64(i)))
+                        bits = b.or_(bits, v.load(b, v.offset(b, row, 4 * at), v.vector("i32")))
+                    chosen = b.icmp_unsigned("!=", bits, v.constant("i32", 0))
+                    to = v.offset(b, b.add(place, b.mul(n, v.i64(4))), 64)
+                    n = b.add(n, v.store_chosen(b, target.name == "avx512", chosen, v.lanes(at), to))
+                v.store(b, n, place)
+                b.store(b.add(b.load(total), n), total)
+        return b.load(total)
+
+    @v.intrinsic("int64[10]")
+    def multiply(b: Any, operands: Any) -> None:
+        parts = cgutils.unpack_tuple(b, operands, 10)
+        a, stride, w, before, before_stride, lists, list_stride, out, out_stride, n_tiles = parts
+        tile = target.tile(precision)
+        columns = range(tile.vectors)
+        with cgutils.for_range(b, n_tiles) as tiles:
+            m = [b.add(b.mul(tiles.index, v.i64(n_rows)), v.i64(i)) for i in range(n_rows)]
+            rows = [b.add(a, b.mul(i, stride)) for i in m]
+            starts = [b.add(before, b.mul(i, before_stride)) for i in m]
+            sums = [v.accumulators(b, [v.load(b, v.offset(b, start, 64 * j)) for j in columns]) for start in starts]
+            found = b.add(lists, b.mul(tiles.index, list_stride))
+            with cgutils.for_range(b, v.load(b, found, v.scalar("i64"))) as loop:
+                at = v.load(b, b.add(v.offset(b, found, 64), b.mul(loop.index, v.i64(4))), v.scalar("i32"))
+                group = b.zext(at, v.scalar("i64"))
+                place = b.add(w, b.mul(group, v.i64(4 * tile.panel)))
+                weights = [v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for j in columns]
+                for row, own in zip(rows, sums, strict=True):
+                    x = v.splat(b, v.load(b, b.add(row, b.mul(group, v.i64(4))), v.scalar("i32")))
+                    for total, of_column in zip(own, weights, strict=True):
+                        b.store(_dot(b, target, precision, b.load(total), [(x, of_column)]), total)
+            for i, own in zip(m, sums, strict=True):
+                place = b.add(out, b.mul(i, out_stride))
+                for j, total in enumerate(own):
+                    v.store(b, b.load(total), v.offset(b, place, 64 * j))
+
+    return list_groups, multiply
+
+
 def _write_row(b: Any, precision: Precision, kind: str, row: list[Any], places: list[Any], number: Any) -> None:
     """Write the floats of a row; ``places`` are its own out, top and other."""
     out, top, other = places
     if kind == "relu":
         row = [v.maximum(b, x, v.constant("float", 0.0)) for x in row]
-    if kind != "peak":
+    if kind in ("store", "relu", "panel"):
         for j, x in enumerate(row):
             v.store(b, x, v.offset(b, out, 64 * j))
     if kind in ("store", "relu"):
@@ -151,9 +216,10 @@ def _write_row(b: Any, precision: Precision, kind: str, row: list[Any], places: 
     largest = v.lane_max(b, largest)
     if kind == "peak":
         _keep_peak(b, row, largest, out, top, (other, number))
-    else:
-        v.store(b, largest, other)
-        _add_exponentials(b, row, largest, top, is_exact=precision == "float32")
+        return
+    v.store(b, largest, other)
+    if kind != "maxima":
+        v.store(b, _sum_exponentials(b, row, v.splat(b, largest), is_exact=precision == "float32"), top)
 
 
 def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, number: tuple[Any, Any]) -> None:
@@ -165,25 +231,17 @@ def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, numbe
             v.store(b, x, v.offset(b, place, 64 * j))
 
 
-def _add_exponentials(b: Any, row: list[Any], largest: Any, pair: Any, is_exact: bool) -> None:
-    """Update a row's largest logit and sum of exponentials in one pass.
+def _sum_exponentials(b: Any, row: list[Any], largest: Any, is_exact: bool) -> Any:
+    """Return the sum of the exponentials of a panel's logits less the largest.
 
     Not ``is_exact``: the exponentials may be as coarse as logits of narrow numbers.
     """
-    total = v.offset(b, pair, 4)
-    before = v.load(b, pair, v.scalar("float"))
-    with b.if_then(b.fcmp_ordered(">", largest, before), likely=False):
-        factor = v.exp(b, v.splat(b, b.fsub(before, largest)))
-        factor = b.extract_element(factor, ir.Constant(ir.IntType(32), 0))
-        v.store(b, b.fmul(v.load(b, total, v.scalar("float")), factor), total)
-        v.store(b, largest, pair)
-    now = v.splat(b, v.load(b, pair, v.scalar("float")))
     if is_exact:
-        parts = [v.exp(b, b.fsub(x, now), positive=False) for x in row]
+        parts = [v.exp(b, b.fsub(x, largest), positive=False) for x in row]
     else:
         log2_e = v.constant("float", 1 / math.log(2))
-        shift = b.fneg(b.fmul(now, log2_e))
+        shift = b.fneg(b.fmul(largest, log2_e))
         parts = [v.exp2(b, v.fma(b, x, log2_e, shift)) for x in row]
     while len(parts) > 1:
         parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-    v.store(b, b.fadd(v.load(b, total, v.scalar("float")), v.lane_sum(b, parts[0])), total)
+    return v.lane_sum(b, parts[0])

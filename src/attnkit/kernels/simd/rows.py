@@ -93,6 +93,29 @@ def make_quantize(target: Target, precision: Precision) -> Any:
     return quantize
 
 
+def make_rounding_error(target: Target) -> Any:
+    """Build (x, width, q, scale, out): squared lengths of x less what q stands for, and of x."""
+
+    @v.intrinsic(*["int64"] * 5)
+    def rounding_error(b: Any, x: Any, width: Any, q: Any, scale: Any, out: Any) -> None:
+        errors, squares = v.accumulators(b, _zeros()), v.accumulators(b, _zeros())
+        step = v.splat(b, v.load(b, scale, v.scalar("float")))
+        zero = v.constant("float", target.zero_point(False))
+
+        def add(u: int, at: Any) -> None:
+            value = v.load(b, b.add(x, at))
+            level = b.zext(v.load(b, b.add(q, b.lshr(at, v.i64(2))), v.vector("i8")), v.vector("i32"))
+            error = b.fsub(value, b.fmul(b.fsub(b.sitofp(level, v.vector("float")), zero), step))
+            for slot, number in ((errors[u], error), (squares[u], value)):
+                b.store(v.fma(b, number, number, b.load(slot)), slot)
+
+        _each(b, width, add)
+        for i, slots in enumerate((errors, squares)):
+            v.store(b, v.lane_sum(b, _combined(b, slots, _sum)), v.offset(b, out, 4 * i))
+
+    return rounding_error
+
+
 def _update_largest(b: Any, slot: Any, x: Any) -> None:
     b.store(v.maximum(b, b.load(slot), v.absolute(b, x)), slot)
 
@@ -220,6 +243,23 @@ def keep_bfloat16(b: Any, x: Any, width: Any, out: Any) -> None:
     _each(
         b, width, lambda u, at: v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(out, b.lshr(at, v.i64(1))))
     )
+
+
+@v.intrinsic(*["int64"] * 6)
+def combine_sums(b: Any, peaks: Any, shares: Any, stride: Any, n: Any, tops: Any, totals: Any) -> None:
+    """Set the largest logits and sums of exponentials of 16 rows from those of n panels, ``stride`` bytes apart."""
+    lowest = v.load(b, peaks)
+    (top,) = v.accumulators(b, [lowest])
+    with cgutils.for_range(b, n) as loop:
+        b.store(v.maximum(b, b.load(top), v.load(b, b.add(peaks, b.mul(loop.index, stride)))), top)
+    highest = b.load(top)
+    (total,) = v.accumulators(b, [v.constant("float", 0.0)])
+    with cgutils.for_range(b, n) as loop:
+        at = b.mul(loop.index, stride)
+        factor = v.exp(b, b.fsub(v.load(b, b.add(peaks, at)), highest), positive=False)
+        b.store(v.fma(b, v.load(b, b.add(shares, at)), factor, b.load(total)), total)
+    v.store(b, highest, tops)
+    v.store(b, b.load(total), totals)
 
 
 @v.intrinsic("int64", result="float32")

@@ -45,6 +45,7 @@ class Target:
     summed_groups: int = 1
     """Groups of 4 int8 products that are added in 16 bits before 32; ``packing`` scales weights for it."""
     native_bfloat16: bool = False  #: has an instruction for products of bfloat16
+    fast_int8: bool = True  #: multiplies bytes several times as fast as floats
 
     def tile(self, precision: Precision) -> RegisterTile:
         """Return the tile of a product."""
@@ -67,7 +68,7 @@ _NARROW = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 TARGETS: dict[TargetName, Target] = {
     "avx512": Target("avx512", _WIDE, None, "", RegisterTile(6, 4), RegisterTile(6, 4), 8),
     "avx2": Target("avx2", _NARROW, "haswell", _AVX2, RegisterTile(2, 2), RegisterTile(1, 2), 7, summed_groups=4),
-    "portable": Target("portable", (), "generic", "", RegisterTile(2, 1), RegisterTile(2, 1), 8),
+    "portable": Target("portable", (), "generic", "", RegisterTile(2, 1), RegisterTile(2, 1), 8, fast_int8=False),
 }
 
 

@@ -143,6 +143,29 @@ def from_bfloat16(b: Any, x: Any) -> Any:
     return b.bitcast(b.shl(b.zext(x, vector("i32")), constant("i32", 16)), vector("float"))
 
 
+def lanes(first: int) -> Any:
+    """Return 16 int32 that count from ``first``."""
+    return ir.Constant(vector("i32"), list(range(first, first + 16)))
+
+
+def store_chosen(b: Any, compresses: bool, chosen: Any, x: Any, address: Any) -> Any:
+    """Write those of 16 int32 whose lane is chosen one after another; return their number.
+
+    Up to 16 are written. ``compresses``: there is an instruction for it (AVX-512).
+    """
+    if compresses:
+        kind = vector("i32")
+        store(b, call(b, "llvm.x86.avx512.mask.compress.v16i32", kind, x, x, chosen), address)
+        bits = b.bitcast(chosen, ir.IntType(16))
+        return b.zext(call(b, "llvm.ctpop.i16", ir.IntType(16), bits), ir.IntType(64))
+    n = i64(0)
+    for lane in range(16):
+        at = ir.Constant(ir.IntType(32), lane)
+        store(b, b.extract_element(x, at), b.add(address, b.mul(n, i64(4))))
+        n = b.add(n, b.zext(b.extract_element(chosen, at), ir.IntType(64)))
+    return n
+
+
 def accumulators(b: Any, initial: list[Any]) -> list[Any]:
     """Return slots for values that a loop updates; LLVM keeps them in registers."""
     return [cgutils.alloca_once_value(b, value) for value in initial]
