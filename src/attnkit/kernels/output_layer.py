@@ -1,4 +1,4 @@
-"""The output layer of a search: probabilities of all words, logits of those that may be chosen.
+"""The output layer of a search: log-probabilities of words that may be chosen.
 
 A first pass over the vocabulary keeps two numbers of each panel of words, its largest logit and its sum of
 exponentials. They give the logarithms of the probabilities, and tell which panels hold the words that a search chooses;
@@ -8,7 +8,7 @@ Screening: the first pass may multiply bytes, in a fraction of the time, if the 
 Then its logits are within a bound B of the exact ones, and a panel is computed in full wherever B leaves it a chance.
 Greedy search chooses the same words as without screening. (Chen et al. 2019, "Learning to screen for fast softmax
 inference on large vocabulary neural networks", learn what to compute; here a bound of the rounding tells.) A row of
-activations is x = x' + e and a column of weights w = w' + f, where bytes stand for x' and w'. By Cauchy and Schwarz
+activations is x = x' + e and a column of weights w = w' + f, with x' and w' as rounded to bytes. By Cauchy and Schwarz
 
     |x w - x' w'| = |e w' + x f| <= |e| |w'| + |x| |f| = B.
 
@@ -32,20 +32,20 @@ ROUNDING: dict[Precision, float] = {"float32": 2**-12, "bfloat16": 2**-12 + 1.01
 """Rounding of exact products, per length of x and of w: sums of float32, and inputs of bfloat16."""
 
 
-class OutputLayer(NamedTuple):
+class OutputLoops(NamedTuple):
     """Compiled parts of the output layer."""
 
     peaks: Any  #: (model, settings, x, n_rows, work): each row's best panel, without words that are never chosen
     logits: Any  #: (model, settings, x, first, n_rows, sentences, work): what sentences choose from
 
 
-def build_output_layer(target: Target, precision: Precision) -> OutputLayer:
+def build_output_layer(target: Target, precision: Precision) -> OutputLoops:
     """Build the output layer of a search."""
-    return OutputLayer(_build_peaks(target, precision), _build_logits(target, precision))
+    return OutputLoops(_build_peaks(target, precision), _build_logits(target, precision))
 
 
 def _build_encode(target: Target, precision: Precision) -> Any:
-    """Build (model, x, n_rows, choice): M rows of floats as bytes, and the bound of each."""
+    """Build (model, x, n_rows, choice): rows of floats as bytes, and their bounds."""
     quantize, rounding_error = make_quantize(target, "int8"), make_rounding_error(target)
     rounding = ROUNDING[precision]
 

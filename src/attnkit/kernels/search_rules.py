@@ -67,7 +67,7 @@ def best_word(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
 
 @function
 def best_panels(panels: Any, n_beams: Any, n_chosen: Any, scores: Any, first: Any, choice: Any) -> Any:
-    """Find the panels of a range with the highest sums of a beam's score and a log-probability.
+    """Find the panels of a range with the best sums of score and log-probability.
 
     ``group_place``: beam * the end of the range + panel.
     """

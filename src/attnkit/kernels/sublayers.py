@@ -51,7 +51,7 @@ class Sublayers(NamedTuple):
 
 
 def build_linear(target: Target, precision: Precision, kind: str) -> Any:
-    """Build (model, i, inputs, out, extra): product i of encoded rows, all panels of ``build_panels``."""
+    """Build (model, i, inputs, out, extra): product i, all of its panels."""
     multiply_panels, panel = build_panels(target, precision, kind), target.tile(precision).panel
 
     @function
@@ -62,10 +62,10 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
 
 
 def build_panels(target: Target, precision: Precision, kind: str) -> Any:
-    """Build (model, i, panels, inputs, out, extra): panels of product i of encoded rows.
+    """Build (model, i, panels, inputs, out, extra): panels of product i.
 
-    ``panels``: the first, and the one behind the last. ``inputs``: address of the rows, address of their scales, number
-    of rows. ``out``: address, bytes per row. ``extra``: address, bytes per row and bytes per panel of
+    ``panels``: the first, and the one behind the last. ``inputs``: address of encoded rows, address of their scales,
+    number of rows. ``out``: address, bytes per row. ``extra``: address, bytes per row and bytes per panel of
     ``make_product``'s ``top``, and of its ``other``.
     """
     (tall, _), panel, lane_bytes = target.tile(precision), target.tile(precision).panel, 4 // GROUP[precision]
@@ -112,9 +112,9 @@ def build_panels(target: Target, precision: Precision, kind: str) -> Any:
 
 
 def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any:
-    """Build (model, i, inputs, out, buffers): a product of rows with many zeros, as a ReLU leaves them.
+    """Build (model, i, inputs, out, buffers): product i of rows with many zeros.
 
-    The result is that of ``dense``, which is used where too few are zeros.
+    A ReLU leaves such rows. The result is that of ``dense``, which is used where too few are zeros.
     """
     panel, lane_bytes = target.tile(precision).panel, 4 // GROUP[precision]
     block = SPARSE_BLOCK[precision]

@@ -91,14 +91,14 @@ def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.fl
 
 
 def unpack_int8(packed: PackedWeights) -> NDArray[np.float32]:
-    """Return the weights (N, K) that packed bytes and their scales stand for."""
+    """Return the weights (N, K) that packed bytes and their scales represent."""
     n = len(packed.scale)
     values = packed.weights.transpose(0, 2, 1, 3).reshape(n, -1)
     return values * packed.scale[:, None]
 
 
 def list_bytes(n_inputs: int, precision: Precision) -> int:
-    """Return the size of a tile's lists of groups in a sparse product (``make_sparse_product``); 0 in int8."""
+    """Return the bytes of a tile's lists in ``make_sparse_product``; 0 in int8."""
     block = SPARSE_BLOCK.get(precision)
     return 0 if block is None else n_inputs // GROUP[precision] // block * (64 + 4 * (block + 16))
 

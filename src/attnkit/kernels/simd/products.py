@@ -137,7 +137,9 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
 
 
 def make_sparse_product(target: Target, precision: Precision, n_rows: int, block: int) -> tuple[Any, Any]:
-    """Build the product of a panel and tiles of rows that are mostly zeros, in two parts; not for int8.
+    """Build a panel times tiles of rows that are mostly zeros; not for int8.
+
+    Two functions, each of a tuple:
 
     - Of (a, stride, n_groups, lists, list_stride, n_tiles): for each tile of ``n_rows`` rows list the groups of inputs
       that are not zero in all of them, block by block: their number (int64), and from byte 64 on their indices in the

@@ -94,7 +94,7 @@ def make_quantize(target: Target, precision: Precision) -> Any:
 
 
 def make_rounding_error(target: Target) -> Any:
-    """Build (x, width, q, scale, out): squared lengths of x less what q stands for, and of x."""
+    """Build (x, width, q, scale, out): squared lengths of the error of q, and of x."""
 
     @v.intrinsic(*["int64"] * 5)
     def rounding_error(b: Any, x: Any, width: Any, q: Any, scale: Any, out: Any) -> None:
@@ -247,7 +247,10 @@ def keep_bfloat16(b: Any, x: Any, width: Any, out: Any) -> None:
 
 @v.intrinsic(*["int64"] * 6)
 def combine_sums(b: Any, peaks: Any, shares: Any, stride: Any, n: Any, tops: Any, totals: Any) -> None:
-    """Set the largest logits and sums of exponentials of 16 rows from those of n panels, ``stride`` bytes apart."""
+    """Combine maxima and sums of exponentials of n panels, ``stride`` bytes apart.
+
+    For 16 rows: their largest logits go to ``tops``, and sums relative to these to ``totals``.
+    """
     lowest = v.load(b, peaks)
     (top,) = v.accumulators(b, [lowest])
     with cgutils.for_range(b, n) as loop:

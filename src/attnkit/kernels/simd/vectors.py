@@ -149,9 +149,9 @@ def lanes(first: int) -> Any:
 
 
 def store_chosen(b: Any, compresses: bool, chosen: Any, x: Any, address: Any) -> Any:
-    """Write those of 16 int32 whose lane is chosen one after another; return their number.
+    """Write the chosen lanes of 16 int32 one after another; return their number.
 
-    Up to 16 are written. ``compresses``: there is an instruction for it (AVX-512).
+    All of the 16 places may be written. ``compresses``: there is an instruction for it (AVX-512).
     """
     if compresses:
         kind = vector("i32")
