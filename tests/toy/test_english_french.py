@@ -54,10 +54,11 @@ def test_lengths(corpus: Corpus) -> None:
     assert {len(en.split()) for en, _ in corpus.train} >= set(range(3, 17))
 
 
-def test_one_english_sentence_has_one_translation() -> None:
+@pytest.mark.parametrize("n", [4_000, pytest.param(12_000, marks=pytest.mark.slow)])
+def test_one_english_sentence_has_one_translation(n: int) -> None:
     sampler = Sampler(random.Random(11))
     known: dict[str, str] = {}
-    for _ in range(4_000):
+    for _ in range(n):
         sentence = sampler.sentence()
         french = sentence.fr.rstrip(" .!?")
         assert known.setdefault(sentence.key, french) == french

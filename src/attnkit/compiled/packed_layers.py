@@ -114,10 +114,18 @@ class PackedLayers:
     def _pack_named(self, name: str, non_negative: bool = False) -> None:
         self._pack(self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], non_negative=non_negative)
 
-    def _pack(self, weight: NDArray[np.float32], bias: NDArray[np.float32], **options: Any) -> PackedWeights:
-        packed = pack(weight, bias, self.target, self.precision, **options)
+    def _pack(
+        self,
+        weight: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        *,
+        precision: Precision | None = None,
+        **options: Any,
+    ) -> PackedWeights:
+        precision = precision or self.precision
+        packed = pack(weight, bias, self.target, precision, **options)
         self._owned += packed
-        n_inputs = packed.weights.shape[1] * GROUP[self.precision]
+        n_inputs = packed.weights.shape[1] * GROUP[precision]
         self._products.append([*(part.ctypes.data for part in packed), len(packed.bias), n_inputs])
         return packed
 
@@ -147,11 +155,9 @@ class PackedLayers:
         self._products.append([w, start if self.precision == "int8" else masked, scale, masked, n, k])
 
     def _pack_screen(self, weight: NDArray[np.float32], bias: NDArray[np.float32], masked: int) -> None:
-        packed = pack(weight, bias, self.target, "int8", padding=LOWEST)
-        self._owned += packed
-        addresses = [part.ctypes.data for part in packed]
-        shape = [len(packed.bias), packed.weights.shape[1] * GROUP["int8"]]
-        self._products += [[*addresses, *shape], [*addresses[:-1], masked, *shape]]
+        packed = self._pack(weight, bias, precision="int8", padding=LOWEST)
+        *addresses, _, n, k = self._products[-1]
+        self._products.append([*addresses, masked, n, k])
         rounded = unpack_int8(packed)
         wide = np.zeros_like(rounded)
         wide[: len(weight), : weight.shape[1]] = weight

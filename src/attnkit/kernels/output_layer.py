@@ -66,7 +66,7 @@ def _build_encode(target: Target, precision: Precision) -> Any:
 
 def _build_peaks(target: Target, precision: Precision) -> Any:
     peak, lane_bytes = build_panels(target, precision, "peak"), 4 // GROUP[precision]
-    screens = precision != "int8" and target.fast_int8
+    screens = target.screens(precision)
     encode = _build_encode(target, precision) if screens else _unused
     maxima = build_panels(target, "int8", "maxima") if screens else _unused
 
@@ -115,7 +115,7 @@ def _build_logits(target: Target, precision: Precision) -> Any:
     sums, logits = (build_panels(target, precision, kind) for kind in ("sums", "panel"))
     lane_bytes = 4 // GROUP[precision]
     # In float32 sums of exponentials must be exact, too.
-    screens = precision == "bfloat16" and target.fast_int8
+    screens = precision != "float32" and target.screens(precision)
     encode = _build_encode(target, precision) if screens else _unused
     coarse_sums = build_panels(target, "int8", "sums") if screens else sums
 
@@ -149,7 +149,9 @@ def _build_logits(target: Target, precision: Precision) -> Any:
         before = read_float(share) * math.exp(read_float(peak) - read_float(choice.tops + 4 * r))
         exact(model, (number, number + 1), x, m, r, ONE, work)
         now = read_float(share) * math.exp(read_float(peak) - read_float(choice.tops + 4 * r))
-        write_float(choice.totals + 4 * r, np.float32(read_float(choice.totals + 4 * r) + (now - before)))
+        total = read_float(choice.totals + 4 * r) + (now - before)
+        # Where one panel is nearly all of the sum, rounding could take more than is left.
+        write_float(choice.totals + 4 * r, np.float32(max(total, now, 1e-30)))
 
     @function
     def refine(model: Any, settings: Any, x: Any, m: Any, r: Any, slot: Any, last: Any, work: Any) -> Any:

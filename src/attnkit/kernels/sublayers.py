@@ -27,7 +27,7 @@ from attnkit.kernels.layout import (
     ZERO,
 )
 from attnkit.kernels.simd import attention, rows
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
 from attnkit.kernels.simd.products import make_product, make_sparse_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
 
@@ -117,9 +117,8 @@ def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any
     A ReLU leaves such rows. The result is that of ``dense``, which is used where too few are zeros.
     """
     panel, lane_bytes = target.tile(precision).panel, 4 // GROUP[precision]
-    block = SPARSE_BLOCK[precision]
-    list_groups, multiply = make_sparse_product(target, precision, SPARSE_ROWS, block)
-    block_bytes = 64 + 4 * (block + 16)
+    block, list_size = SPARSE_BLOCK[precision], block_bytes(precision)
+    list_groups, multiply = make_sparse_product(target, precision)
 
     @function
     def sparse(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
@@ -128,7 +127,7 @@ def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any
         stride = table[i, INPUTS] * lane_bytes
         n, n_tiles = stride >> 2, (n_rows + SPARSE_ROWS - 1) // SPARSE_ROWS
         n_blocks = n // block
-        list_stride = n_blocks * block_bytes
+        list_stride = n_blocks * list_size
         found = list_groups((a, stride, n, buffers.lists, list_stride, n_tiles))
         if found > MAX_DENSITY * (n * n_tiles):
             dense(model, i, inputs, out, NOTHING)
@@ -141,7 +140,7 @@ def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any
                 first = 4 * block * j
                 weights = table[i, WEIGHTS] + at * n + panel * first
                 given = (a + first, stride, weights, before, before_stride)
-                multiply((*given, buffers.lists + block_bytes * j, list_stride, to, out_stride, n_tiles))
+                multiply((*given, buffers.lists + list_size * j, list_stride, to, out_stride, n_tiles))
                 before, before_stride = to, out_stride
 
     return sparse

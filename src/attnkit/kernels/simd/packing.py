@@ -99,8 +99,14 @@ def unpack_int8(packed: PackedWeights) -> NDArray[np.float32]:
 
 def list_bytes(n_inputs: int, precision: Precision) -> int:
     """Return the bytes of a tile's lists in ``make_sparse_product``; 0 in int8."""
-    block = SPARSE_BLOCK.get(precision)
-    return 0 if block is None else n_inputs // GROUP[precision] // block * (64 + 4 * (block + 16))
+    if precision == "int8":
+        return 0
+    return n_inputs // GROUP[precision] // SPARSE_BLOCK[precision] * block_bytes(precision)
+
+
+def block_bytes(precision: Precision) -> int:
+    """Return the bytes of a block's list in ``make_sparse_product``."""
+    return 64 + 4 * (SPARSE_BLOCK[precision] + 16)
 
 
 def padded(n: int) -> int:

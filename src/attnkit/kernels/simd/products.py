@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from attnkit.kernels.simd import vectors as v
+from attnkit.kernels.simd.packing import SPARSE_BLOCK, SPARSE_ROWS, block_bytes
 from attnkit.kernels.simd.targets import Precision, Target
 
 try:
@@ -136,19 +137,19 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
     return product
 
 
-def make_sparse_product(target: Target, precision: Precision, n_rows: int, block: int) -> tuple[Any, Any]:
+def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]:
     """Build a panel times tiles of rows that are mostly zeros; not for int8.
 
     Two functions, each of a tuple:
 
-    - Of (a, stride, n_groups, lists, list_stride, n_tiles): for each tile of ``n_rows`` rows list the groups of inputs
-      that are not zero in all of them, block by block: their number (int64), and from byte 64 on their indices in the
-      block (int32), which take up to 16 more places. Returns the sum of these numbers.
+    - Of (a, stride, n_groups, lists, list_stride, n_tiles): for each tile of ``SPARSE_ROWS`` rows list the groups of
+      inputs that are not zero in all of them, block by block: their number (int64), and from byte 64 on their indices
+      in the block (int32), which take up to 16 more places. Returns the sum of these numbers.
     - Of (a, stride, weights, before, before_stride, lists, list_stride, out, out_stride, n_tiles), all addresses those
       of a block: sums over its listed groups are added to what is before and written to ``out``. They are those of
       ``make_product``: zeros add nothing, and the order is the same.
     """
-    block_bytes = 64 + 4 * (block + 16)
+    n_rows, block, list_size = SPARSE_ROWS, SPARSE_BLOCK[precision], block_bytes(precision)
 
     @v.intrinsic("int64[6]", result="int64")
     def list_groups(b: Any, operands: Any) -> Any:
@@ -159,7 +160,7 @@ def make_sparse_product(target: Target, precision: Precision, n_rows: int, block
             found = b.add(lists, b.mul(tiles.index, list_stride))
             with cgutils.for_range(b, b.udiv(n_groups, v.i64(block))) as blocks:
                 first = b.add(rows, b.mul(blocks.index, v.i64(4 * block)))
-                place = b.add(found, b.mul(blocks.index, v.i64(block_bytes)))
+                place = b.add(found, b.mul(blocks.index, v.i64(list_size)))
                 n: Any = v.i64(0)
                 for at in range(0, block, 16):
                     bits = v.load(b, v.offset(b, first, 4 * at), v.vector("i32"))

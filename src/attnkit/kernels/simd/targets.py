@@ -51,6 +51,10 @@ class Target:
         """Return the tile of a product."""
         return self.int8_tile if precision == "int8" else self.float_tile
 
+    def screens(self, precision: Precision) -> bool:
+        """Return whether products of a precision are worth screening by products of bytes."""
+        return self.fast_int8 and precision != "int8"
+
     def zero_point(self, non_negative: bool) -> int:
         """Return the byte that represents 0; it is 0 for non-negative activations."""
         return 0 if non_negative else 1 << (self.activation_bits - 1)
