@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
