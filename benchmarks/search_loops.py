@@ -42,10 +42,11 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--precision", choices=get_args(Precision), nargs="+", default=get_args(Precision))
     options = parser.parse_args()
     run = open_run(options.run)
     rows = run.src_tokenizer.encode([line for line in options.data.read_text().splitlines() if line.strip()])
-    for precision in get_args(Precision):
+    for precision in options.precision:
         packed = pack_weights(run, precision)
         search = CompiledSearch(packed)
         timed: Any = TimedLibrary(search._library)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-FLOORS = {"summary": 90.0, "code": 90.0, "english-french": 90.0}
-"""BLEU on the test part."""
+FLOORS = {"summary": 90.0, "code": 90.0}
+"""BLEU on the test part. English-French is the demo's: the test of an installed wheel runs that."""
 
 
 @pytest.mark.slow

@@ -185,6 +185,6 @@ def test_a_signal_that_waited_comes_when_the_group_is_left(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_signal_to_one_of_two_at_any_moment(workshop: Any, tmp_path: Path) -> None:
-    states = stop_at_random(workshop, tmp_path, 16)
+    states = stop_at_random(workshop, tmp_path, 10)
     print(states)
-    assert states["stopped"] >= 4
+    assert states["stopped"] >= 2

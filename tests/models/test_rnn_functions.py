@@ -93,8 +93,8 @@ def test_a_build_trains_and_steps_as_its_full_pass(fields: dict[str, Any]) -> No
 
 
 @pytest.mark.slow
-def test_every_build_trains_and_steps_as_its_full_pass() -> None:
-    for fields in builds():
+def test_every_fifth_build_trains_and_steps_as_its_full_pass() -> None:
+    for fields in builds()[2::5]:  # 5 is prime to the sizes of all choices
         check(fields)
 
 

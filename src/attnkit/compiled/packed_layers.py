@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.layout import GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded, unpack_int8
-from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target, choose_target
+from attnkit.kernels.layout import BIAS, GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded, unpack
+from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target, choose_target
 from attnkit.models.config import LayerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations
 from attnkit.protocols import EOS_ID
@@ -55,7 +55,7 @@ class PackedLayers:
         self._products: list[list[int]] = []
         self._norms: list[list[int]] = []
         self.words = [0, 0]  #: addresses of the word vectors of source and target
-        self._screen = (0.0, 0.0)  #: largest lengths of columns of the output layer in int8, and of their errors
+        self._screens = [(0.0, 0.0), (0.0, 0.0)]  #: of both products for screening: lengths of columns and errors
         self._sized: SizedModel | None = None
         self._lock = threading.Lock()  # of the position tables: several searches may share the weights
 
@@ -119,13 +119,13 @@ class PackedLayers:
         weight: NDArray[np.float32],
         bias: NDArray[np.float32],
         *,
-        precision: Precision | None = None,
+        number_format: NumberFormat | None = None,
         **options: Any,
     ) -> PackedWeights:
-        precision = precision or self.precision
-        packed = pack(weight, bias, self.target, precision, **options)
+        number_format = number_format or self.precision
+        packed = pack(weight, bias, self.target, number_format, **options)
         self._owned += packed
-        n_inputs = packed.weights.shape[1] * GROUP[precision]
+        n_inputs = packed.weights.shape[1] * GROUP[number_format]
         self._products.append([*(part.ctypes.data for part in packed), len(packed.bias), n_inputs])
         return packed
 
@@ -143,26 +143,38 @@ class PackedLayers:
     ) -> None:
         """Pack the output layer twice; the second bias masks words never chosen.
 
-        ``screened``: before that in int8, for screening.
+        ``screened``: before that in the formats of screening.
         """
         masks = np.full(padded(len(bias)), LOWEST, np.float32)
         masks[EOS_ID:n_words] = bias[EOS_ID:n_words]
         masked = self._own(masks)
         if screened:
-            self._pack_screen(weight, bias, masked)
+            self._pack_screens(weight, bias, masked)
         self.output = self._pack(weight, bias, padding=LOWEST)
         w, start, scale, _, n, k = self._products[-1]
         self._products.append([w, start if self.precision == "int8" else masked, scale, masked, n, k])
 
-    def _pack_screen(self, weight: NDArray[np.float32], bias: NDArray[np.float32], masked: int) -> None:
-        packed = self._pack(weight, bias, precision="int8", padding=LOWEST)
-        *addresses, _, n, k = self._products[-1]
-        self._products.append([*addresses, masked, n, k])
-        rounded = unpack_int8(packed)
+    def _pack_screens(self, weight: NDArray[np.float32], bias: NDArray[np.float32], masked: int) -> None:
+        for_sums, for_peaks = self.target.sum_format(self.precision), self.target.peak_format(self.precision)
+        # The rows of both are always there, so that their places do not depend on the target.
+        self._screens[0] = self._pack_screen(weight, bias, for_sums or for_peaks)
+        if for_sums in (None, for_peaks):
+            self._products.append(self._products[-1].copy())
+            self._screens[1] = self._screens[0]
+        else:
+            self._screens[1] = self._pack_screen(weight, bias, for_peaks)
+        self._products[-1][BIAS] = masked
+
+    def _pack_screen(
+        self, weight: NDArray[np.float32], bias: NDArray[np.float32], number_format: NumberFormat | None
+    ) -> tuple[float, float]:
+        """Pack the output layer; return the largest lengths of columns and errors."""
+        packed = self._pack(weight, bias, number_format=number_format, padding=LOWEST)
+        rounded = unpack(packed)
         wide = np.zeros_like(rounded)
         wide[: len(weight), : weight.shape[1]] = weight
         norm, error = (float(np.linalg.norm(part, axis=1).max()) for part in (rounded, wide - rounded))
-        self._screen = (norm, error)
+        return norm, error
 
     def _finish(self, kept: Sequence[str]) -> None:
         """Pack the norms' constants; of the weights keep the named tables alone."""
@@ -237,7 +249,9 @@ class PackedLayers:
             bias_stride=4 * width,
             bias_centre=centre,
             src_norm=int(self.src_norm),
-            screen_norm=self._screen[0],
-            screen_error=self._screen[1],
+            peak_norm=self._screens[1][0],
+            peak_error=self._screens[1][1],
+            sum_norm=self._screens[0][0],
+            sum_error=self._screens[0][1],
         )
         return SizedModel(model, n, kept)

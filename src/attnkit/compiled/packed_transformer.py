@@ -46,7 +46,7 @@ class PackedTransformer(PackedLayers):
         if config.embedding_norm:
             self._pack_norm("encoder.embedding.norm")
         output = self._get("output.weight")
-        screened = self.target.screens(precision) and len(output) >= MIN_SCREENED
+        screened = self.target.peak_format(precision) is not None and len(output) >= MIN_SCREENED
         self._pack_output(output, weights["output.bias"], n_words, screened=screened)
         tables = [self._get(f"{side}.embedding.words.weight") for side in SIDES]
         self.src_vocab_size, self.vocab_size = map(len, tables)

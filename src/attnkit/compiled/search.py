@@ -25,13 +25,16 @@ from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
 from attnkit.kernels.native import Library, load_loops
 from attnkit.kernels.simd import packing
+from attnkit.kernels.simd.targets import Precision
 from attnkit.models.config import TransformerConfig
 from attnkit.protocols import EOS_ID
 
 # Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
 # works on, K beams, M rows, T steps, N padded words.
 MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence needs more
-GREEDY_SLOTS, BEAM_ROWS = 48, 80  #: sentences, or rows of beams, that a thread works on: more would leave its cache
+GREEDY_SLOTS = 48  #: sentences that a thread works on: more would leave its cache
+BEAM_ROWS: dict[Precision, int] = {"float32": 160, "bfloat16": 80, "int8": 80}
+"""Rows of beams; in float32 more share each panel of the output layer that is computed in full."""
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
 MAX_BEAMS = 64
 NO_NUMBA = "an installation without numba"  #: a reason against any model
@@ -154,7 +157,7 @@ class CompiledSearch:
         per_sentence = (
             2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes * (max_source + max_steps * k)
         )
-        n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS // k)
+        n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS[packed.precision] // k)
         return Settings(
             n_slots=max(1, min(n_slots, MAX_CACHE // per_sentence)),
             n_used=0,
@@ -238,10 +241,15 @@ class _Workspace(Memory):
             value=self.array(np.float32, k),
             flat=self.array(np.int64, k),
             end=self.array(np.float32, k),
-            encoded=self.bytes(n_logits * d_model),
+            encoded=self.bytes(n_logits * d_model * 2),
             scales=self.bytes(4 * n_logits),
             squares=self.bytes(8),
             bounds=self.array(np.float64, n_logits),
+            near=self.bytes(4 * n_logits),
+            gathered=self.bytes(4 * n_logits * d_model),
+            gathered_rows=self.array(np.int64, n_logits),
+            gathered_logits=self.bytes(4 * n_logits * settings.panel),
+            gathered_sums=self.bytes(8 * n_logits),
         )
 
 

@@ -27,8 +27,8 @@ class Model(NamedTuple):
 
     ``products`` are those of the encoder's layers, the memory's keys and values of all decoder layers, those of the
     decoder's layers, the output layer, and the output layer again with the bias of words that may never be chosen at
-    the lowest; for screening, both also in int8, before them. ``norms`` are those of the encoder's sublayers, its top
-    (pre-norm), the decoder's, its top, and that of the source embedding.
+    the lowest; for screening, both also in narrower formats, before them. ``norms`` are those of the encoder's
+    sublayers, its top (pre-norm), the decoder's, its top, and that of the source embedding.
     """
 
     products: NDArray[np.int64]  #: (n, 6): addresses, columns N and inputs K
@@ -54,8 +54,10 @@ class Model(NamedTuple):
     bias_stride: int  #: bytes per head
     bias_centre: int
     src_norm: int  #: 1: the source's embeddings have a norm
-    screen_norm: float  #: largest length of a column of the output layer in int8; 0: no screening
-    screen_error: float  #: largest length of what int8 leaves out of a column
+    peak_norm: float  #: ``PEAK_SCREEN``: the largest length of a column; 0: no screening
+    peak_error: float  #: the largest length of what its format leaves out of a column
+    sum_norm: float  #: the same of ``SCREEN``
+    sum_error: float
 
 
 class Buffers(NamedTuple):
@@ -75,7 +77,7 @@ class Buffers(NamedTuple):
 
 
 STOP, NEXT = range(2)  #: what threads share: whether to stop, and the next sentence of the order
-LOGIT_ROWS = 64  #: rows of logits in memory at once, but for the beams of one more sentence
+LOGIT_ROWS = 160  #: rows of logits in memory at once, but for the beams of one more sentence
 # Dimensions of the arrays below, where they are not 1; ``compile`` needs them.
 DIMENSIONS = {
     **dict.fromkeys(("products", "norms", "score", "lengths", "log_probs", "steps", "finished"), 2),
@@ -165,10 +167,15 @@ class Choice(NamedTuple):
     value: NDArray[np.float32]  #: (K,)
     flat: NDArray[np.int64]  #: (K,): beam * N + word
     end: NDArray[np.float32]  #: (K,): log-probability of each beam's end
-    encoded: int  #: screening: (LOGIT_ROWS + K, D) uint8
+    encoded: int  #: screening: (LOGIT_ROWS + K, D) uint8 or int16
     scales: int  #: (LOGIT_ROWS + K,)
     squares: int  #: (2,): squared lengths of a rounding error and of its row
     bounds: NDArray[np.float64]  #: (LOGIT_ROWS + K,): of the error of a row's logits
+    near: int  #: (LOGIT_ROWS + K,): panels with peaks from here on are exact
+    gathered: int  #: (LOGIT_ROWS + K, D): inputs of rows that need the same panel
+    gathered_rows: NDArray[np.int64]  #: (LOGIT_ROWS + K,): their numbers
+    gathered_logits: int  #: (LOGIT_ROWS + K, P)
+    gathered_sums: int  #: (2, LOGIT_ROWS + K): shares and peaks
 
 
 class Work(NamedTuple):

@@ -29,7 +29,7 @@ from attnkit.kernels.layout import (
 from attnkit.kernels.simd import attention, rows
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
 from attnkit.kernels.simd.products import make_product, make_sparse_product
-from attnkit.kernels.simd.targets import HEAD_VECTORS, Precision, Target
+from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target
 
 MAX_DENSITY = 0.7  #: share of groups beyond which a dense product is faster
 NOTHING = (ZERO,) * 6  #: ``extra`` of products that only write floats
@@ -61,16 +61,17 @@ def build_linear(target: Target, precision: Precision, kind: str) -> Any:
     return linear
 
 
-def build_panels(target: Target, precision: Precision, kind: str) -> Any:
+def build_panels(target: Target, number_format: NumberFormat, kind: str) -> Any:
     """Build (model, i, panels, inputs, out, extra): panels of product i.
 
     ``panels``: the first, and the one behind the last. ``inputs``: address of encoded rows, address of their scales,
     number of rows. ``out``: address, bytes per row. ``extra``: address, bytes per row and bytes per panel of
     ``make_product``'s ``top``, and of its ``other``.
     """
-    (tall, _), panel, lane_bytes = target.tile(precision), target.tile(precision).panel, 4 // GROUP[precision]
+    tile, lane_bytes = target.tile(number_format), 4 // GROUP[number_format]
+    tall, panel = tile.rows, tile.panel
     middle = (tall + 1) // 2
-    tall_tiles, middle_tile, row = (make_product(target, precision, n, kind) for n in (tall, middle, 1))
+    tall_tiles, middle_tile, row = (make_product(target, number_format, n, kind) for n in (tall, middle, 1))
     out_step = 0 if kind in ("peak", "maxima", "sums") else 4 * panel  # bytes from one panel to the next
 
     # A function of its own: inlined into each product, tiles would multiply the code.

@@ -1,7 +1,7 @@
 """Weights of products in the layout that compiled loops read. Needs no numba.
 
 Letters: N columns, K inputs, P columns of a panel (``RegisterTile.panel``). A lane of 32 bits takes a group of inputs:
-4 int8, 2 bfloat16 or 1 float32 (``GROUP``). The weights of a product are cut into panels::
+4 int8, 2 int16, 2 bfloat16 or 1 float32 (``GROUP``). The weights of a product are cut into panels::
 
     weights (N, K)  ->  packed (N / P, K / GROUP, P, GROUP)
 
@@ -12,6 +12,10 @@ Letters: N columns, K inputs, P columns of a panel (``RegisterTile.panel``). A l
 In int8 each column has a scale, and each row of activations too. Activations are unsigned bytes with a zero point z,
 so that x w = scale_row scale_column (sum of bytes weights - z sum of weights): sums start at -z times the sum of a
 column's weights. In other precisions they start at the bias.
+
+int16 (screening alone) is signed on both sides, with a scale for each column and each row, too. Sums of 32 bits may
+overflow on the way, but not at the end of a block of ``INT16_BLOCK`` inputs, where they become floats: the integers of
+a block have a length (the root of the sum of squares) below 2**15.5, so that no product of two blocks reaches 2**31.
 """
 
 from typing import Any, NamedTuple
@@ -19,12 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.simd.targets import PANEL, Precision, Target
+from attnkit.kernels.simd.targets import PANEL, NumberFormat, Precision, Target
 
-GROUP: dict[Precision, int] = {"int8": 4, "bfloat16": 2, "float32": 1}
+GROUP: dict[NumberFormat, int] = {"int8": 4, "int16": 2, "bfloat16": 2, "float32": 1}
 """Inputs of a lane."""
 KEPT_BYTES: dict[Precision, int] = {"int8": 2, "bfloat16": 2, "float32": 4}
 """Bytes of one number of a cached key or value."""
+INT16_BLOCK = 64  #: inputs whose products are added in 32 bits
+INT16_LENGTH = 46_000.0  #: of a block, before rounding adds up to 4: 46,004 squared is below 2**31
+MAX_INT16 = 2**15 - 1
 MAX_SUM = (2**15 - 1) // 127  #: of weights of one sign whose products with activations are added in 16 bits
 SPARSE_ROWS = 2  #: rows of a tile of a sparse product: what is zero in all of them is left out
 SPARSE_BLOCK: dict[Precision, int] = {"float32": 64, "bfloat16": 32}
@@ -45,7 +52,7 @@ def pack(
     weight: NDArray[np.float32],
     bias: NDArray[np.float32],
     target: Target,
-    precision: Precision,
+    number_format: NumberFormat,
     *,
     non_negative: bool = False,
     padding: float = 0.0,
@@ -62,15 +69,21 @@ def pack(
     wide[:n, :k] = weight
     scale, start = np.ones(n_padded, np.float32), padded_bias
     values: NDArray[Any] = wide
-    if precision == "bfloat16":
+    if number_format == "bfloat16":
         bits = wide.view(np.uint32)
         # Rounds to nearest, to even among equals.
         values = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    elif precision == "int8":
+    elif number_format == "int16":
+        lengths = np.sqrt(np.square(wide.reshape(n_padded, -1, INT16_BLOCK)).sum(2)).max(1)
+        scale = np.maximum(np.abs(wide).max(1) / MAX_INT16, lengths / INT16_LENGTH).astype(np.float32)
+        scale[scale == 0] = 1
+        values = np.rint(wide / scale[:, None]).astype(np.int16)
+        start = np.zeros(n_padded, np.int32)
+    elif number_format == "int8":
         scale = _column_scales(wide, target)
         values = np.rint(wide / scale[:, None]).astype(np.int8)
         start = (-target.zero_point(non_negative) * values.sum(1, dtype=np.int32)).astype(np.int32)
-    p, g = target.tile(precision).panel, GROUP[precision]
+    p, g = target.tile(number_format).panel, GROUP[number_format]
     packed = values.reshape(n_padded // p, p, k_padded // g, g).transpose(0, 2, 1, 3)
     return PackedWeights(aligned(packed), aligned(start), aligned(scale), aligned(padded_bias))
 
@@ -90,8 +103,8 @@ def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.fl
     return found
 
 
-def unpack_int8(packed: PackedWeights) -> NDArray[np.float32]:
-    """Return the weights (N, K) that packed bytes and their scales represent."""
+def unpack(packed: PackedWeights) -> NDArray[np.float32]:
+    """Return the weights (N, K) that packed integers and their scales represent."""
     n = len(packed.scale)
     values = packed.weights.transpose(0, 2, 1, 3).reshape(n, -1)
     return values * packed.scale[:, None]

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 from attnkit.kernels.simd import vectors as v
-from attnkit.kernels.simd.packing import SPARSE_BLOCK, SPARSE_ROWS, block_bytes
-from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.simd.packing import GROUP, INT16_BLOCK, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
+from attnkit.kernels.simd.targets import NumberFormat, Precision, Target
 
 try:
     from llvmlite import ir
@@ -18,27 +18,29 @@ except ImportError:  # nothing here is called then
     pass
 
 
-def _dot(b: Any, target: Target, precision: Precision, sums: Any, pairs: list[tuple[Any, Any]]) -> Any:
+def _dot(b: Any, target: Target, number_format: NumberFormat, sums: Any, pairs: list[tuple[Any, Any]]) -> Any:
     """Return sums + a w of some groups; each a and w is a vector of 16 int32."""
-    if precision == "int8" and target.name == "avx2":
+    if number_format == "int8" and target.name == "avx2":
         return v.halves(b, _dot_avx2, sums, *(vector for pair in pairs for vector in pair))
     for a, w in pairs:
-        sums = _dot_group(b, target, precision, sums, a, w)
+        sums = _dot_group(b, target, number_format, sums, a, w)
     return sums
 
 
-def _dot_group(b: Any, target: Target, precision: Precision, sums: Any, a: Any, w: Any) -> Any:
+def _dot_group(b: Any, target: Target, number_format: NumberFormat, sums: Any, a: Any, w: Any) -> Any:
     """Return sums + a w of one group."""
     floats, ints = v.vector("float"), v.vector("i32")
-    if precision == "float32":
+    if number_format == "float32":
         return v.fma(b, b.bitcast(a, floats), b.bitcast(w, floats), sums)
-    if precision == "bfloat16":
+    if number_format == "bfloat16":
         if target.native_bfloat16:
             return v.dot_pairs(b, sums, a, w)
         # A bfloat16 is the upper half of a float32.
         low = [b.bitcast(b.shl(x, v.constant("i32", 16)), floats) for x in (a, w)]
         high = [b.bitcast(b.and_(x, v.constant("i32", 0xFFFF0000)), floats) for x in (a, w)]
         return v.fma(b, high[0], high[1], v.fma(b, low[0], low[1], sums))
+    if number_format == "int16":
+        return v.call(b, "llvm.x86.avx512.vpdpwssd.512", ints, sums, a, w)
     if target.name == "avx512":
         bytes_ = v.vector("i8", 64)
         return v.call(b, "llvm.x86.avx512.vpdpbusd.512", ints, sums, b.bitcast(a, bytes_), b.bitcast(w, bytes_))
@@ -66,45 +68,61 @@ def _dot_avx2(b: Any, sums: Any, *operands: Any) -> Any:
     return b.add(sums, v.call(b, "llvm.x86.avx2.pmadd.wd", i32, total, ir.Constant(i16, [1] * 16)))
 
 
-def _tile(b: Any, target: Target, precision: Precision, n_rows: int, inputs: Any, panel: Any) -> list[list[Any]]:
+def _tile(b: Any, target: Target, number_format: NumberFormat, n_rows: int, inputs: Any, panel: Any) -> list[list[Any]]:
     """Return the sums of rows times a panel, n_rows x vectors of a tile.
 
     ``inputs``: address of the first row, bytes between rows; ``panel``: addresses of its weights and starts, groups.
     """
     (a, stride), (w, start, n_groups) = inputs, panel
-    tile, kind = target.tile(precision), v.vector("i32" if precision == "int8" else "float")
-    columns, together = range(tile.vectors), range(target.summed_groups if precision == "int8" else 1)
+    tile, kind = target.tile(number_format), v.vector("i32" if number_format.startswith("int") else "float")
+    columns, together = range(tile.vectors), range(target.summed_groups if number_format == "int8" else 1)
     starts = [v.load(b, v.offset(b, start, 64 * j), kind) for j in columns]
     rows = [b.add(a, b.mul(stride, v.i64(i))) for i in range(n_rows)]
     sums = [v.accumulators(b, starts) for _ in rows]
-    with cgutils.for_range(b, b.udiv(n_groups, v.i64(len(together)))) as loop:
-        first = b.mul(loop.index, v.i64(4 * len(together)))  # 4 bytes per group
-        # One load of weights serves all rows of the tile.
-        places = [b.add(w, b.mul(b.add(first, v.i64(4 * g)), v.i64(tile.panel))) for g in together]
-        weights = [[v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for place in places] for j in columns]
-        for row, own in zip(rows, sums, strict=True):
-            at = b.add(row, first)
-            groups = [v.splat(b, v.load(b, v.offset(b, at, 4 * g), v.scalar("i32"))) for g in together]
-            for total, of_column in zip(own, weights, strict=True):
-                pairs = list(zip(groups, of_column, strict=True))
-                b.store(_dot(b, target, precision, b.load(total), pairs), total)
-    return [[b.load(total) for total in own] for own in sums]
+
+    def add_groups(begin: Any, n: Any) -> None:
+        """Add the products of n groups."""
+        with cgutils.for_range(b, b.udiv(n, v.i64(len(together)))) as loop:
+            first = b.add(begin, b.mul(loop.index, v.i64(4 * len(together))))  # 4 bytes per group
+            # One load of weights serves all rows of the tile.
+            places = [b.add(w, b.mul(b.add(first, v.i64(4 * g)), v.i64(tile.panel))) for g in together]
+            weights = [[v.load(b, v.offset(b, place, 64 * j), v.vector("i32")) for place in places] for j in columns]
+            for row, own in zip(rows, sums, strict=True):
+                at = b.add(row, first)
+                groups = [v.splat(b, v.load(b, v.offset(b, at, 4 * g), v.scalar("i32"))) for g in together]
+                for total, of_column in zip(own, weights, strict=True):
+                    pairs = list(zip(groups, of_column, strict=True))
+                    b.store(_dot(b, target, number_format, b.load(total), pairs), total)
+
+    if number_format != "int16":
+        add_groups(v.i64(0), n_groups)
+        return [[b.load(total) for total in own] for own in sums]
+    # Block by block: integers add up in registers, floats beside them.
+    totals = [v.accumulators(b, [v.constant("float", 0.0)] * tile.vectors) for _ in rows]
+    block = INT16_BLOCK // GROUP["int16"]
+    with cgutils.for_range(b, b.udiv(n_groups, v.i64(block))) as blocks:
+        add_groups(b.mul(blocks.index, v.i64(4 * block)), v.i64(block))
+        for total, own in zip((t for row in totals for t in row), (s for row in sums for s in row), strict=True):
+            b.store(b.fadd(b.load(total), b.sitofp(b.load(own), v.vector("float"))), total)
+            b.store(v.constant("i32", 0), own)
+    return [[b.load(total) for total in own] for own in totals]
 
 
 def _floats(b: Any, sums: list[list[Any]], row_scale: Any, scale: Any, bias: Any) -> list[list[Any]]:
-    """Return int32 sums as floats: times row and column scale, plus bias."""
+    """Return sums of integers as floats: times row and column scale, plus bias."""
     columns = range(len(sums[0]))
     scales = [v.load(b, v.offset(b, scale, 64 * j)) for j in columns]
     biases = [v.load(b, v.offset(b, bias, 64 * j)) for j in columns]
     found = []
     for i, own in enumerate(sums):
         factor = v.splat(b, v.load(b, v.offset(b, row_scale, 4 * i), v.scalar("float")))
-        parts = zip(own, scales, biases, strict=True)
-        found.append([v.fma(b, b.fmul(b.sitofp(x, v.vector("float")), factor), s, c) for x, s, c in parts])
+        floats = [x if x.type == factor.type else b.sitofp(x, factor.type) for x in own]
+        parts = zip(floats, scales, biases, strict=True)
+        found.append([v.fma(b, b.fmul(x, factor), s, c) for x, s, c in parts])
     return found
 
 
-def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -> Any:
+def make_product(target: Target, number_format: NumberFormat, n_rows: int, kind: str) -> Any:
     """Build the function of a panel times tiles of ``n_rows`` rows, one below another.
 
     Its argument is a tuple of addresses and numbers of bytes: (a, stride, weights, start, n_groups, row_scale, scale,
@@ -126,13 +144,13 @@ def make_product(target: Target, precision: Precision, n_rows: int, kind: str) -
         with cgutils.for_range(b, n_tiles) as loop:
             m = b.mul(loop.index, v.i64(n_rows))
             inputs, scales = (b.add(a, b.mul(m, stride)), stride), b.add(row_scale, b.mul(m, v.i64(4)))
-            rows = _tile(b, target, precision, n_rows, inputs, (w, start, n_groups))
-            if precision == "int8":
+            rows = _tile(b, target, number_format, n_rows, inputs, (w, start, n_groups))
+            if number_format.startswith("int"):
                 rows = _floats(b, rows, scales, scale, bias)
             for i, row in enumerate(rows):
                 own = b.add(m, v.i64(i))
                 places = [b.add(base, b.mul(own, step)) for base, step in zip(outputs[::2], outputs[1::2], strict=True)]
-                _write_row(b, precision, kind, row, places, number)
+                _write_row(b, number_format, kind, row, places, number)
 
     return product
 
@@ -203,7 +221,7 @@ def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]
     return list_groups, multiply
 
 
-def _write_row(b: Any, precision: Precision, kind: str, row: list[Any], places: list[Any], number: Any) -> None:
+def _write_row(b: Any, number_format: NumberFormat, kind: str, row: list[Any], places: list[Any], number: Any) -> None:
     """Write the floats of a row; ``places`` are its own out, top and other."""
     out, top, other = places
     if kind == "relu":
@@ -222,7 +240,7 @@ def _write_row(b: Any, precision: Precision, kind: str, row: list[Any], places: 
         return
     v.store(b, largest, other)
     if kind != "maxima":
-        v.store(b, _sum_exponentials(b, row, v.splat(b, largest), is_exact=precision == "float32"), top)
+        v.store(b, _sum_exponentials(b, row, v.splat(b, largest), is_exact=number_format in ("float32", "int16")), top)
 
 
 def _keep_peak(b: Any, row: list[Any], largest: Any, place: Any, top: Any, number: tuple[Any, Any]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from attnkit.kernels.layout import NORM_MASK
 from attnkit.kernels.simd import vectors as v
-from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.simd.packing import GROUP, INT16_LENGTH, MAX_INT16
+from attnkit.kernels.simd.targets import NumberFormat, Precision, Target
 
 try:
     from llvmlite import ir
@@ -79,9 +80,11 @@ def make_encode(target: Target, precision: Precision, non_negative: bool) -> Cal
     return encode
 
 
-def make_quantize(target: Target, precision: Precision) -> Any:
+def make_quantize(target: Target, number_format: NumberFormat) -> Any:
     """Build (x, width, q, scale): encode the row at x."""
-    encode = make_encode(target, precision, False)
+    if number_format == "int16":
+        return _quantize_int16
+    precision, encode = number_format, make_encode(target, number_format, False)
 
     @v.intrinsic(*["int64"] * 4)
     def quantize(b: Any, x: Any, width: Any, q: Any, scale: Any) -> None:
@@ -93,18 +96,50 @@ def make_quantize(target: Target, precision: Precision) -> Any:
     return quantize
 
 
-def make_rounding_error(target: Target) -> Any:
+@v.intrinsic(*["int64"] * 4)
+def _quantize_int16(b: Any, x: Any, width: Any, q: Any, scale: Any) -> None:
+    """Encode a row as int16, with a scale for which ``packing`` gives the reason."""
+    largest = v.accumulators(b, _zeros())
+    (longest,) = v.accumulators(b, [ir.Constant(ir.FloatType(), 0.0)])
+    with cgutils.for_range(b, b.lshr(width, v.i64(2))) as loop:  # a turn is a block of 64
+        first = b.add(x, b.mul(loop.index, v.i64(64 * UNROLL)))
+        square = v.constant("float", 0.0)
+        for u in range(UNROLL):
+            value = v.load(b, v.offset(b, first, 64 * u))
+            _update_largest(b, largest[u], value)
+            square = v.fma(b, value, value, square)
+        b.store(v.maximum(b, b.load(longest), v.lane_sum(b, square)), longest)
+    length = v.call(b, "llvm.sqrt.f32", ir.FloatType(), b.load(longest))
+    top = v.lane_max(b, _combined(b, largest, v.maximum))
+    levels = [b.fmul(y, ir.Constant(ir.FloatType(), 1 / n)) for y, n in ((top, MAX_INT16), (length, INT16_LENGTH))]
+    step = b.fadd(v.maximum(b, *levels), ir.Constant(ir.FloatType(), 1e-25))  # a row of zeros: not divided by zero
+    v.store(b, step, scale)
+    inverse = v.splat(b, b.fdiv(ir.Constant(ir.FloatType(), 1.0), step))
+
+    def quantize(u: int, at: Any) -> None:
+        # All are positive when truncated, so that they are rounded to nearest.
+        scaled = v.fma(b, v.load(b, b.add(x, at)), inverse, v.constant("float", 2.0**15 + 0.5))
+        level = b.sub(b.fptosi(scaled, v.vector("i32")), v.constant("i32", 2**15))
+        v.store(b, b.trunc(level, v.vector("i16")), b.add(q, b.lshr(at, v.i64(1))))
+
+    _each(b, width, quantize)
+
+
+def make_rounding_error(target: Target, number_format: NumberFormat) -> Any:
     """Build (x, width, q, scale, out): squared lengths of the error of q, and of x."""
+    wide = number_format == "int16"
+    n_bytes, zero_point = 4 // GROUP[number_format], 0 if wide else target.zero_point(False)
 
     @v.intrinsic(*["int64"] * 5)
     def rounding_error(b: Any, x: Any, width: Any, q: Any, scale: Any, out: Any) -> None:
         errors, squares = v.accumulators(b, _zeros()), v.accumulators(b, _zeros())
         step = v.splat(b, v.load(b, scale, v.scalar("float")))
-        zero = v.constant("float", target.zero_point(False))
+        zero = v.constant("float", zero_point)
 
         def add(u: int, at: Any) -> None:
             value = v.load(b, b.add(x, at))
-            level = b.zext(v.load(b, b.add(q, b.lshr(at, v.i64(2))), v.vector("i8")), v.vector("i32"))
+            stored = v.load(b, b.add(q, b.udiv(at, v.i64(4 // n_bytes))), v.vector(f"i{8 * n_bytes}"))
+            level = b.sext(stored, v.vector("i32")) if wide else b.zext(stored, v.vector("i32"))
             error = b.fsub(value, b.fmul(b.fsub(b.sitofp(level, v.vector("float")), zero), step))
             for slot, number in ((errors[u], error), (squares[u], value)):
                 b.store(v.fma(b, number, number, b.load(slot)), slot)

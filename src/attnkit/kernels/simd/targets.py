@@ -11,6 +11,7 @@ from attnkit.runtime.signals import defer_signals
 
 TargetName = Literal["avx512", "avx2", "portable"]
 Precision = Literal["float32", "bfloat16", "int8"]
+NumberFormat = Literal["float32", "bfloat16", "int8", "int16"]  #: of a product's inputs; int16 for screening alone
 
 # Letters: M rows of activations, N columns of a product, K inputs.
 PANEL = 64  #: multiple to which columns and inputs of every product are padded; a multiple of each target's panel
@@ -46,14 +47,21 @@ class Target:
     """Groups of 4 int8 products that are added in 16 bits before 32; ``packing`` scales weights for it."""
     native_bfloat16: bool = False  #: has an instruction for products of bfloat16
     fast_int8: bool = True  #: multiplies bytes several times as fast as floats
+    fast_int16: bool = False  #: multiplies pairs of int16 twice as fast as floats
 
-    def tile(self, precision: Precision) -> RegisterTile:
+    def tile(self, number_format: NumberFormat) -> RegisterTile:
         """Return the tile of a product."""
-        return self.int8_tile if precision == "int8" else self.float_tile
+        return self.int8_tile if number_format == "int8" else self.float_tile
 
-    def screens(self, precision: Precision) -> bool:
-        """Return whether products of a precision are worth screening by products of bytes."""
-        return self.fast_int8 and precision != "int8"
+    def peak_format(self, precision: Precision) -> NumberFormat | None:
+        """Return the format that finds panels with large logits, or None."""
+        return "int8" if self.fast_int8 and precision != "int8" else None
+
+    def sum_format(self, precision: Precision) -> NumberFormat | None:
+        """Return the format that also gives sums of exponentials, or None."""
+        if precision == "float32":
+            return "int16" if self.fast_int16 else None
+        return self.peak_format(precision)
 
     def zero_point(self, non_negative: bool) -> int:
         """Return the byte that represents 0; it is 0 for non-negative activations."""
@@ -70,7 +78,7 @@ _NARROW = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt")
 # AVX-512 has 32 registers: 24 sums, 4 weights and an activation. Elsewhere 16: a vector of 16 lanes takes two or four.
 # One row of int8 with AVX2: 4 sums and 4 activations, and weights are read from memory by the instruction.
 TARGETS: dict[TargetName, Target] = {
-    "avx512": Target("avx512", _WIDE, None, "", RegisterTile(6, 4), RegisterTile(6, 4), 8),
+    "avx512": Target("avx512", _WIDE, None, "", RegisterTile(6, 4), RegisterTile(6, 4), 8, fast_int16=True),
     "avx2": Target("avx2", _NARROW, "haswell", _AVX2, RegisterTile(2, 2), RegisterTile(1, 2), 7, summed_groups=4),
     "portable": Target("portable", (), "generic", "", RegisterTile(2, 1), RegisterTile(2, 1), 8, fast_int8=False),
 }
