@@ -19,6 +19,7 @@ from peers import machine
 
 from attnkit.kernels.jit import no_refcount
 from attnkit.kernels.simd import packing
+from attnkit.kernels.simd.matrix import begin_tiles, end_tiles
 from attnkit.kernels.simd.targets import TARGETS, Precision, Target, choose_target
 from attnkit.kernels.sublayers import NOTHING, build_linear
 
@@ -36,12 +37,16 @@ class Products(NamedTuple):
 
 def build(target: Target, precision: Precision) -> Any:
     """Compile a function that repeats a product."""
-    linear = build_linear(target, precision, "store")
+    linear, has_tiles = build_linear(target, precision, "store"), target.has_matrix_tiles
 
     @no_refcount
     def repeat(model: Any, a: Any, scales: Any, n_rows: Any, out: Any, out_stride: Any, n: Any) -> None:
+        if has_tiles:
+            begin_tiles()
         for _ in range(n):
             linear(model, 0, (a, scales, n_rows), (out, out_stride), NOTHING)
+        if has_tiles:
+            end_tiles()
 
     return repeat
 
@@ -54,9 +59,10 @@ def measure(repeat: Any, target: Target, precision: Precision, shape: tuple[int,
     n_padded = len(packed.bias)
     table = np.array([[*(part.ctypes.data for part in packed), n_padded, k]], np.int64)
     # Tiles read and write whole.
-    rows = packing.aligned(np.ones((m + 8, k * 4 // packing.GROUP[precision]), np.uint8))
-    scales = packing.aligned(np.ones(m + 8, np.float32))
-    out = packing.aligned(np.zeros((m + 8, n_padded), np.float32))
+    one: Any = {"float32": np.float32(1), "bfloat16": np.uint16(0x3F80), "int8": np.uint8(129)}[precision]
+    rows = packing.aligned(np.full((m + target.extra_rows, k), one))
+    scales = packing.aligned(np.ones(m + target.extra_rows, np.float32))
+    out = packing.aligned(np.zeros((m + target.extra_rows, n_padded), np.float32))
     given = (Products(table), rows.ctypes.data, scales.ctypes.data, m, out.ctypes.data, 4 * n_padded)
     count = max(1, 2_000_000_000 // (m * n * k))
     repeat(*given, 1)

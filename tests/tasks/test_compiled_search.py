@@ -32,7 +32,7 @@ from attnkit.errors import UsageError
 from attnkit.kernels import native
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd import packing
-from attnkit.kernels.simd.targets import TARGETS, Precision, Target, TargetName, choose_target, host_features
+from attnkit.kernels.simd.targets import TARGETS, Precision, Target, TargetName, choose_target
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations, sinusoids
@@ -152,7 +152,15 @@ def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
         assert_equal(model, sources, settings, found, (block, number, config, settings))
 
 
-HOST_TARGETS = [name for name in TARGETS if host_features().issuperset(TARGETS[name].needs)]
+def is_usable(name: TargetName) -> bool:
+    """Return whether this processor, and the system, allow a target."""
+    try:
+        return choose_target(name).name == name
+    except ValueError:
+        return False
+
+
+HOST_TARGETS = [name for name in TARGETS if is_usable(name)]
 SLOW = pytest.mark.slow
 # Each has loops of its own to compile; encoders run in int8 by default.
 PRECISIONS = ["float32", *(pytest.param(name, marks=SLOW) for name in ("bfloat16", "int8"))]
@@ -189,14 +197,28 @@ def test_every_instruction_set_and_precision_is_near_torch(name: Any, precision:
             assert max(errors) > TOLERANCES["float32"]
 
 
+def search_by(name: Any, model: Transformer, config: TransformerConfig, rows: Any, settings: SearchConfig) -> Any:
+    """Return what a target finds in int8."""
+    engine = compile_model(model, config, 130, precision="int8", target=choose_target(name))
+    return engine.search(rows, limits(rows, settings), settings)
+
+
+@pytest.mark.skipif("amx" not in HOST_TARGETS, reason="this processor has no AMX")
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_tiles_of_bytes_find_what_vectors_do(beam_size: int) -> None:
+    """Integers add up exactly, in any order."""
+    config = TransformerConfig(**BASE)
+    model, rows, settings = tame_model(config), sentences(20), SearchConfig(beam_size=beam_size)
+    assert search_by("amx", model, config, rows, settings) == search_by("avx512", model, config, rows, settings)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("avx512" not in HOST_TARGETS, reason="this processor has one target with 8-bit activations")
 def test_int8_sums_are_equal_on_targets_with_8_bits() -> None:
     """Sums of bytes are exact; what is left is the rounding of norms and softmax."""
     config = TransformerConfig(**BASE)
     model, rows, settings = tame_model(config), sentences(20), SearchConfig(beam_size=1)
-    engines = [compile_model(model, config, 130, precision="int8", target=TARGETS[n]) for n in ("avx512", "portable")]
-    first, second = (engine.search(rows, limits(rows, settings), settings) for engine in engines)
+    first, second = (search_by(name, model, config, rows, settings) for name in ("avx512", "portable"))
     equal = [one[0].ids == other[0].ids for one, other in zip(first, second, strict=True)]
     assert sum(equal) >= 18
     for one, other in zip(first, second, strict=True):
@@ -344,7 +366,7 @@ def test_screening_moves_scores_less_than_rounding_does(
     found = [[one[0] for one in engine.search(rows, limits(rows, settings), settings)] for engine in (with_it, without)]
     same = [(one, other) for one, other in zip(*found, strict=True) if one.ids == other.ids]
     assert len(same) >= (1 if precision == "float32" else 0.9) * len(rows)
-    errors = [abs(one.log_prob - other.log_prob) for one, other in same]
+    errors = [abs(one.score - other.score) for one, other in same]
     assert 0 < max(errors) <= TOLERANCES[precision] / 2  # above zero: screening was used
     alone = [with_it.search([row], limits([row], settings), settings)[0][0] for row in rows]
     assert alone == found[0]  # to the last bit
@@ -474,14 +496,19 @@ def test_packed_int8_weights_are_within_half_a_step(name: TargetName) -> None:
 @pytest.mark.parametrize("name", HOST_TARGETS)
 def test_products_of_bytes_are_exact_at_their_extremes(name: TargetName) -> None:
     from attnkit.kernels.jit import no_refcount
+    from attnkit.kernels.simd.matrix import begin_tiles, end_tiles
     from attnkit.kernels.sublayers import NOTHING, build_linear
 
-    target, k = TARGETS[name], 256
-    linear = build_linear(target, "int8", "store")
+    target, k = choose_target(name), 256
+    linear, has_tiles = build_linear(target, "int8", "store"), target.has_matrix_tiles
 
     @no_refcount
     def multiply(model: Any, a: Any, scales: Any, n_rows: Any, out: Any) -> None:
+        if has_tiles:
+            begin_tiles()
         linear(model, 0, (a, scales, n_rows), (out, 4 * 64), NOTHING)
+        if has_tiles:
+            end_tiles()
 
     chance = np.random.default_rng(2)
     # Columns of one value, of one sign, of both; few large ones, also next to each other.
@@ -497,11 +524,12 @@ def test_products_of_bytes_are_exact_at_their_extremes(name: TargetName) -> None
     packed.start[:2] = -target.zero_point(False) * unpacked(packed).sum(1)[:2]
     table = np.array([[*(part.ctypes.data for part in packed), 64, k]], np.int64)
     most, zero = (1 << target.activation_bits) - 1, target.zero_point(False)
-    for n_rows in (1, 2, 3, 4, 5, 6, 7, 13):
-        rows = packing.aligned(chance.choice([0, zero, most], (n_rows + 8, k)).astype(np.uint8))
+    for n_rows in (1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 40):
+        n_padded = n_rows + target.extra_rows
+        rows = packing.aligned(chance.choice([0, zero, most], (n_padded, k)).astype(np.uint8))
         rows[0] = most
-        scales = packing.aligned(chance.random(n_rows + 8).astype(np.float32))
-        out = packing.aligned(np.zeros((n_rows + 8, 64), np.float32))
+        scales = packing.aligned(chance.random(n_padded).astype(np.float32))
+        out = packing.aligned(np.zeros((n_padded, 64), np.float32))
         multiply(Products(table), *(x.ctypes.data for x in (rows, scales)), n_rows, out.ctypes.data)
         sums = (rows[:n_rows].astype(np.int64) - zero) @ unpacked(packed).T
         expected = sums * scales[:n_rows, None].astype(float) * packed.scale + bias

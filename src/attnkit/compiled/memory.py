@@ -39,7 +39,7 @@ class Memory:
         Each attends to ``n_positions`` or fewer.
         """
         # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
-        m = n_rows + max(4, packed.tile.rows)
+        m = n_rows + max(4, packed.target.extra_rows)
         n_places = -(-n_positions // 16) * 16 + 16
         d, a, f = packed.d_model, packed.d_heads, packed.d_inner
         x = self.bytes(4 * m * d)

@@ -31,15 +31,16 @@ class OutputLayer:
 
         They last until the next call of the same thread.
         """
-        packed, n_rows, tile = self._packed, hidden[..., 0].numel(), self._packed.tile.rows
+        packed, n_rows, extra = self._packed, hidden[..., 0].numel(), self._packed.target.extra_rows
         n_words = self._vocab_size if ids is None else len(ids)
         # Tiles read and write whole.
-        rows = torch.zeros(n_rows + tile, packed.d_model)
+        rows = torch.zeros(n_rows + extra, packed.d_model)
         rows[:n_rows, : hidden.shape[-1]] = hidden.reshape(n_rows, -1)
         with self._workers.lock:
-            found = self._room(n_rows + tile, padded(n_words))
+            found = self._room(n_rows + extra, padded(n_words))
             model = packed.model(1).model if ids is None else self._restricted(ids)
             # A thread's rows begin at a multiple of a tile, so that none writes into another's.
+            tile = packed.tile.rows
             share = -(-n_rows // (tile * self._workers.n_threads)) * tile
             buffers = self._workers.buffers(share, 1)
 

@@ -171,7 +171,7 @@ class CompiledSearch:
             max_steps=max_steps,
             max_encoded=max(ENCODED_TOKENS, max_source),
             panel=packed.tile.panel,
-            tile_rows=packed.tile.rows,
+            extra_rows=packed.target.extra_rows,
             lane_bytes=packed.lane_bytes,
             kept_bytes=packed.kept_bytes,
         )
@@ -224,8 +224,8 @@ class _Workspace(Memory):
         self.work = Work(memory, cache, states, slots, choice, buffers)
 
     def _choice(self, n_words: int, d_model: int, settings: Settings) -> Choice:
-        k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.tile_rows
-        n_logits = -(-(layout.LOGIT_ROWS + k + settings.tile_rows) // 16) * 16  # sums are combined 16 rows at a time
+        k, rows = settings.n_beams, settings.n_slots * settings.n_beams + settings.extra_rows
+        n_logits = -(-(layout.LOGIT_ROWS + k + settings.extra_rows) // 16) * 16  # sums are combined 16 rows at a time
         return Choice(
             logits=self.bytes(4 * n_logits * n_words),
             peaks=self.bytes(4 * n_logits * (n_words // settings.panel)),

@@ -70,6 +70,8 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
     symbols, module = {}, None
     for name, function in build[loops](target, precision).items():
         types = tuple(numba.typeof(value) for value in _arguments(name))
+        if target.has_matrix_tiles:
+            function, types = _with_tiles(function), (numba.types.Tuple(types),)
         options: dict[str, Any] = {**FAST, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         native = numba.njit(**options)(function.py_func)
         native.compile(types)
@@ -93,6 +95,20 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
     passes = binding.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     return symbols, machine.emit_object(module)
+
+
+def _with_tiles(function: Any) -> Any:
+    """Return a function that configures AMX's tiles around another one."""
+    from attnkit.kernels.jit import no_refcount
+    from attnkit.kernels.simd.matrix import begin_tiles, end_tiles
+
+    @no_refcount
+    def call(*arguments: Any) -> Any:
+        begin_tiles()
+        function(*arguments)
+        end_tiles()
+
+    return call
 
 
 def _make_no_machine_code() -> None:

@@ -112,7 +112,7 @@ class Settings(NamedTuple):
     max_steps: int  #: largest limit
     max_encoded: int  #: most tokens that are encoded together
     panel: int  #: P
-    tile_rows: int  #: rows of the tallest tile of a product
+    extra_rows: int  #: rows behind the last one that a product may read or write
     lane_bytes: int  #: bytes of one input of a product
     kept_bytes: int  #: bytes of one number of a key or value
 

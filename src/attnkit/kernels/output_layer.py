@@ -107,7 +107,7 @@ def _build_peaks(target: Target, precision: Precision) -> Any:
     @function
     def peaks(model: Any, settings: Any, x: Any, n_rows: Any, work: Any) -> Any:
         choice, n_panels = work.choice, model.products[OUTPUT, COLUMNS] // settings.panel
-        for m in range(n_rows + settings.tile_rows):
+        for m in range(n_rows + settings.extra_rows):
             write_float(choice.best + 4 * m, np.float32(-np.inf))
             choice.panel_number[m] = 0
         if screens and model.peak_norm > 0.0:

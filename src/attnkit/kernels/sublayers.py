@@ -28,10 +28,13 @@ from attnkit.kernels.layout import (
 )
 from attnkit.kernels.simd import attention, rows
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
-from attnkit.kernels.simd.products import make_product, make_sparse_product
+from attnkit.kernels.simd.products import make_matrix_product, make_product, make_sparse_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target
 
 MAX_DENSITY = 0.7  #: share of groups beyond which a dense product is faster
+NEVER = 2**62
+FEW_ROWS = {"bfloat16": 0, "int8": 3}
+"""Rows that AMX's tiles do not gain from. In bfloat16 sums would have another order, and depend on the other rows."""
 NOTHING = (ZERO,) * 6  #: ``extra`` of products that only write floats
 
 
@@ -72,6 +75,8 @@ def build_panels(target: Target, number_format: NumberFormat, kind: str) -> Any:
     tall, panel = tile.rows, tile.panel
     middle = (tall + 1) // 2
     tall_tiles, middle_tile, row = (make_product(target, number_format, n, kind) for n in (tall, middle, 1))
+    few = FEW_ROWS[number_format] if target.multiplies_tiles(number_format) else NEVER
+    of_tiles = make_matrix_product(number_format, kind) if few < NEVER else tall_tiles
     out_step = 0 if kind in ("peak", "maxima", "sums") else 4 * panel  # bytes from one panel to the next
 
     # A function of its own: inlined into each product, tiles would multiply the code.
@@ -79,6 +84,9 @@ def build_panels(target: Target, number_format: NumberFormat, kind: str) -> Any:
     def multiply(n_rows: Any, inputs: Any, weights: Any, outputs: Any, number: Any) -> Any:
         (a, stride, scales), (w, start, n, scale, bias) = inputs, weights
         out, out_stride, top, top_stride, other, other_stride = outputs
+        if n_rows > few:
+            of_tiles((a, stride, w, start, n, scales, scale, bias, *outputs, number, n_rows))
+            return
         n_tall = n_rows // tall
         if n_rows - n_tall * tall > middle:  # the rows behind the last one are padding of the buffers
             n_tall += 1
@@ -205,12 +213,12 @@ def build_sublayers(target: Target, precision: Precision) -> Sublayers:
 
 def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
     """Build the second product after a ReLU: (model, i, inputs, out, buffers)."""
-    if precision != "int8":
+    if precision != "int8" and not target.multiplies_tiles(precision):
         return build_sparse_linear(target, precision, store)
 
     @function
     def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
-        # Groups of four bytes are hardly ever all zeros.
+        # Groups of four bytes are hardly ever all zeros, and tiles take all groups together.
         store(model, i, inputs, out, NOTHING)
 
     return store_back

@@ -7,9 +7,10 @@ inputs. One load of 16 columns' weights serves all rows of a tile, and one activ
 import math
 from typing import Any
 
+from attnkit.kernels.simd import matrix
 from attnkit.kernels.simd import vectors as v
 from attnkit.kernels.simd.packing import GROUP, INT16_BLOCK, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
-from attnkit.kernels.simd.targets import NumberFormat, Precision, Target
+from attnkit.kernels.simd.targets import MATRIX_ROWS, NumberFormat, Precision, Target
 
 try:
     from llvmlite import ir
@@ -41,7 +42,7 @@ def _dot_group(b: Any, target: Target, number_format: NumberFormat, sums: Any, a
         return v.fma(b, high[0], high[1], v.fma(b, low[0], low[1], sums))
     if number_format == "int16":
         return v.call(b, "llvm.x86.avx512.vpdpwssd.512", ints, sums, a, w)
-    if target.name == "avx512":
+    if target.has_avx512:
         bytes_ = v.vector("i8", 64)
         return v.call(b, "llvm.x86.avx512.vpdpbusd.512", ints, sums, b.bitcast(a, bytes_), b.bitcast(w, bytes_))
     # Byte by byte of each lane: unsigned of a, signed of w.
@@ -155,6 +156,37 @@ def make_product(target: Target, number_format: NumberFormat, n_rows: int, kind:
     return product
 
 
+def make_matrix_product(number_format: NumberFormat, kind: str) -> Any:
+    """Build the function of a panel times rows by AMX's tiles.
+
+    Its arguments are those of ``make_product``, but the last is the number of rows; behind them, only inputs are read.
+    """
+
+    @v.intrinsic("int64[16]")
+    def product(b: Any, operands: Any) -> None:
+        a, stride, w, start, n_groups, row_scale, scale, bias, *outputs = cgutils.unpack_tuple(b, operands, 16)
+        *outputs, number, n_rows = outputs
+        scratch, sum_kind = matrix.allocate_scratch(b), v.vector("float" if number_format == "bfloat16" else "i32")
+        add = b.fadd if number_format == "bfloat16" else b.add
+        n_tiles = b.udiv(b.add(n_rows, v.i64(MATRIX_ROWS - 1)), v.i64(MATRIX_ROWS))
+        with cgutils.for_range(b, n_tiles) as tiles:
+            first = b.mul(tiles.index, v.i64(MATRIX_ROWS))
+            matrix.multiply(b, number_format, (b.add(a, b.mul(first, stride)), stride), (w, n_groups), scratch)
+            left = b.sub(n_rows, first)
+            n = b.select(b.icmp_unsigned("<", left, v.i64(MATRIX_ROWS)), left, v.i64(MATRIX_ROWS))
+            with cgutils.for_range(b, n) as rows:
+                m, sums = b.add(first, rows.index), b.add(scratch, b.mul(rows.index, v.i64(64 * matrix.N_SUMS)))
+                at = [64 * j for j in range(matrix.N_SUMS)]
+                starts = [v.load(b, v.offset(b, start, j), sum_kind) for j in at]
+                row = [add(v.load(b, v.offset(b, sums, j), sum_kind), x) for j, x in zip(at, starts, strict=True)]
+                if number_format != "bfloat16":
+                    (row,) = _floats(b, [row], b.add(row_scale, b.mul(m, v.i64(4))), scale, bias)
+                places = [b.add(base, b.mul(m, step)) for base, step in zip(outputs[::2], outputs[1::2], strict=True)]
+                _write_row(b, number_format, kind, row, places, number)
+
+    return product
+
+
 def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]:
     """Build a panel times tiles of rows that are mostly zeros; not for int8.
 
@@ -187,7 +219,7 @@ def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]
                         bits = b.or_(bits, v.load(b, v.offset(b, row, 4 * at), v.vector("i32")))
                     chosen = b.icmp_unsigned("!=", bits, v.constant("i32", 0))
                     to = v.offset(b, b.add(place, b.mul(n, v.i64(4))), 64)
-                    n = b.add(n, v.store_chosen(b, target.name == "avx512", chosen, v.lanes(at), to))
+                    n = b.add(n, v.store_chosen(b, target.has_avx512, chosen, v.lanes(at), to))
                 v.store(b, n, place)
                 b.store(b.add(b.load(total), n), total)
         return b.load(total)
