@@ -119,14 +119,15 @@ def one_sentence(options: argparse.Namespace, work: Path, tokenizer: Any, lines:
 
 
 def shell(run: Path) -> float:
-    """Return the seconds of one sentence from the shell, median of 7."""
+    """Return the seconds of one sentence from the shell with bytecode in place, median of 7."""
     command = [sys.executable, "-m", "attnkit", "translate", str(run)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     times = []
-    for _ in range(7):
+    for _ in range(8):  # the first one writes bytecode
         began = time.perf_counter()
-        subprocess.run(command, input=b"A dog runs.\n", check=True, capture_output=True)
+        subprocess.run(command, input=b"A dog runs.\n", check=True, capture_output=True, env=environment)
         times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return statistics.median(times[1:])
 
 
 def main() -> None:
