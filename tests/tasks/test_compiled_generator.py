@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 import torch
 from test_compiled_search import SLOW, run_guarded, weights_of
 
-from attnkit.compiled import generator
+from attnkit.compiled import generator, packed_layers
 from attnkit.compiled.generator import CompiledGenerator
 from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.decoding.config import SearchConfig
@@ -91,9 +92,59 @@ def test_drawn_models_generate_what_torch_does(seed: int, monkeypatch: pytest.Mo
             assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "precision", ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
-)
+PRECISIONS = ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
+
+
+@pytest.mark.parametrize("screened", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_whole_search_finds_what_its_steps_do(
+    precision: Precision, screened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words to the last one; log-probabilities as far as screening leaves them."""
+    monkeypatch.setattr(packed_layers, "MIN_SCREENED", 0 if screened else 1 << 20)
+    chance, n_texts = random.Random(5), 0
+    for seed in range(12):
+        model, config, _, prompts, _ = draw_gpt(chance)
+        packed = PackedLanguageModel(config, weights_of(model), precision, n_words=WORDS - 3)
+        compiled = CompiledGenerator(packed, 64, n_threads=1 + seed % 3)
+        if seed == 0:  # more texts than a thread has slots
+            prompts = [torch.randint(0, WORDS, (chance.randint(1, 30),)) for _ in range(130)]
+        options = {"max_length": 20, "min_length": chance.choice([0, 0, 5]), "n_words": WORDS - 3}
+        settings = SearchConfig(beam_size=1, scores=seed % 2 == 0, **options)  # type: ignore[arg-type]
+        assert compiled.can_search_whole(30, 20, settings)
+        found = compiled.search([row.tolist() for row in prompts], [20] * len(prompts), settings)
+        expected = generate(compiled, prompts, settings)
+        assert [(one.ids, one.finished) for one in found] == [(one.ids, one.finished) for one in expected]
+        if settings.scores:
+            near = {"float32": 2e-5, "bfloat16": 0.01, "int8": 1e-5}[precision]
+            for one, other in zip(found, expected, strict=True):
+                assert one.score == pytest.approx(other.score, abs=near)
+        else:
+            assert all(math.isnan(one.log_prob) for one in found)
+        n_texts += len({tuple(one.ids) for one in found})
+    assert n_texts > 100  # few are alike
+
+
+def test_a_whole_search_is_for_texts_within_the_window() -> None:
+    compiled = compile_gpt(make_gpt(SMALL, 1), SMALL, 32)
+    settings = SearchConfig(beam_size=1)
+    assert compiled.can_search_whole(20, 13, settings)  # the last word is not read
+    assert not compiled.can_search_whole(20, 14, settings)
+    for option in ({"sampling": True}, {"repetition_penalty": 1.2}, {"no_repeat_ngram_size": 2}, {"beam_size": 2}):
+        assert not compiled.can_search_whole(2, 2, SearchConfig(**{"beam_size": 1, **option}))  # type: ignore[arg-type]
+    for prompts, limits, message in (
+        ([[4, WORDS]], [3], "ids must be between 0 and 49"),
+        ([[4, -1]], [3], "ids must be between 0 and 49"),
+        ([[]], [3], "between 1 and 64 tokens"),
+        ([[4] * 60], [6], "at most 64 tokens"),
+        ([[4]], [0], "between 1 and 64 tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compiled.search(prompts, limits, settings)
+    assert len(compiled.search([[4] * 60], [5], settings)) == 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     model = make_gpt(SMALL, 2)
     compiled = compile_gpt(model, SMALL, 32, precision)
@@ -102,8 +153,12 @@ def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     expected = generate(compiled, prompts, settings)
     assert len({tuple(one.ids) for one in expected}) > 5
     assert [generate(compiled, [row], settings)[0] for row in prompts] == expected
+    rows, limits = [row[-2:].tolist() for row in prompts], [30] * len(prompts)
+    whole = compiled.search(rows, limits, settings)
+    assert [compiled.search([row], [30], settings)[0] for row in rows] == whole
     threads = compile_gpt(model, SMALL, 32, precision, n_threads=3)
     assert generate(threads, prompts[::-1], settings)[::-1] == expected
+    assert threads.search(rows[::-1], limits, settings)[::-1] == whole
 
 
 @pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
@@ -175,7 +230,11 @@ def test_a_loaded_model_falls_back_with_one_note(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_no_buffer_of_a_generator_is_left(precision: str) -> None:
     setup = """
-from attnkit.compiled import generator
+from attnkit.compiled import generator, packed_layers, search
+packed_layers.MIN_SCREENED = 0
+results, sources = search._results, search.CompiledSearch._sources
+search._results = lambda *sizes: guard(results(*sizes))
+search.CompiledSearch._sources = lambda *given: guard(sources(*given))
 from test_compiled_generator import compile_gpt, draw_gpt, generate
 part = generator.part_of
 generator.part_of = lambda *given: guard(part(*given))
@@ -183,6 +242,9 @@ generator.FIRST_STEPS = 5  # the cache grows
 """
     body = f"""
 model, config, window, prompts, settings = draw_gpt(chance)
-generate(compile_gpt(model, config, window, {precision!r}), prompts, settings)
+compiled = compile_gpt(model, config, window, {precision!r})
+generate(compiled, prompts, settings)
+settings = settings.model_copy(update={{"sampling": False, "scores": seed % 2 == 0}})
+compiled.search([row.tolist() for row in prompts], [chance.randint(1, 20) for _ in prompts], settings)
 """
     run_guarded(setup, body, 9000, 15)

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
-from attnkit.compiled import packed_transformer, threads
+from attnkit.compiled import packed_layers, threads
 from attnkit.compiled import search as compiled
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
@@ -300,8 +300,8 @@ def run_guarded(setup: str, body: str, first: int, n: int) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_no_buffer_is_left(precision: str) -> None:
     setup = """
-from attnkit.compiled import packed_transformer, search
-packed_transformer.MIN_SCREENED = 0
+from attnkit.compiled import packed_layers, search
+packed_layers.MIN_SCREENED = 0
 from test_compiled_search import compile_model, draw, limits, make_model
 results, sources = search._results, search.CompiledSearch._sources
 search._results = lambda *sizes: guard(results(*sizes))
@@ -332,7 +332,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, precision: Precision, target: Any = 
         model.output.weight.mul_(4)  # else all words are nearly equal, and all panels are computed
     found = []
     for least in (0, 10**6):
-        monkeypatch.setattr(packed_transformer, "MIN_SCREENED", least)
+        monkeypatch.setattr(packed_layers, "MIN_SCREENED", least)
         found.append(compile_model(model, config, 1090, precision=precision, target=target))
     screened, plain = (engine.packed.model(1).model.peak_norm for engine in found)
     assert screened > 0 and plain == 0

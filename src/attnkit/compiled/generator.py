@@ -7,7 +7,7 @@ Letters: B texts, T tokens, M rows, D model width, V vocabulary, C tokens in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,8 +18,10 @@ from attnkit.compiled.output_layer import OutputLayer
 from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.compiled.packed_layers import PackedLayers
 from attnkit.compiled.rows import FIRST_STEPS, KeyValueCache, check_ids, number_of_tokens, part_of
-from attnkit.compiled.search import ENCODED_TOKENS
+from attnkit.compiled.search import ENCODED_TOKENS, MAX_TOKENS, CompiledSearch, reason_against_search
 from attnkit.compiled.workers import Job, Workers
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.kernels.layout import States
 
 
@@ -88,6 +90,12 @@ class TextState:
         return self
 
 
+class GreedyGenerator(CompiledSearch):
+    """Greedy search over prompts, as a whole; texts must fit into the window."""
+
+    n_appended = 0
+
+
 class CompiledGenerator:
     """GPT in compiled loops."""
 
@@ -117,6 +125,19 @@ class CompiledGenerator:
         self.packed, self.config, self.window = packed, packed.config, window
         self._workers = Workers("generator", packed, n_threads, notify)
         self._output = OutputLayer(packed, self._workers, packed.vocab_size)
+        self._greedy = GreedyGenerator(packed, n_threads=n_threads, library=self._workers.library)
+
+    def can_search_whole(self, n_tokens: int, limit: int, search: SearchConfig) -> bool:
+        """Return whether ``search`` takes prompts of ``n_tokens`` and such a limit."""
+        fits = n_tokens + limit - 1 <= min(self.window, MAX_TOKENS)
+        return fits and search.beam_size == 1 and reason_against_search(search) is None
+
+    def search(self, prompts: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig) -> list[Hypothesis]:
+        """Return the most probable text after each prompt, chosen token by token.
+
+        Raises ``ValueError`` for a setting that the loops do not have, an empty prompt, or an unknown id.
+        """
+        return [found[0] for found in self._greedy.search(prompts, limits, search)]
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False

@@ -22,10 +22,11 @@ class PackedLanguageModel(PackedLayers):
         weights: Weights,
         precision: Precision = "float32",
         target: Target | None = None,
+        n_words: int | None = None,
     ) -> None:
         """Pack weights, named as in the model; heads of tasks are not among them.
 
-        ``target``: None takes the best of this processor.
+        ``target``: None takes the best of this processor. Ids from ``n_words`` are padding; None: there are none.
         """
         super().__init__(config, weights, precision, target)
         self.config, self.n_encoder_layers = config, config.n_layers
@@ -33,13 +34,14 @@ class PackedLanguageModel(PackedLayers):
             self._pack_layer(f"layers.{i}", ("attention", "feed_forward"))
         self._pack_top("norm")
         words = weights["embedding.weight"]
+        self.n_words = len(words) if n_words is None else n_words
         if isinstance(config, BertConfig):
             self.src_norm = config.norm == "post"
             if self.src_norm:
                 self._pack_norm("embedding_norm")
         else:
-            self._pack_output(weights.get("output.weight", words), np.zeros(len(words), np.float32), len(words))
-        self.vocab_size = len(words)
+            self._pack_output(weights.get("output.weight", words), np.zeros(len(words), np.float32), self.n_words)
+        self.vocab_size = self.src_vocab_size = len(words)
         self.words = [self._pack_words(words, 1.0)] * 2
         self._finish(["places.table.table", "segments.weight"])
 

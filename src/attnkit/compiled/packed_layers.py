@@ -21,6 +21,7 @@ from attnkit.protocols import EOS_ID
 
 Weights = Mapping[str, NDArray[np.float32]]
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "silu": SILU, "gelu_tanh": GELU_TANH}
+MIN_SCREENED = 2048  #: words of the smallest vocabulary with screening: a smaller one takes little time anyway
 MAX_HEAD = 16 * HEAD_VECTORS[-1]  #: widest head with compiled loops
 
 
@@ -41,6 +42,9 @@ class PackedLayers:
     n_encoder_layers: int
     n_decoder_layers: int = 0
     src_norm: bool = False  #: whether the embeddings have a norm
+    n_words: int  #: ids from here on are padding
+    src_vocab_size: int
+    vocab_size: int
 
     def __init__(self, config: LayerConfig, weights: Weights, precision: Precision, target: Target | None) -> None:
         target = target or choose_target()
@@ -138,17 +142,15 @@ class PackedLayers:
         if self.sizes.norm == "pre":
             self._pack_norm(name)
 
-    def _pack_output(
-        self, weight: NDArray[np.float32], bias: NDArray[np.float32], n_words: int, *, screened: bool = False
-    ) -> None:
+    def _pack_output(self, weight: NDArray[np.float32], bias: NDArray[np.float32], n_words: int) -> None:
         """Pack the output layer twice; the second bias masks words never chosen.
 
-        ``screened``: before that in the formats of screening.
+        Before that in the formats of screening, if there is any.
         """
         masks = np.full(padded(len(bias)), LOWEST, np.float32)
         masks[EOS_ID:n_words] = bias[EOS_ID:n_words]
         masked = self._own(masks)
-        if screened:
+        if self.target.peak_format(self.precision) is not None and len(weight) >= MIN_SCREENED:
             self._pack_screens(weight, bias, masked)
         self.output = self._pack(weight, bias, padding=LOWEST)
         w, start, scale, _, n, k = self._products[-1]

@@ -13,7 +13,6 @@ from attnkit.models.config import TransformerConfig
 from attnkit.models.position_tables import sinusoids
 
 SIDES = ("encoder", "decoder")
-MIN_SCREENED = 2048  #: words of the smallest vocabulary with screening: a smaller one takes little time anyway
 
 
 class PackedTransformer(PackedLayers):
@@ -45,9 +44,7 @@ class PackedTransformer(PackedLayers):
         self._pack_top("decoder.norm")
         if config.embedding_norm:
             self._pack_norm("encoder.embedding.norm")
-        output = self._get("output.weight")
-        screened = self.target.peak_format(precision) is not None and len(output) >= MIN_SCREENED
-        self._pack_output(output, weights["output.bias"], n_words, screened=screened)
+        self._pack_output(self._get("output.weight"), weights["output.bias"], n_words)
         tables = [self._get(f"{side}.embedding.words.weight") for side in SIDES]
         self.src_vocab_size, self.vocab_size = map(len, tables)
         # Embeddings are word vectors times √D (Vaswani et al. 2017, 3.4).

@@ -1,4 +1,4 @@
-"""Translation in compiled loops, without torch.
+"""Whole searches in compiled loops, without torch.
 
 The loops read and write raw addresses. Everything they address is made or checked here: ids, lengths, limits, and the
 size of every buffer.
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
-from attnkit.compiled.packed_layers import MAX_HEAD
+from attnkit.compiled.packed_language_model import PackedLanguageModel
+from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.threads import Threads
 from attnkit.decoding.config import SearchConfig
@@ -75,14 +76,21 @@ def reason_against_search(search: SearchConfig) -> str | None:
 class CompiledSearch:
     """Greedy and beam search over encoded sentences, in threads."""
 
+    n_appended = 1  #: tokens behind those of a source: EOS
+
     def __init__(
-        self, packed: PackedTransformer, *, n_threads: int = 1, notify: Callable[[str], None] = lambda text: None
+        self,
+        packed: PackedTransformer | PackedLanguageModel,
+        *,
+        n_threads: int = 1,
+        notify: Callable[[str], None] = lambda text: None,
+        library: Library | None = None,
     ) -> None:
-        """Load the loops for a packed model.
+        """Load the loops for a packed model, unless they are given.
 
         ``notify`` receives a note before they are compiled. Raises ``SystemFailure`` if they cannot be.
         """
-        self._library: Library = load_loops("search", packed.target, packed.precision, notify)
+        self._library = library or load_loops("search", packed.target, packed.precision, notify)
         self.packed, self.n_threads = packed, n_threads
         self._threads = Threads(n_threads)
         self._lock = threading.Lock()  # of the workspaces: one search at a time
@@ -119,7 +127,7 @@ class CompiledSearch:
         n_threads = max(1, min(self.n_threads, len(n_tokens)))
         settings = self._fitting(self._settings(search, int(n_tokens.max()), int(own.limits.max())), n_threads)
         settings = settings._replace(n_used=min(settings.n_slots, -(-len(n_tokens) // n_threads)))
-        sized = self.packed.model(max(settings.max_source, settings.max_steps))
+        sized = self.packed.model(_max_places(self.packed, settings))
         results = _results(own.limits, search.num_hypotheses)
         shared = np.zeros(2, np.int64)
         name = "greedy" if search.beam_size == 1 else "beam"
@@ -133,8 +141,8 @@ class CompiledSearch:
         return list(_hypotheses(results, own, search.length_penalty))
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
-        """Return checked sentences with EOS."""
-        lengths = np.array([len(ids) + 1 for ids in sources], np.int64)
+        """Return checked sentences, with EOS where the model encodes them."""
+        lengths = np.array([len(ids) + self.n_appended for ids in sources], np.int64)
         most = min(MAX_TOKENS, self.packed.config.max_positions or MAX_TOKENS)
         steps = np.array(limits, np.int64)
         if len(steps) != len(lengths):
@@ -142,6 +150,8 @@ class CompiledSearch:
         for values in (lengths, steps):
             if values.min() < 1 or values.max() > most:
                 raise ValueError(f"a sentence must have between 1 and {most} tokens")
+        if not self.n_appended and (lengths + steps).max() - 1 > most:
+            raise ValueError(f"a text must have at most {most} tokens, with those that are added")
         begins = np.concatenate([[0], np.cumsum(lengths)])
         ids = np.full(begins[-1], EOS_ID, np.int64)
         for begin, row in zip(begins, sources, strict=False):
@@ -154,9 +164,7 @@ class CompiledSearch:
         packed, k = self.packed, search.beam_size
         # Rounded up, so that most calls find their buffers made.
         max_source, max_steps = (-(-n // 32) * 32 for n in (max_source, max_steps))
-        per_sentence = (
-            2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes * (max_source + max_steps * k)
-        )
+        per_sentence = _kept_bytes(packed) * (max_source + max_steps * k)
         n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS[packed.precision] // k)
         return Settings(
             n_slots=max(1, min(n_slots, MAX_CACHE // per_sentence)),
@@ -193,6 +201,18 @@ class CompiledSearch:
         return settings
 
 
+def _kept_bytes(packed: PackedLayers) -> int:
+    """Return the bytes of one position's keys and values in all layers."""
+    return 2 * (packed.n_decoder_layers or packed.n_encoder_layers) * packed.d_heads * packed.kept_bytes
+
+
+def _max_places(packed: PackedLayers, settings: Settings) -> int:
+    """Return how many positions a row may attend to."""
+    if packed.n_decoder_layers:
+        return max(settings.max_source, settings.max_steps)
+    return settings.max_source + settings.max_steps  # a language model: the prompt and what follows
+
+
 def token_positions(begins: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the position of each token in its sentence."""
     return (np.arange(begins[-1]) - np.repeat(begins[:-1], np.diff(begins))).astype(np.int32)
@@ -201,12 +221,16 @@ def token_positions(begins: NDArray[np.int64]) -> NDArray[np.int32]:
 class _Workspace(Memory):
     """Working memory of one thread."""
 
-    def __init__(self, packed: PackedTransformer, settings: Settings) -> None:
+    def __init__(self, packed: PackedTransformer | PackedLanguageModel, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
         r, k, t = settings.n_slots, settings.n_beams, settings.max_steps
-        n_kept = 2 * packed.config.decoder_layers * packed.d_heads * packed.kept_bytes
-        memory, cache = self.bytes(r * settings.max_source * n_kept), self.bytes(r * t * k * n_kept)
+        # A language model keeps its prompts where it keeps its steps, and reads many of their tokens at once.
+        n_kept, n_source, n_rows = _kept_bytes(packed), settings.max_source, r * k
+        n_steps = t * k
+        if not packed.n_decoder_layers:
+            n_source, n_steps, n_rows = 0, n_source + t, max(r, settings.max_encoded)
+        memory, cache = self.bytes(r * n_source * n_kept), self.bytes(r * n_steps * n_kept)
         of_slots = {name: self.array(np.int64, r) for name in SLOT_NUMBERS}
         slots = Slots(
             **of_slots,
@@ -218,8 +242,8 @@ class _Workspace(Memory):
             ended_log_prob=self.array(np.float32, r, 2 * k),
             ended_score=self.array(np.float64, r, 2 * k),
         )
-        states = States(*(self.array(np.int64, r * k) for _ in States._fields))
-        buffers = self.buffers(packed, max(r * k, settings.max_encoded), max(settings.max_source, t))
+        states = States(*(self.array(np.int64, n_rows) for _ in States._fields))
+        buffers = self.buffers(packed, max(r * k, settings.max_encoded), _max_places(packed, settings))
         choice = self._choice(packing.padded(packed.vocab_size), packed.d_model, settings)
         self.work = Work(memory, cache, states, slots, choice, buffers)
 

@@ -56,9 +56,11 @@ def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[s
         compile_encoder(found, CompiledEncoder(packed, n_threads=n_threads, notify=notify))
 
 
-def _pack(opened: LoadedModel, model: Bert | Gpt, precision: Precision) -> PackedLanguageModel:
+def _pack(
+    opened: LoadedModel, model: Bert | Gpt, precision: Precision, n_words: int | None = None
+) -> PackedLanguageModel:
     weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(model).items()}
-    return PackedLanguageModel(opened.config.model, weights, precision)
+    return PackedLanguageModel(opened.config.model, weights, precision, n_words=n_words)
 
 
 @contextmanager
@@ -74,9 +76,16 @@ def _other_help(precision: Precision, engine: Engine = "auto") -> Iterator[None]
 
 
 def compile_generator(
-    opened: LoadedModel, window: int, engine: Engine, precision: Precision, notify: Callable[[str], None]
+    opened: LoadedModel,
+    window: int,
+    engine: Engine,
+    precision: Precision,
+    notify: Callable[[str], None],
+    n_words: int | None = None,
 ) -> CompiledGenerator | None:
     """Return a loaded GPT in compiled loops, or None if torch is to run it.
+
+    Ids from ``n_words`` are never chosen; None: there are none.
 
     Raises ``UsageError`` if the engine or the precision is not available, ``SystemFailure`` if the loops cannot be
     compiled and there is no other way.
@@ -88,7 +97,7 @@ def compile_generator(
         return None
     try:
         with _other_help(precision, engine):
-            packed = _pack(opened, opened.model, precision)
+            packed = _pack(opened, opened.model, precision, n_words)
             n_threads = number_of_threads(torch.get_num_threads())
             return CompiledGenerator(packed, window, n_threads=n_threads, notify=notify)
     except SystemFailure as error:  # no compiler, or no memory for it

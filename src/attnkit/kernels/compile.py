@@ -57,7 +57,7 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
     import numba
     from llvmlite import binding
 
-    from attnkit.kernels import transformer, translation
+    from attnkit.kernels import generation, transformer, translation
     from attnkit.kernels.jit import FAST
 
     _make_no_machine_code()
@@ -65,7 +65,7 @@ def compile_loops(loops: Loops, target: Target, precision: Precision) -> tuple[d
         "search": translation.build_searches,
         "steps": transformer.build_steps,
         "encoder": transformer.build_encoder,
-        "generator": transformer.build_generator,
+        "generator": generation.build_generator,
     }
     symbols, module = {}, None
     for name, function in build[loops](target, precision).items():

@@ -36,7 +36,7 @@ def build_steps(target: Target, precision: Precision) -> dict[str, Any]:
         step(model, n_rows, states, max_source, n_slots, buffers)
         copy(buffers.normed, n_rows * model.d_model >> 4, out)
 
-    return {"encode": _build_encode(shared, precision), "decode": decode, "project": _build_project(shared)}
+    return {"encode": _build_encode(shared, precision), "decode": decode, "project": build_project(shared)}
 
 
 def build_encoder(target: Target, precision: Precision) -> dict[str, Any]:
@@ -58,17 +58,16 @@ def build_encoder(target: Target, precision: Precision) -> dict[str, Any]:
     return {"features": features}
 
 
-def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
-    """Build the parts of a causal language model: ``extend`` and ``project``.
+def build_text_layers(shared: Sublayers, precision: Precision) -> Any:
+    """Build (model, n_rows, states, n_slots, buffers): layers of a GPT.
 
-    extend: (model, n_rows, states, n_slots, buffers, out). Rows may be several tokens of a text, in their order.
+    Rows may be several tokens of a text, in their order. Returns where the output layer finds features.
     """
-    shared = build_sublayers(target, precision)
     linear, _, enter, project_back, feed_forward, _, _, _, embed, _ = shared
-    self_attention, copy = _build_cached_attention(shared, precision), rows.copy
+    self_attention = _build_cached_attention(shared, precision)
 
     @function
-    def extend(model: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any, out: Any) -> Any:
+    def run_layers(model: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any) -> Any:
         a = model.d_heads
         for m in range(n_rows):
             embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
@@ -78,12 +77,12 @@ def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
             self_attention(model, layer, n_rows, states, n_slots, buffers)
             x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
             x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
-        copy(buffers.normed, n_rows * model.d_model >> 4, out)
+        return x
 
-    return {"extend": extend, "project": _build_project(shared)}
+    return run_layers
 
 
-def _build_project(shared: Sublayers) -> Any:
+def build_project(shared: Sublayers) -> Any:
     """Build (model, x, n_rows, buffers, out): logits (M, N) of features (M, D) at x."""
     linear, encode_rows = shared.linear, shared.encode_rows
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnkit.kernels.jit import no_refcount as function
 from attnkit.kernels.layout import COLUMNS, LOGIT_ROWS, NEXT, OUTPUT, STOP, ZERO
-from attnkit.kernels.output_layer import build_output_layer
+from attnkit.kernels.output_layer import OutputLoops, build_output_layer
 from attnkit.kernels.search_rules import (
     LOWEST32,
     advance,
@@ -34,17 +34,27 @@ from attnkit.protocols import BOS_ID, EOS_ID
 def build_searches(target: Target, precision: Precision) -> dict[str, Any]:
     """Build searches: (model, sentences, settings, work, results, shared)."""
     encode, step = build_model(target, precision)
-    refill, output = _build_refill(encode), build_output_layer(target, precision)
+
+    @function
+    def encode_sources(model: Any, sentences: Any, settings: Any, first: Any, last: Any, new: Any, work: Any) -> Any:
+        encode(model, sentences, first, last, new, work.memory, settings.max_source, work.buffers)
+
+    @function
+    def greedy_step(model: Any, n_rows: Any, settings: Any, work: Any) -> Any:
+        return step(model, n_rows, work.states, settings.max_source, settings.max_steps, work.buffers)
+
+    refill, output = build_refill(encode_sources), build_output_layer(target, precision)
     return {
-        "greedy": _build_greedy(refill, step, output.logits, output.peaks),
+        "greedy": build_greedy(refill, fill_row, greedy_step, output),
         "beam": _build_beam(refill, step, output.logits),
     }
 
 
-def _build_refill(encode: Any) -> Any:
+def build_refill(encode: Any) -> Any:
     """Build (model, sentences, settings, work, n_free, n_active, shared).
 
-    Encode the next sentences. Nothing happens until enough slots are free. Returns the new n_free and n_active.
+    Encode the next sentences by (model, sentences, settings, first, last, their slots, work). Nothing happens until
+    enough slots are free. Returns the new n_free and n_active.
     """
 
     @function
@@ -71,7 +81,7 @@ def _build_refill(encode: Any) -> Any:
                 slots.sentence[slot], slots.step[slot], slots.n_beams[slot] = sentences.order[at + j], 0, 1
                 slots.n_ended[slot], slots.side[slot], slots.score[slot, 0] = 0, 0, np.float32(0.0)
             new = slots.active[n_active : n_active + n]
-            encode(model, sentences, at, at + n, new, work.memory, settings.max_source, work.buffers)
+            encode(model, sentences, settings, at, at + n, new, work)
             n_active += n
         return n_free, n_active
 
@@ -99,8 +109,12 @@ def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot:
     states.n_source[m] = sentences.begins[s + 1] - sentences.begins[s]
 
 
-def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any) -> Any:
-    """Build greedy search; it computes log-probabilities only if they are asked for."""
+def build_greedy(refill: Any, fill_row: Any, step: Any, output: OutputLoops) -> Any:
+    """Build greedy search; it computes log-probabilities only if they are asked for.
+
+    step: (model, n_rows, settings, work), returns where the output layer finds features.
+    """
+    output_logits, output_peaks = output.logits, output.peaks
 
     @function
     def scored_word(model: Any, settings: Any, m: Any, slot: Any, work: Any) -> Any:
@@ -134,7 +148,7 @@ def _build_greedy(refill: Any, step: Any, output_logits: Any, output_peaks: Any)
             for m in range(n_active):
                 fill_row(model, sentences, settings, work, m, slots.active[m], ZERO)
                 work.states.places[m] = work.buffers.identity
-            x = step(model, n_active, work.states, settings.max_source, settings.max_steps, work.buffers)
+            x = step(model, n_active, settings, work)
             if not settings.scores:
                 output_peaks(model, settings, x, n_active, work)
             kept = 0

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from attnkit.compiled.generator import CompiledGenerator
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
@@ -107,7 +108,7 @@ class Generator:
             what = f"--window exceeds the model's {longest:,} positions"
             raise UsageError(what, where=f"--window {window}", help=f"give at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
-        self.compiled = compile_generator(opened, self.window, engine, precision, notify)
+        self.compiled = compile_generator(opened, self.window, engine, precision, notify, self.config.n_words)
         self.model: Decodable = self.compiled or SlidingWindowLM(pack(opened.model), self.window)
         self.n_truncated = 0
         """Number of prompts truncated so far."""
@@ -168,6 +169,28 @@ class Generator:
 
     def _search(
         self, rows: list[list[int]], keys: list[int], on_step: Callable[[Tensor, Tensor], None] | None = None
+    ) -> list[Hypothesis]:
+        if self.compiled is not None and on_step is None:
+            return self._search_in_loops(self.compiled, rows, keys)
+        return self._search_stepwise(rows, keys, on_step)
+
+    def _search_in_loops(self, compiled: CompiledGenerator, rows: list[list[int]], keys: list[int]) -> list[Hypothesis]:
+        """Search whole texts in compiled loops where these have the search, else by steps."""
+        limits = [max(self.config.limit(len(row)), self.config.min_length + 1) for row in rows]
+        # Text by text: which way one goes must not depend on the others.
+        chosen = [compiled.can_search_whole(len(row), n, self.config) for row, n in zip(rows, limits, strict=True)]
+        whole, stepwise = ([i for i, is_whole in enumerate(chosen) if is_whole == kind] for kind in (True, False))
+        found: dict[int, Hypothesis] = {}
+        if whole:
+            texts = compiled.search([rows[i] for i in whole], [limits[i] for i in whole], self.config)
+            found |= zip(whole, texts, strict=True)
+        if stepwise:
+            texts = self._search_stepwise([rows[i] for i in stepwise], [keys[i] for i in stepwise], None)
+            found |= zip(stepwise, texts, strict=True)
+        return [found[i] for i in range(len(rows))]
+
+    def _search_stepwise(
+        self, rows: list[list[int]], keys: list[int], on_step: Callable[[Tensor, Tensor], None] | None
     ) -> list[Hypothesis]:
         length = max(map(len, rows))
         ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)

@@ -1,0 +1,64 @@
+"""A causal language model in compiled loops: steps, and greedy search.
+
+Letters: M rows of a product, D model width, A heads times head width, L layers.
+"""
+
+from typing import Any
+
+from attnkit.kernels.jit import no_refcount as function
+from attnkit.kernels.layout import ZERO
+from attnkit.kernels.output_layer import build_output_layer
+from attnkit.kernels.simd import rows
+from attnkit.kernels.simd.packing import KEPT_BYTES
+from attnkit.kernels.simd.targets import Precision, Target
+from attnkit.kernels.sublayers import build_sublayers
+from attnkit.kernels.transformer import build_project, build_text_layers
+from attnkit.kernels.translation import build_greedy, build_refill
+
+
+def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
+    """Build ``extend``, ``project`` and ``greedy`` of a causal language model.
+
+    extend: (model, n_rows, states, n_slots, buffers, out), features (M, D) at ``out``. Rows may be several tokens of a
+    text, in their order. greedy: as the search of ``translation``, where sentences are prompts.
+    """
+    shared = build_sublayers(target, precision)
+    run_layers, copy, kept_bytes = build_text_layers(shared, precision), rows.copy, KEPT_BYTES[precision]
+
+    @function
+    def extend(model: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any, out: Any) -> Any:
+        run_layers(model, n_rows, states, n_slots, buffers)
+        copy(buffers.normed, n_rows * model.d_model >> 4, out)
+
+    @function
+    def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot: Any, beam: Any) -> Any:
+        # The last token of a text, which its first step reads, or the newest one.
+        states, slots = work.states, work.slots
+        s, t = slots.sentence[slot], slots.step[slot]
+        last = sentences.begins[s + 1] - 1
+        position, n_slots = last - sentences.begins[s] + t, settings.max_source + settings.max_steps
+        states.word[m] = slots.words[slot, t - 1, beam] if t else sentences.ids[last]
+        states.position[m], states.new_place[m], states.n_places[m] = position, position, position + 1
+        states.cache[m] = work.cache + slot * n_slots * 2 * model.encoder_layers * model.d_heads * kept_bytes
+
+    @function
+    def step(model: Any, n_rows: Any, settings: Any, work: Any) -> Any:
+        return run_layers(model, n_rows, work.states, settings.max_source + settings.max_steps, work.buffers)
+
+    @function
+    def read_prompts(model: Any, sentences: Any, settings: Any, first: Any, last: Any, new: Any, work: Any) -> Any:
+        # All tokens but the last one of each prompt.
+        states, begins, n_rows = work.states, sentences.begins, ZERO
+        n_slots = settings.max_source + settings.max_steps
+        for j in range(first, last):
+            s = sentences.order[j]
+            cache = work.cache + new[j - first] * n_slots * 2 * model.encoder_layers * model.d_heads * kept_bytes
+            for t in range(begins[s + 1] - begins[s] - 1):
+                states.word[n_rows], states.cache[n_rows] = sentences.ids[begins[s] + t], cache
+                states.position[n_rows], states.new_place[n_rows], states.n_places[n_rows] = t, t, t + 1
+                states.places[n_rows] = work.buffers.identity
+                n_rows += 1
+        run_layers(model, n_rows, states, n_slots, work.buffers)
+
+    greedy = build_greedy(build_refill(read_prompts), fill_row, step, build_output_layer(target, precision))
+    return {"extend": extend, "project": build_project(shared), "greedy": greedy}
