@@ -31,7 +31,7 @@ from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import UsageError
 from attnkit.kernels import native
 from attnkit.kernels.jit import is_available
-from attnkit.kernels.simd import packing
+from attnkit.kernels.simd import packing, targets
 from attnkit.kernels.simd.targets import TARGETS, Precision, Target, TargetName, choose_target
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.parameter_shapes import transformer_shapes
@@ -201,6 +201,22 @@ def search_by(name: Any, model: Transformer, config: TransformerConfig, rows: An
     """Return what a target finds in int8."""
     engine = compile_model(model, config, 130, precision="int8", target=choose_target(name))
     return engine.search(rows, limits(rows, settings), settings)
+
+
+def test_tiles_need_the_processor_and_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = {feature for target in TARGETS.values() for feature in target.needs}
+    monkeypatch.setattr(targets, "host_features", lambda: frozenset(features))
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: True)
+    assert choose_target().name == "amx" and choose_target().native_bfloat16
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: False)
+    assert choose_target().name == "avx512"
+    with pytest.raises(ValueError, match="the system does not allow AMX"):
+        choose_target("amx")
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: True)
+    monkeypatch.setattr(targets, "host_features", lambda: frozenset(features - {"amx-int8"}))
+    assert choose_target().name == "avx512"
+    with pytest.raises(ValueError, match="this processor lacks amx-int8"):
+        choose_target("amx")
 
 
 @pytest.mark.skipif("amx" not in HOST_TARGETS, reason="this processor has no AMX")

@@ -132,11 +132,12 @@ def may_use_tiles() -> bool:
 def choose_target(name: TargetName | None = None) -> Target:
     """Return a target by name, by default the fastest that this processor runs.
 
-    Raises ``ValueError`` if the processor lacks its instructions.
+    Raises ``ValueError`` if the processor lacks its instructions, or the system does not allow them.
     """
     names = [name] if name else [*TARGETS]
     for target in (TARGETS[one] for one in names):
         if host_features().issuperset(target.needs) and (not target.has_matrix_tiles or may_use_tiles()):
             native = target.has_avx512 and "avx512bf16" in host_features()
             return replace(target, native_bfloat16=native)
-    raise ValueError(f"this processor lacks {', '.join(sorted({*TARGETS[names[0]].needs} - host_features()))}")
+    lacking = sorted({*TARGETS[names[0]].needs} - host_features())
+    raise ValueError(f"this processor lacks {', '.join(lacking)}" if lacking else "the system does not allow AMX")
