@@ -112,9 +112,9 @@ def _with_tiles(function: Any) -> Any:
 
 
 def _make_no_machine_code() -> None:
-    """Keep numba from making machine code of each function; LLVM's code is enough.
+    """Keep numba from making machine code and wrappers; LLVM's code is enough.
 
-    It would take a quarter of the time. These are internals of numba: where they change, compiling takes longer.
+    They would take a third of the time. These are internals of numba: where they change, compiling takes longer.
     """
     from numba.core.codegen import JITCodeLibrary
     from numba.core.cpu import CPUContext
@@ -125,6 +125,9 @@ def _make_no_machine_code() -> None:
 
     JITCodeLibrary._finalize_specific = lambda library: None  # type: ignore[method-assign]
     CPUContext.get_executable = get_executable  # type: ignore[method-assign]
+    # Python and C call none of the inner functions.
+    CPUContext.create_cpython_wrapper = lambda self, *rest, **options: None  # type: ignore[method-assign]
+    CPUContext.create_cfunc_wrapper = lambda self, *rest, **options: None  # type: ignore[method-assign]
 
 
 def main(loops: Loops, target: Target, precision: Precision, parent: int) -> None:
