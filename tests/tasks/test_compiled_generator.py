@@ -13,6 +13,7 @@ import torch
 from test_compiled_search import SLOW, run_guarded, weights_of
 
 from attnkit.compiled import generator, packed_layers
+from attnkit.compiled import search as compiled_search
 from attnkit.compiled.generator import CompiledGenerator
 from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.decoding.config import SearchConfig
@@ -95,13 +96,9 @@ def test_drawn_models_generate_what_torch_does(seed: int, monkeypatch: pytest.Mo
 PRECISIONS = ["float32", pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)]
 
 
-@pytest.mark.parametrize("screened", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_whole_search_finds_what_its_steps_do(
-    precision: Precision, screened: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Words to the last one; log-probabilities as far as screening leaves them."""
-    monkeypatch.setattr(packed_layers, "MIN_SCREENED", 0 if screened else 1 << 20)
+def test_a_whole_search_finds_what_its_steps_do(precision: Precision) -> None:
+    """Words to the last one; log-probabilities, too, but for the order of their sums."""
     chance, n_texts = random.Random(5), 0
     for seed in range(12):
         model, config, _, prompts, _ = draw_gpt(chance)
@@ -111,18 +108,44 @@ def test_a_whole_search_finds_what_its_steps_do(
             prompts = [torch.randint(0, WORDS, (chance.randint(1, 30),)) for _ in range(130)]
         options = {"max_length": 20, "min_length": chance.choice([0, 0, 5]), "n_words": WORDS - 3}
         settings = SearchConfig(beam_size=1, scores=seed % 2 == 0, **options)  # type: ignore[arg-type]
-        assert compiled.can_search_whole(30, 20, settings)
         found = compiled.search([row.tolist() for row in prompts], [20] * len(prompts), settings)
         expected = generate(compiled, prompts, settings)
         assert [(one.ids, one.finished) for one in found] == [(one.ids, one.finished) for one in expected]
         if settings.scores:
-            near = {"float32": 2e-5, "bfloat16": 0.01, "int8": 1e-5}[precision]
             for one, other in zip(found, expected, strict=True):
-                assert one.score == pytest.approx(other.score, abs=near)
+                assert one.score == pytest.approx(other.score, abs=0.01 if precision == "bfloat16" else 2e-5)
         else:
             assert all(math.isnan(one.log_prob) for one in found)
         n_texts += len({tuple(one.ids) for one in found})
     assert n_texts > 100  # few are alike
+
+
+@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_screening_changes_no_word_of_a_whole_search(
+    precision: Precision, scores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(4)
+    model = Gpt(SMALL, 1100).eval()  # several panels of words
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    found = []
+    for least in (0, 10**6):
+        monkeypatch.setattr(packed_layers, "MIN_SCREENED", least)
+        compiled = compile_gpt(model, SMALL, 64, precision)
+        norms = compiled.packed.model(1).model
+        screens = compiled.packed.target.peak_format(precision) is not None and not least
+        assert (norms.peak_norm > 0) == screens
+        prompts = [torch.randint(0, 1100, (1 + i % 20,), generator=torch.Generator().manual_seed(i)) for i in range(40)]
+        settings = SearchConfig(beam_size=1, max_length=30, scores=scores)
+        found.append(compiled.search([row.tolist() for row in prompts], [30] * 40, settings))
+    screened, plain = found
+    assert [one.ids for one in screened] == [one.ids for one in plain]
+    assert len({tuple(one.ids) for one in plain}) > 20
+    if scores:
+        errors = [abs(one.score - other.score) for one, other in zip(screened, plain, strict=True)]
+        assert max(errors) < (0.01 if precision == "bfloat16" else 2e-5)
 
 
 def test_a_whole_search_is_for_texts_within_the_window() -> None:
@@ -130,22 +153,24 @@ def test_a_whole_search_is_for_texts_within_the_window() -> None:
     settings = SearchConfig(beam_size=1)
     assert compiled.can_search_whole(20, 13, settings)  # the last word is not read
     assert not compiled.can_search_whole(20, 14, settings)
+    assert len(compiled.search([[4] * 20], [13], settings)) == 1
     for option in ({"sampling": True}, {"repetition_penalty": 1.2}, {"no_repeat_ngram_size": 2}, {"beam_size": 2}):
         assert not compiled.can_search_whole(2, 2, SearchConfig(**{"beam_size": 1, **option}))  # type: ignore[arg-type]
     for prompts, limits, message in (
         ([[4, WORDS]], [3], "ids must be between 0 and 49"),
         ([[4, -1]], [3], "ids must be between 0 and 49"),
         ([[]], [3], "between 1 and 64 tokens"),
-        ([[4] * 60], [6], "at most 64 tokens"),
+        ([[4] * 20, [4]], [3, 33], "fit into the window"),
         ([[4]], [0], "between 1 and 64 tokens"),
     ):
         with pytest.raises(ValueError, match=message):
             compiled.search(prompts, limits, settings)
-    assert len(compiled.search([[4] * 60], [5], settings)) == 1
+    with pytest.raises(ValueError, match="a whole search is greedy"):
+        compiled.search([[4]], [3], SearchConfig(beam_size=2))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_no_text_depends_on_the_batch(precision: Precision) -> None:
+def test_no_text_depends_on_the_batch(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_gpt(SMALL, 2)
     compiled = compile_gpt(model, SMALL, 32, precision)
     prompts = [torch.randint(3, WORDS, (n,)) for n in (1, 40, 7, 16, 31, 2) * 3]
@@ -153,12 +178,19 @@ def test_no_text_depends_on_the_batch(precision: Precision) -> None:
     expected = generate(compiled, prompts, settings)
     assert len({tuple(one.ids) for one in expected}) > 5
     assert [generate(compiled, [row], settings)[0] for row in prompts] == expected
-    rows, limits = [row[-2:].tolist() for row in prompts], [30] * len(prompts)
-    whole = compiled.search(rows, limits, settings)
-    assert [compiled.search([row], [30], settings)[0] for row in rows] == whole
+    monkeypatch.setattr(compiled_search, "GREEDY_SLOTS", 5)
+    monkeypatch.setattr(compiled_search, "ENCODED_TOKENS", 16)
+    wide = compile_gpt(model, SMALL, 64, precision)  # whole searches
+    rows = [row[:30].tolist() for row in prompts]
+    limits = [5 + i % 20 for i in range(len(rows))]
+    whole = wide.search(rows, limits, settings)
+    for i in (2, 0, 1, 5, 4, 3, 7):  # working memory is made anew or kept
+        assert wide.search([rows[i]], [limits[i]], settings)[0] == whole[i]
+    assert wide.search(rows, limits, settings) == whole
     threads = compile_gpt(model, SMALL, 32, precision, n_threads=3)
     assert generate(threads, prompts[::-1], settings)[::-1] == expected
-    assert threads.search(rows[::-1], limits, settings)[::-1] == whole
+    threads = compile_gpt(model, SMALL, 64, precision, n_threads=3)
+    assert threads.search(rows[::-1], limits[::-1], settings)[::-1] == whole
 
 
 @pytest.mark.parametrize("precision", [pytest.param("bfloat16", marks=SLOW), pytest.param("int8", marks=SLOW)])
@@ -239,12 +271,16 @@ from test_compiled_generator import compile_gpt, draw_gpt, generate
 part = generator.part_of
 generator.part_of = lambda *given: guard(part(*given))
 generator.FIRST_STEPS = 5  # the cache grows
+# Small, so that the last row of each buffer is used.
+search.GREEDY_SLOTS = 2
+search.ENCODED_TOKENS = generator.ENCODED_TOKENS = 16
 """
     body = f"""
 model, config, window, prompts, settings = draw_gpt(chance)
 compiled = compile_gpt(model, config, window, {precision!r})
 generate(compiled, prompts, settings)
 settings = settings.model_copy(update={{"sampling": False, "scores": seed % 2 == 0}})
-compiled.search([row.tolist() for row in prompts], [chance.randint(1, 20) for _ in prompts], settings)
+whole = compile_gpt(model, config, 64, {precision!r})
+whole.search([row.tolist() for row in prompts], [chance.randint(1, 20) for _ in prompts], settings)
 """
     run_guarded(setup, body, 9000, 15)

@@ -318,6 +318,8 @@ def test_no_buffer_is_left(precision: str) -> None:
     setup = """
 from attnkit.compiled import packed_layers, search
 packed_layers.MIN_SCREENED = 0
+# Small, so that the last row of each buffer is used.
+search.GREEDY_SLOTS, search.ENCODED_TOKENS, search.BEAM_ROWS = 2, 16, dict.fromkeys(search.BEAM_ROWS, 6)
 from test_compiled_search import compile_model, draw, limits, make_model
 results, sources = search._results, search.CompiledSearch._sources
 search._results = lambda *sizes: guard(results(*sizes))

@@ -13,6 +13,7 @@ from hub_runs import configure, save_run, shaken, vocabulary
 
 from attnkit.engine.loading import load_model
 from attnkit.errors import RunError, UsageError
+from attnkit.kernels.jit import is_available
 from attnkit.models.gpt import Gpt
 from attnkit.models.layers import PackedLayout
 from attnkit.tasks.language_modeling.generate import Generator
@@ -113,6 +114,23 @@ def test_prompts_come_out_alike_alone_and_together(tmp_path: Path, options: dict
     if options:
         assert len({text.text for answer in together for text in answer}) == 15
         assert made.generate(PROMPTS[:1], 3, 99)[0] != together[0]
+
+
+@pytest.mark.skipif(not is_available(), reason="numba is not installed")
+@pytest.mark.parametrize("direction", ["left-to-right", "right-to-left"])
+def test_compiled_loops_generate_what_torch_does(tmp_path: Path, direction: str) -> None:
+    """Texts that never leave the loops beside others that exceed the window."""
+    opened, config = load_model(save(tmp_path / "run", direction=direction), "clm", device="cpu"), {"max_length": 37}
+    by_torch, made = (Generator(opened, settings(config), engine=engine) for engine in ("torch", "compiled"))
+    assert made.compiled is not None
+    prompts = [PROMPTS[i % 5] + " fox" * (i % 3) for i in range(20)]
+    whole = [made.compiled.can_search_whole(len(made.encode(text)), 37, made.config) for text in prompts]
+    assert 5 < sum(whole) < 15
+    found, expected = made.generate(prompts), by_torch.generate(prompts)
+    assert [text.text for (text,) in found] == [text.text for (text,) in expected]
+    assert [text.log_prob for (text,) in found] == pytest.approx([text.log_prob for (text,) in expected], abs=1e-3)
+    assert len({text.text for (text,) in found}) == 15
+    assert [made.generate([prompt])[0] for prompt in prompts] == found
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])

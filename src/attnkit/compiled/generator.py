@@ -135,8 +135,12 @@ class CompiledGenerator:
     def search(self, prompts: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig) -> list[Hypothesis]:
         """Return the most probable text after each prompt, chosen token by token.
 
-        Raises ``ValueError`` for a setting that the loops do not have, an empty prompt, or an unknown id.
+        Raises ``ValueError`` for a setting that the loops do not have, an empty prompt, an unknown id, or a text that
+        may exceed the window.
         """
+        for row, limit in zip(prompts, limits, strict=True):
+            if not self.can_search_whole(len(row), limit, search):
+                raise ValueError("a whole search is greedy, and its texts fit into the window")
         return [found[0] for found in self._greedy.search(prompts, limits, search)]
 
     def start(

@@ -114,7 +114,7 @@ def _with_tiles(function: Any) -> Any:
 def _make_no_machine_code() -> None:
     """Keep numba from making machine code and wrappers; LLVM's code is enough.
 
-    They would take a third of the time. These are internals of numba: where they change, compiling takes longer.
+    Each would take a quarter of the time. These are internals of numba: where they change, compiling takes longer.
     """
     from numba.core.codegen import JITCodeLibrary
     from numba.core.cpu import CPUContext

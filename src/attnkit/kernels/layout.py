@@ -88,7 +88,7 @@ DIMENSIONS = {
 
 
 class Sentences(NamedTuple):
-    """Encoded sentences, EOS included, and their limits."""
+    """Encoded sentences, EOS included, or prompts without it, and their limits."""
 
     ids: NDArray[np.int32]  #: of all sentences
     positions: NDArray[np.int32]  #: of all ids: the row of the position table that is added
@@ -118,7 +118,7 @@ class Settings(NamedTuple):
 
 
 class States(NamedTuple):
-    """Rows of a step, (R K,) int64 each."""
+    """Rows of a step, (R K,) int64 each; of a GPT as many as are read at once."""
 
     word: NDArray[np.int64]
     position: NDArray[np.int64]
@@ -181,8 +181,10 @@ class Choice(NamedTuple):
 class Work(NamedTuple):
     """Working memory of one thread."""
 
-    memory: int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``
-    cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A)
+    memory: (
+        int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``; not of a GPT
+    )
+    cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A); of a GPT (R, 2 L, max_source + max_steps, A)
     states: States
     slots: Slots
     choice: Choice

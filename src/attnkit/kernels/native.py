@@ -116,7 +116,7 @@ def has_loops(loops: Loops, precision: Precision) -> bool:
 
 def compiling_note(loops: Loops, precision: Precision) -> str:
     """Return a message for the user, shown before loops are compiled."""
-    return f"compiling the {precision} {_NAMES[loops]} for this processor (once, some 20 seconds)"
+    return f"compiling the {precision} {_NAMES[loops]} for this processor (once, some 15 seconds)"
 
 
 def _cache_path(loops: Loops, target: Target, precision: Precision, key: str) -> Path:

@@ -56,7 +56,9 @@ def end_tiles(b: Any) -> None:
 
 def allocate_scratch(b: Any) -> Any:
     """Return the address of room for the sums of 16 rows and a panel."""
-    place = cgutils.alloca_once(b, ir.ArrayType(ir.IntType(8), SCRATCH_BYTES))
+    with b.goto_entry_block():  # numba's own way would fill it with zeros at each call
+        place = b.alloca(ir.ArrayType(ir.IntType(8), SCRATCH_BYTES))
+    place.align = 64
     return b.ptrtoint(place, ir.IntType(64))
 
 
