@@ -94,8 +94,8 @@ def assert_equal(model: Transformer, sources: list[list[int]], config: SearchCon
     for one, other, truth in zip(found, expected, exact, strict=True):
         if [h.ids for h in other] != [h.ids for h in truth]:
             continue
-        for left, right in zip(one, other, strict=True):
-            # A float32 sum of many terms: torch is as far from float64.
+        for left, right in zip(one, truth, strict=True):
+            # Float32 sums of many terms, against float64: torch's own float32 is as far, and up to ten times as far.
             close = {"abs": 1e-4 + 5e-4 * len(right.ids), "nan_ok": True}
             assert left.score == pytest.approx(right.score, **close), what
             if left.ids != right.ids:  # of two hypotheses with nearly equal scores either may be first
@@ -362,7 +362,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, precision: Precision, target: Any = 
 def test_screening_changes_no_word_of_greedy_search(
     monkeypatch: pytest.MonkeyPatch, precision: Precision, name: Any
 ) -> None:
-    if not TARGETS[name].fast_int8:
+    if choose_target(name).peak_format(precision) is None:
         pytest.skip("a target without screening")
     with_it, without, rows = screen(monkeypatch, precision, choose_target(name))
     settings = SearchConfig(beam_size=1, scores=False)
@@ -377,9 +377,10 @@ def test_screening_changes_no_word_of_greedy_search(
 def test_screening_moves_scores_less_than_rounding_does(
     monkeypatch: pytest.MonkeyPatch, precision: Precision, beam_size: int
 ) -> None:
-    with_it, without, rows = screen(monkeypatch, precision)
-    if with_it.packed.target.sum_format(precision) is None:
-        pytest.skip("a target without screening")
+    screening = [name for name in HOST_TARGETS if choose_target(name).sum_format(precision) is not None]
+    if not screening:
+        pytest.skip("a processor without screening of sums")
+    with_it, without, rows = screen(monkeypatch, precision, choose_target(screening[0]))
     settings = SearchConfig(beam_size=beam_size, num_hypotheses=beam_size)
     found = [[one[0] for one in engine.search(rows, limits(rows, settings), settings)] for engine in (with_it, without)]
     same = [(one, other) for one, other in zip(*found, strict=True) if one.ids == other.ids]
