@@ -40,6 +40,8 @@ def test_text_becomes_vectors(call: Call, text: Path, tmp_path: Path) -> None:
     assert call("verify", run)[0] == 0
     code, _, err = call("translate", run, "-i", text)
     assert code == 4 and "help: use attnkit word2vec similar" in err
+    code, out, _ = call("word2vec", "train", text, "-o", tmp_path / "paths", *TINY, "--loss", "hierarchical")
+    assert code == 0 and out.rstrip().endswith(f"word2vec similar {tmp_path / 'paths'}")
     card = (run / "README.md").read_text()
     assert "Word vectors of dimension 20 (skip-gram, 2 negatives)" in card and f"- {text}" in card
 

@@ -18,10 +18,30 @@ from attnkit.data.words import Encoded
 from attnkit.engine.resolve import resolve
 from attnkit.kernels.word2vec_backend import PieceStats
 from attnkit.tasks.word2vec import loop as module
+from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.loop import WorkerPool, average_replicas
 from attnkit.tasks.word2vec.matrices import Matrices, MatrixShape, copied, empty
-from attnkit.tasks.word2vec.workload import MAX_PIECE, MIN_PIECE, ROUND, build_workload, chunk_boundaries, piece_size
+from attnkit.tasks.word2vec.workload import (
+    MAX_PIECE,
+    MIN_PIECE,
+    ROUND,
+    build_workload,
+    chunk_boundaries,
+    n_copies,
+    n_threads,
+    piece_size,
+)
 from attnkit.text.word_vocabulary import WordVocabulary
+
+
+def test_threads_never_share_the_top_of_a_tree() -> None:
+    text: Any = {"data": {"files": ("text.txt",)}, "threads": 4}
+    shared = Word2VecConfig(**text)
+    assert (n_threads(shared), n_copies(shared)) == (4, 1)
+    tree = Word2VecConfig(**text, loss="hierarchical")
+    assert (n_threads(tree), n_copies(tree)) == (1, 1)
+    copies = Word2VecConfig(**text, loss="hierarchical", deterministic=True)
+    assert (n_threads(copies), n_copies(copies)) == (4, 4)
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50, 1000])

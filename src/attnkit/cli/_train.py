@@ -116,7 +116,7 @@ def run_training(
         else:
             limit = "early_stopping_patience" if done.reason == "patience" else f"max_{done.reason}"
             said = f"done: {done.step:,} steps ({limit} reached); best: {done.best}"
-            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
+            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(*use.split(), output)}")
 
     rank = launched_rank()  # only rank 0 prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:

@@ -40,4 +40,4 @@ def command(
         console.result(dumps({**asdict(done), "path": str(done.path)}))
     else:
         size = f"{count(done.n_parameters)} parameters, {done.vocab_size:,} entries"
-        console.result(f"wrote {done.path} ({size})\ntry: {console.command(done.command, done.path)}")
+        console.result(f"wrote {done.path} ({size})\ntry: {console.command(*done.command.split(), done.path)}")

@@ -18,7 +18,7 @@ from attnkit.errors import DivergedError
 from attnkit.kernels.word2vec_backend import PieceStats
 from attnkit.tasks.word2vec.config import LossSums, Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.matrices import Matrices, copied
-from attnkit.tasks.word2vec.workload import Workload, n_copies
+from attnkit.tasks.word2vec.workload import Workload, n_copies, n_threads
 
 SECONDS = 2.0  #: time after which no further piece of a slice is started
 _BLOCK = 1 << 9  # rows merged at a time, few enough to stay in cache
@@ -144,7 +144,7 @@ def train_slices(
     """Train; yield a record per slice. Raises ``DivergedError`` at a non-finite loss."""
     state = counters.model_copy()
     every = max(1, state.n_steps // _RECORDS)
-    with closing(WorkerPool(work, matrices, config.threads, n_copies(config), stop)) as pool:
+    with closing(WorkerPool(work, matrices, n_threads(config), n_copies(config), stop)) as pool:
         while state.step < state.n_steps and state.finished != "stopped":
             began = time.monotonic()
             stats = pool.run_slice(*divmod(state.step, work.n_pieces))

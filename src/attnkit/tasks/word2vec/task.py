@@ -20,7 +20,7 @@ from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.initial import check_init_vectors
 from attnkit.tasks.word2vec.matrices import read, read_words, shapes
 from attnkit.tasks.word2vec.session import Word2VecSession
-from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, n_copies, piece_size
+from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, n_copies, n_threads, piece_size
 from attnkit.text.lines import only_once, read_head
 from attnkit.text.tokenizer import Tokenizer
 
@@ -139,7 +139,7 @@ def _seconds(config: Word2VecConfig, n_raw: int, n_words: int) -> float | None:
         kind, work = ("exact", pairs * drawn) if config.exact else ("shared", (pairs + 1) / 2)
     per_word, per_number = MICROSECONDS[kind]
     seconds = n_raw * config.epochs * (per_word + per_number * config.dim) * work * 1e-6
-    at_once = min(config.threads, usable_cpus()) if kind != "torch" else 1
+    at_once = min(n_threads(config), usable_cpus()) if kind != "torch" else 1
     return seconds / at_once * (1.7 if n_copies(config) > 1 else 1)
 
 

@@ -49,6 +49,14 @@ def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]
     return np.array(found, np.int64)
 
 
+def n_threads(config: Word2VecConfig) -> int:
+    """Return the number of threads that train at once.
+
+    All paths of a Huffman tree begin at the same rows: with two threads that share them, training takes twice as long.
+    """
+    return 1 if config.loss == "hierarchical" and not config.deterministic else config.threads
+
+
 def n_copies(config: Word2VecConfig) -> int:
     """Return the number of matrix copies to train and merge; 1 if threads share one."""
     return config.threads if config.deterministic and not config.needs_torch else 1
@@ -199,5 +207,5 @@ def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
 
 def _threads(config: Word2VecConfig) -> str:
     """Return a description of the threads, for messages."""
-    several = "s that share the weights" if not config.deterministic else "s with a copy each"
-    return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
+    several, n = "s that share the weights" if not config.deterministic else "s with a copy each", n_threads(config)
+    return "1 thread" if n == 1 else f"{n} thread{several}"
