@@ -31,15 +31,21 @@ def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
         copy(buffers.normed, n_rows * model.d_model >> 4, out)
 
     @function
+    def cache_of(model: Any, settings: Any, work: Any, slot: Any) -> Any:
+        # The address of a text's keys and values.
+        n_places = 2 * model.encoder_layers * (settings.max_source + settings.max_steps)
+        return work.cache + slot * n_places * model.d_heads * kept_bytes
+
+    @function
     def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot: Any, beam: Any) -> Any:
         # The last token of a text, which its first step reads, or the newest one.
         states, slots = work.states, work.slots
         s, t = slots.sentence[slot], slots.step[slot]
         last = sentences.begins[s + 1] - 1
-        position, n_slots = last - sentences.begins[s] + t, settings.max_source + settings.max_steps
+        position = last - sentences.begins[s] + t
         states.word[m] = slots.words[slot, t - 1, beam] if t else sentences.ids[last]
         states.position[m], states.new_place[m], states.n_places[m] = position, position, position + 1
-        states.cache[m] = work.cache + slot * n_slots * 2 * model.encoder_layers * model.d_heads * kept_bytes
+        states.cache[m] = cache_of(model, settings, work, slot)
 
     @function
     def step(model: Any, n_rows: Any, settings: Any, work: Any) -> Any:
@@ -49,16 +55,15 @@ def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
     def read_prompts(model: Any, sentences: Any, settings: Any, first: Any, last: Any, new: Any, work: Any) -> Any:
         # All tokens but the last one of each prompt.
         states, begins, n_rows = work.states, sentences.begins, ZERO
-        n_slots = settings.max_source + settings.max_steps
         for j in range(first, last):
             s = sentences.order[j]
-            cache = work.cache + new[j - first] * n_slots * 2 * model.encoder_layers * model.d_heads * kept_bytes
+            cache = cache_of(model, settings, work, new[j - first])
             for t in range(begins[s + 1] - begins[s] - 1):
                 states.word[n_rows], states.cache[n_rows] = sentences.ids[begins[s] + t], cache
                 states.position[n_rows], states.new_place[n_rows], states.n_places[n_rows] = t, t, t + 1
                 states.places[n_rows] = work.buffers.identity
                 n_rows += 1
-        run_layers(model, n_rows, states, n_slots, work.buffers)
+        step(model, n_rows, settings, work)
 
     greedy = build_greedy(build_refill(read_prompts), fill_row, step, build_output_layer(target, precision))
     return {"extend": extend, "project": build_project(shared), "greedy": greedy}

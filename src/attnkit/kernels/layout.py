@@ -181,9 +181,7 @@ class Choice(NamedTuple):
 class Work(NamedTuple):
     """Working memory of one thread."""
 
-    memory: (
-        int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``; not of a GPT
-    )
+    memory: int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``; GPT: none
     cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A); of a GPT (R, 2 L, max_source + max_steps, A)
     states: States
     slots: Slots
