@@ -67,5 +67,5 @@ def print_results(found: DemoResults, folder: Path) -> None:
         columns = [*last.source_tokens[0], "</s>"][: len(weights[0])]
         console.result(attention_map(weights, columns, rows, colour=console.supports_color(), width=80))
     translate = console.command("translate", folder / "run")
-    console.result(f'\nNext:\n  echo "The old woman sees a cat." | {translate}')
+    console.result(f'\nNext:\n  echo "The old woman saw a cat." | {translate}')
     console.result(f"  {console.command('train', '--src', 'your.en', '--tgt', 'your.fr', '-o', 'run')}")
