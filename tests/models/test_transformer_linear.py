@@ -38,7 +38,7 @@ def test_single_and_half_precision_go_to_onednn_and_nothing_else_does(monkeypatc
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         Linear(24, 40).to(dtype)(torch.randn(16, 24, dtype=dtype))
     Linear(24, 40)(torch.randn(linear.FEW_ROWS - 1, 24))
-    assert calls == [torch.float32, torch.bfloat16]
+    assert calls == list(linear.PRODUCT_DTYPES)
 
 
 @needs_onednn
@@ -64,7 +64,8 @@ def test_a_packed_model_says_the_same(config: TransformerConfig | RnnConfig, dty
     torch.manual_seed(0)
     model = build_model(config, 50, 50).to(dtype).eval()
     packed = pack(model)
-    assert not linear.HAS_PACKING or any(isinstance(module, PackedLinear) for module in packed.modules())
+    has_packing = linear.HAS_PACKING and dtype in linear.PRODUCT_DTYPES
+    assert not has_packing or any(isinstance(module, PackedLinear) for module in packed.modules())
     assert not any(isinstance(module, PackedLinear) for module in model.modules())
     src, prev = torch.randint(4, 50, (4, 6)), torch.ones(4, 1, dtype=torch.int64)
     logits = []
@@ -96,6 +97,19 @@ def test_packing_copies_and_keeps_ties() -> None:
     if linear.HAS_PACKING:
         assert packed.output.weight is not model.output.weight and not packed.output.weight.requires_grad
         assert set(packed.state_dict()) == set(model.state_dict())
+
+
+def test_types_that_onednn_refuses_here_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on processors without AVX-512, where oneDNN has no product in bfloat16.
+    monkeypatch.setattr(linear, "PRODUCT_DTYPES", {torch.float32})
+    module = Linear(24, 40).to(torch.bfloat16)
+    monkeypatch.setattr(linear, "linear_product", lambda *_: pytest.fail("a product of oneDNN in bfloat16"))
+    x = torch.randn(16, 24, dtype=torch.bfloat16, requires_grad=True)
+    module(x).sum().backward()
+    assert module.weight.grad is not None
+    with torch.inference_mode():
+        torch.testing.assert_close(module(x), nn.functional.linear(x, module.weight, module.bias))
+    assert pack(module) is module
 
 
 def test_what_gains_nothing_is_left_alone() -> None:

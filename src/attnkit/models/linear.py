@@ -11,11 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.runtime.devices import HAS_PACKING, linear_product
+from attnkit.runtime.devices import HAS_PACKING, PRODUCT_DTYPES, linear_product
 
 HALF = (torch.bfloat16, torch.float16)
-# The types that oneDNN multiplies in its packed layout.
-DTYPES = (torch.float32, torch.bfloat16)
 FEW_ROWS = 8  #: below this number of rows, packing for oneDNN costs more than it gains
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -32,7 +30,7 @@ class Linear(nn.Linear):
             return F.linear(input, self.weight, self.bias)
         # Leading dimensions are flattened: the product is of a matrix (rows, in).
         rows = input.numel() // self.in_features
-        if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in DTYPES or input.device.type != "cpu":
+        if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in PRODUCT_DTYPES or input.device.type != "cpu":
             return F.linear(input, self.weight, self.bias)
         if not torch.is_grad_enabled():
             return linear_product(input, self.weight, self.bias)
@@ -177,7 +175,7 @@ def pack(model: Model) -> Model:
     The copy has the current weights and no gradients. If packing brings no gain, the model itself is returned.
     """
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
+    if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in PRODUCT_DTYPES for w in weights):
         return model
     # Tensors created in inference mode could not be used outside it later.
     with torch.inference_mode(False), torch.no_grad():

@@ -22,6 +22,10 @@ HAS_PRODUCT = (
 )
 """Whether the matrix product of oneDNN is available."""
 HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  #: whether oneDNN packs weights
+# In bfloat16, oneDNN refuses these products without AVX-512; torch.mm has kernels of its own there.
+_HAS_BFLOAT16 = HAS_PRODUCT and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+PRODUCT_DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
+"""The types that oneDNN multiplies on this processor."""
 
 
 def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
