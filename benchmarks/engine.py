@@ -55,7 +55,7 @@ def ctranslate2(model: Path, tokenizer: Any, precision: str, split: tuple[int, i
     ids = {name: number for number, name in enumerate(known)}
 
     def translate(lines: list[str], beam: int) -> list[str]:
-        rows = [[*(known[i] for i in row), "</s>"] for row in tokenizer.encode(lines)]
+        rows = [[known[i] for i in row] for row in tokenizer.encode(lines)]  # it adds the end of the source itself
         found = translator.translate_batch(
             rows, beam_size=beam, max_decoding_length=CAP, max_batch_size=batch, length_penalty=1,
         )  # fmt: skip
