@@ -35,6 +35,7 @@ from attnkit.engine.averaging import average_run
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
+from attnkit.quality.check import check_pair
 from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
 from attnkit.tasks.text_classification.task import TASK as DOCUMENTS
 from attnkit.tasks.translation.config import TranslationConfig
@@ -44,7 +45,6 @@ from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
-from attnkit.text.check import check_pair
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import load

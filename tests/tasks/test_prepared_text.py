@@ -67,7 +67,7 @@ def test_at_most_a_twentieth_is_held_out(tmp_path: Path) -> None:
 
 def test_training_never_sees_a_held_out_source(tmp_path: Path) -> None:
     """Every source comes five times, so a held-out one has four repeats."""
-    src, tgt = [f"source {n % 40}" for n in range(200)], TGT
+    src, tgt = [f"source {'abcdefgh'[n % 40 // 5]}{'vwxyz'[n % 5]}" for n in range(200)], TGT
     files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
     prepared = run(configure(*files, data__held_out=3), tmp_path / "data")
     assert not {pair[0] for pair in texts(prepared)} & set(prepared.valid_src)

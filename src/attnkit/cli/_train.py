@@ -207,6 +207,8 @@ def follow(
         elif isinstance(event, DataCheckEvent):
             for text in data_check_lines(event.report):
                 line.say(text)
+            if event.report.severity == "stop" and event.report.trainable and not event.accepted:
+                event.accepted = console.confirm(f"{event.report.verdict}\nTrain anyway?")
         elif isinstance(event, TrainingStarted):
             begin()
             kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in event.counts.items() if n)

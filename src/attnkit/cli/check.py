@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -16,9 +17,10 @@ from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
 
 if TYPE_CHECKING:
-    from attnkit.text.check import CheckReport
+    from attnkit.quality.findings import CheckReport
 
 DEFAULT = CheckConfig()
+MAX_STRETCHES = 10  #: stretches that are listed one by one
 
 
 def command(
@@ -51,6 +53,8 @@ def command(
 ) -> None:
     """Check a parallel corpus for problems; exit 0 if usable for training, 3 if not.
 
+    Alignment, languages, damage and repeats are checked. The verdict comes first, the command that mends it last.
+
     \b
     Examples:
       attnkit check a.en a.de
@@ -60,7 +64,7 @@ def command(
       attnkit check a.en a.de --export-to huggingface --set task=mlm
     """
     from attnkit.config import validate
-    from attnkit.text.check import check_pair
+    from attnkit.quality.doctor import examine_pair
     from attnkit.text.tokenizer import load
 
     counts_tokens = max_length is not None and not vocab
@@ -79,16 +83,19 @@ def command(
     source = load(vocab) if vocab else None
     vocabularies = (source, load(tgt_vocab) if tgt_vocab else source) if source else None
     others = (train_src, train_tgt) if train_src else None
-    report = check_pair(src, tgt, config, others=others, vocabularies=vocabularies)
+    report = examine_pair(src, tgt, config, others=others, vocabularies=vocabularies)
     if json:
-        console.result(dumps({"trainable": report.trainable, **asdict(report)}, indent=1, ensure_ascii=False))
+        shown: dict[str, object] = {"verdict": report.verdict, "severity": report.severity}
+        shown |= {**asdict(report), "trainable": report.trainable}
+        shown["remedy"] = console.command(*report.remedy) if report.remedy else None
+        console.result(dumps(shown, indent=1, ensure_ascii=False))
     else:
         console.result(as_text(report))
     if export_to is not None:
         from attnkit.conversion.preflight import check_exportable
 
         console.info(check_exportable(src, tgt, export_to, file=settings, sets=sets or ()))
-    if not report.trainable or (strict and report.findings):
+    if not report.trainable or report.severity == "stop" or (strict and report.findings):
         raise typer.Exit(DataError.exit_code)
 
 
@@ -101,20 +108,26 @@ def as_text(report: CheckReport) -> str:
     ):
         rate = () if unknown is None else (f"{100 * unknown:.3f} % of tokens unknown",)
         rows.append((side, path, f"{n_lines:,} lines", f"{n_words:,} words", *rate))
-    lines = [console.table(rows, indent="")]
+    lines = [fill(report.verdict, 80), console.table(rows, indent="")]
     for finding in report.findings:
         mark = "!" if finding.fatal else "-" if finding.dropped else " "
-        side = "" if finding.side == "pair" else f"{finding.side}: "
-        lines.append(f"{mark} {finding.count:>9,}  {side}{finding.text}")
+        side = "" if finding.side == "pair" or finding.text.startswith(finding.side) else f"{finding.side}: "
+        text = fill(
+            f"{side}{finding.text}", 80, initial_indent=f"{mark} {finding.count:>9,}  ", subsequent_indent=" " * 13
+        )
+        lines.append(text)
         if finding.first_line is not None:
-            if finding.name == "mismatch":
-                lines.append(f"{'':11}  the files appear to lose alignment here (heuristic):")
-            lines.append(f"{'':11}  line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))
+            lines.append(f"{'':13}line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))
+    for stretch in report.stretches[:MAX_STRETCHES] if len(report.stretches) > 1 else ():
+        shift = "" if stretch.shift is None else f", the target is in line {stretch.first + stretch.shift:,} and so on"
+        lines.append(f"  lines {stretch.first:,} to {stretch.last:,}: {stretch.kind.replace('_', ' ')}{shift}")
+    if len(report.stretches) > MAX_STRETCHES:
+        lines.append(f"  and {len(report.stretches) - MAX_STRETCHES:,} more stretches (all of them: --json)")
     n_dropped = sum(finding.count for finding in report.findings if finding.dropped)
     if not report.trainable:
         lines.append("These files are not usable for training: fix the findings marked with !.")
     elif n_dropped:
-        lines.append(f"These files are usable for training; {n_dropped:,} of {report.n_src:,} pairs are filtered out.")
-    else:
-        lines.append("These files are usable for training." + ("" if report.findings else " No problems were found."))
+        lines.append(f"Training drops {n_dropped:,} of {report.n_src:,} pairs, marked with -.")
+    if report.remedy:
+        lines.append(f"try: {console.command(*report.remedy)}")
     return "\n".join(lines)

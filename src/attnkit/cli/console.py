@@ -80,6 +80,14 @@ def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
     info()  # start the shell's prompt on a new line
 
 
+def confirm(question: str) -> bool:
+    """Ask on stderr and return whether the answer is yes; False without a terminal."""
+    if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    _write(f"{printable(question)} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def command(*words: str | Path) -> str:
     """Return an attnkit command line as the user would type it in this shell."""
     called = Path(sys.argv[0])

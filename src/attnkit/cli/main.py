@@ -31,7 +31,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": F
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
-    "check": ("check", "Check two line-aligned files for problems."),
+    "check": ("check", "Check two line-aligned files: alignment, languages, damage."),
+    "clean": ("clean", "Filter, repair and realign two line-aligned files."),
     "vocab": ("vocab", "Build a vocabulary from text files."),
     "train": ("train", "Train a model: translation, auto-encoder, classifier."),
     "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: predict masked tokens."),

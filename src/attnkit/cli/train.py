@@ -32,6 +32,7 @@ def command(
         list[str] | None,
         Option(help="Existing vocabulary; repeat for separate source and target vocabularies.", metavar="FILE"),
     ] = None,
+    accept_data: Annotated[bool | None, Option(help="Train even if the check of the files advises against it.")] = None,
     average: Annotated[int | None, Option(min=0, help="Average the last N checkpoints at the end.")] = None,
     init_from: Annotated[
         Path | None,
@@ -55,7 +56,7 @@ def command(
       attnkit train --task text-classification --data reviews.tsv -o labels
     """
     flags: dict[str, object] = {"task": task, "data.files": data, "data.valid_files": valid_data}
-    flags |= {"data.src": src, "data.tgt": tgt, "data.weights": weight}
+    flags |= {"data.src": src, "data.tgt": tgt, "data.weights": weight, "data.accept": accept_data}
     flags |= {"data.valid_src": valid_src, "data.valid_tgt": valid_tgt, "vocabulary_files": vocab}
     flags |= {"model.kind": model, "checkpoints.average": average}
     run_training(flags, training, output, preset=preset, init_from=init_from)

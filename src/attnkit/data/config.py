@@ -37,6 +37,9 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Maximum factor by which the length ratio of a pair, in characters, may differ from the median of its corpus.
     Training pairs beyond it are dropped and counted; `attnkit check` reports them beforehand. Null: no limit."""
 
+    accept: bool = False
+    """Train even if the check of the files advises against it, as for misaligned files (`--accept-data`)."""
+
     @model_validator(mode="after")
     def _check_files(self) -> DataConfig:
         if len(self.src) != len(self.tgt):

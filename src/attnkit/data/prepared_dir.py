@@ -19,7 +19,7 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic, safe_read
 
 if TYPE_CHECKING:
-    from attnkit.text.check import CheckReport
+    from attnkit.quality.findings import CheckReport
 
 MAX_TEXT_BYTES = 1 << 26  #: maximum size of a text file in the folder in bytes
 _MAX_INDEX_BYTES = 1 << 24  # bytes
@@ -40,11 +40,16 @@ class WarningEvent:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class DataCheckEvent:
-    """The completed check of a pair of files."""
+    """The completed check of a pair of files.
+
+    If its severity is ``stop``, training continues only if the receiver sets ``accepted`` before it asks for the next
+    event.
+    """
 
     report: CheckReport
+    accepted: bool = False
 
 
 class _PreparedIndex(BaseModel, extra="forbid", strict=True):

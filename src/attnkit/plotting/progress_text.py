@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnkit.text.check import CheckReport
+    from attnkit.quality.findings import CheckReport
 
 _SCORES = {
     "loss": "loss {:.3f}",
@@ -64,9 +64,11 @@ def progress_bar(done: float) -> str:
 
 
 def data_check_lines(report: CheckReport) -> list[str]:
-    """Return the findings of a data check, one per line."""
-    lines = []
+    """Return the verdict of a data check, unless good, and the findings, one per line."""
+    lines = [f"warning: {report.verdict}"] if report.severity == "warning" else []
     for finding in report.findings:
+        if finding.name == "few":  # the verdict says it
+            continue
         path = report.tgt if finding.side == "target" else report.src
         place = f", first in line {finding.first_line:,}" if finding.first_line else ""
         lines.append(f"{path}: {'left out: ' if finding.dropped else ''}{finding.count:,} {finding.text}{place}")

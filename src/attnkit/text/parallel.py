@@ -42,10 +42,13 @@ def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, st
         deque(rest, maxlen=0)
 
 
-def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataError:
-    """Return the error for unequal line counts; reread the files to guess the place."""
-    where = None
-    if not (only_once(src_path) or only_once(tgt_path)):
+def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int, line: int | None = None) -> DataError:
+    """Return the error for unequal line counts.
+
+    The files are read again to guess the line, unless it is known.
+    """
+    where = None if line is None else f"line {line:,}, from which on lines are misaligned"
+    if line is None and not (only_once(src_path) or only_once(tgt_path)):
         line = first_suspicious_line(src_path, tgt_path)
         where = f"near line {line:,} (estimated from lengths, digits and punctuation)"
         if line > min(n_src, n_tgt):

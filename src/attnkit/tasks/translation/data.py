@@ -1,5 +1,6 @@
 """Prepared data of translation runs: filtered, encoded pairs and vocabularies."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,9 +17,9 @@ from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
+from attnkit.quality.pair_filters import Pair, PairDrops, clean_pairs
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import provided_vocabularies
-from attnkit.text.check import Pair, PairDrops, check_pair, clean_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import mismatch, read_parallel
@@ -224,17 +225,22 @@ def _encode(
 
 
 def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
-    """Check all files and yield reports; raise ``DataError`` for a fatal finding."""
+    """Check all files and yield reports; raise ``DataError`` for fatal findings."""
+    from attnkit.quality.check import check_pair
+    from attnkit.quality.doctor import examine_pair  # imported here: a resumed run checks no text
+
     limits = CheckConfig(max_ratio=data.max_character_ratio)
     training, validation = _file_pairs(data.src, data.tgt), _file_pairs(data.valid_src, data.valid_tgt)
     for src, tgt in [*training, *validation]:
-        report = check_pair(src, tgt, limits, others=training[0] if (src, tgt) in validation else None)
-        yield DataCheckEvent(report)
+        report = examine_pair(src, tgt, limits, others=training[0] if (src, tgt) in validation else None)
+        event = DataCheckEvent(report, accepted=data.accept)
+        yield event
         for other in training[1:] if (src, tgt) in validation else ():
             overlap = [f for f in check_pair(src, tgt, others=other).findings if f.name.endswith("_overlap")]
-            yield DataCheckEvent(replace(report, findings=overlap))
+            yield DataCheckEvent(replace(report, findings=overlap, severity="good"))
         if report.n_src != report.n_tgt:
-            raise mismatch(src, tgt, report.n_src, report.n_tgt)
+            shifted = next((stretch for stretch in report.stretches if stretch.kind == "shifted"), None)
+            raise mismatch(src, tgt, report.n_src, report.n_tgt, None if shifted is None else shifted.first)
         for finding in report.findings:
             if finding.fatal:
                 path = tgt if finding.side == "target" else src
@@ -243,3 +249,6 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
                     where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
                     help=f"attnkit check {src} {tgt} shows all findings",
                 )
+        if report.severity == "stop" and not event.accepted:
+            remedy = f"attnkit {shlex.join(report.remedy)} mends it" if report.remedy else "exchange the files"
+            raise DataError(report.verdict, where=f"{src} and {tgt}", help=f"{remedy}; --accept-data trains anyway")

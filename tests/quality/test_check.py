@@ -11,7 +11,9 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
-from attnkit.text.check import CheckReport, DuplicateFinder, PairDrops, check_pair, clean_pairs, shorten
+from attnkit.quality.check import check_pair
+from attnkit.quality.findings import CheckReport, shorten
+from attnkit.quality.pair_filters import DuplicateFinder, PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig, VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -147,7 +149,7 @@ def test_tokens_are_counted_with_a_vocabulary(tmp_path: Path) -> None:
 
 
 def test_line_numbers_hold_beyond_the_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.check.BATCH", 7)
+    monkeypatch.setattr("attnkit.quality.check.BATCH", 7)
     words = train_vocabulary(SRC, VocabularyConfig(kind="word"))
     src = changed(SRC, l40="", l50="dog " * 300)
     found = summary(check_pair(*write(tmp_path, src, changed(TGT, l50="Hund " * 300)), vocabularies=(words, words)))
@@ -170,7 +172,7 @@ def test_repeats_against_a_dictionary() -> None:
 
 
 def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.check._BATCH", 2)
+    monkeypatch.setattr("attnkit.quality.pair_filters._BATCH", 2)
     seen = DuplicateFinder()
     for item in ("b", "a", "b"):
         seen.add(item)
@@ -186,12 +188,12 @@ def test_sources_alone_are_remembered_for_overlap_only(tmp_path: Path, monkeypat
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr("attnkit.text.check.DuplicateFinder", Counted)
+    monkeypatch.setattr("attnkit.quality.check.DuplicateFinder", Counted)
     here = write(tmp_path, SRC, TGT)
     check_pair(*here)
-    assert len(made) == 1
+    assert len(made) == 2
     check_pair(*here, others=here)
-    assert len(made) == 3
+    assert len(made) == 5
 
 
 def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_the_check_command(tmp_path: Path, attnkit) -> None:
     ended = attnkit("check", "a.src", "a.tgt")
     assert (ended.code, ended.err) == (0, "")
     assert "-         1  pairs with a blank source" in ended.out
-    assert "1 of 60 pairs are filtered out" in ended.out
+    assert "Training drops 1 of 60 pairs" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
     assert attnkit("check", "a.src", "a.tgt", "--strict").code == 3
     write(tmp_path, SRC, TGT[:-1])

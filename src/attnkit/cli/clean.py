@@ -1,0 +1,109 @@
+"""``attnkit clean``: filter and repair a parallel corpus."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
+
+from attnkit.cli import console
+from attnkit.cli.options import Json, Source, Target
+from attnkit.errors import UsageError
+from attnkit.quality.config import CleanConfig
+
+if TYPE_CHECKING:
+    from attnkit.quality.clean import CleanReport, Score
+
+DEFAULT = CleanConfig()
+
+
+def command(
+    src: Source,
+    tgt: Target,
+    output: Annotated[Path, Option("-o", "--output", help="Folder to write.", metavar="FOLDER")],
+    realign: Annotated[bool, Option(help="Pair shifted and exchanged lines with their own targets.")] = False,
+    repair: Annotated[bool, Option(help="Repair mojibake, HTML character references and odd white space.")] = False,
+    duplicates: Annotated[
+        Literal["exact", "near", "keep"], Option(help="Repeated pairs to drop; near ignores case, spaces and marks.")
+    ] = DEFAULT.duplicates,
+    max_ratio: Annotated[
+        float, Option(help="Maximum factor by which a pair's length ratio may differ from the corpus median.")
+    ] = DEFAULT.max_ratio or 0.0,
+    min_characters: Annotated[int, Option(help="Minimum length of a line.")] = DEFAULT.min_characters,
+    max_characters: Annotated[int, Option(help="Maximum length of a line.")] = DEFAULT.max_characters,
+    keep_copies: Annotated[bool, Option(help="Keep pairs whose target is a copy of the source.")] = False,
+    any_language: Annotated[bool, Option(help="Keep lines in another language or script than their side.")] = False,
+    min_evidence: Annotated[
+        float | None, Option(help="Minimum evidence of a pair in nats (-6 to 6), by a lexicon of the corpus.")
+    ] = None,
+    run: Annotated[Path | None, Option(help="Run that scores pairs, for --min-log-prob.", metavar="RUN")] = None,
+    min_log_prob: Annotated[float | None, Option(help="Minimum log-probability per target token, with --run.")] = None,
+    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
+    json: Json = False,
+) -> None:
+    """Filter and repair a parallel corpus; write kept and dropped pairs.
+
+    FOLDER gets both files, dropped.tsv (line, reason, source, target) and report.json. Rerun the command to resume.
+
+    \b
+    Examples:
+      attnkit clean a.en a.de -o cleaned
+      attnkit clean a.en a.de -o cleaned --realign --repair
+      attnkit clean a.en a.de -o cleaned --duplicates near --min-evidence 0
+      attnkit clean a.en a.de -o cleaned --run run --min-log-prob -4
+    """
+    from attnkit.config import validate
+    from attnkit.quality.clean import CleanRequest, clean
+
+    if (run is None) != (min_log_prob is None):
+        raise UsageError("--run and --min-log-prob require each other")
+    given = {
+        "realign": realign, "repair": repair, "duplicates": duplicates, "max_ratio": max_ratio,
+        "min_characters": min_characters, "max_characters": max_characters, "min_evidence": min_evidence,
+        "min_log_prob": min_log_prob, "drop_copies": not keep_copies, "check_languages": not any_language,
+    }  # fmt: skip
+    flags = {name: f"--{name.replace('_', '-')}" for name in given}
+    config = validate(CleanConfig, given, flags)
+    request = CleanRequest(src, tgt, output, config, overwrite)
+    with console.StatusLine() as status:
+        status.update("judging the alignment")
+        report = clean(
+            request, scorer(run) if run is not None else None, lambda n: status.update(f"{n:,} source lines done")
+        )
+    console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
+
+
+def scorer(run: Path) -> Score:
+    """Return the function that scores pairs by a run."""
+    from attnkit.tasks.translation.engines import EngineSearch
+    from attnkit.tasks.translation.loading import open_run
+    from attnkit.tasks.translation.score import score_pairs
+
+    opened = open_run(run, None)
+    for warning in opened.warnings:
+        console.warn(warning)
+    searcher = EngineSearch([opened], "auto", "float32", notify=console.warn)
+    scorer, device = searcher.load_scorer()
+
+    def score(sources: list[str], targets: list[str]) -> list[float]:
+        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True))
+        return [one.log_prob / one.n_tokens for one in found]
+
+    return score
+
+
+def as_text(report: CleanReport, output: Path) -> str:
+    """Format the counts, which add up to the source lines read."""
+    rows = [(f"{report.n_src:,}", "source lines read"), (f"{report.kept:,}", f"kept in {output}")]
+    for count, text in ((report.realigned, "of them realigned"), (report.repaired, "of them repaired")):
+        if count:
+            rows.append((f"{count:,}", text))
+    by_count = sorted(report.dropped.items(), key=lambda item: (-item[1], item[0]))
+    rows += [(f"{count:,}", f"dropped: {reason.replace('_', ' ')}") for reason, count in by_count]
+    if report.unused_targets:
+        rows.append((f"{report.unused_targets:,}", "target lines unused"))
+    width = max(len(count) for count, _ in rows)
+    return "\n".join(f"{count:>{width}}  {text}" for count, text in rows)

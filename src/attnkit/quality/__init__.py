@@ -1,0 +1,1 @@
+"""Quality of parallel text: evidence of alignment, languages, damage and repair."""

@@ -1,0 +1,355 @@
+"""Cleaning of a parallel corpus: filters, repairs and realignment.
+
+Files are read in spans (`doctor.py`), each judged by itself, and written in parts. After each part, ``progress.json``
+holds the sizes of the files so far: a cleaning that was killed resumes after its last whole part, and the result is
+the same to the byte.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.io import atomic, safe_read
+from attnkit.quality.alignment import Alignment
+from attnkit.quality.check import fold, is_copy
+from attnkit.quality.config import CleanConfig
+from attnkit.quality.damage import repair_mojibake
+from attnkit.quality.doctor import MIN_ODDS, Languages, Span, judge_span, kinds_of, read_spans
+from attnkit.quality.lines import Ints
+from attnkit.quality.pair_filters import PADDING, Pair, usual_ratio
+from attnkit.text.lines import OPENERS, check_not_streams, open_binary, read_lines
+
+PART = 1 << 16  #: pairs written together
+PROGRESS = "progress.json"
+REPORT = "report.json"
+DROPPED = "dropped.tsv"
+MAX_PROGRESS = 1 << 20  #: bytes of the progress file
+Score = Callable[
+    [list[str], list[str]], list[float]
+]  #: log-probabilities per token of target lines, given source lines
+
+
+@dataclass
+class CleanReport:
+    """Counts of a cleaning; ``n_src`` is the sum of ``kept`` and of all ``dropped``."""
+
+    n_src: int = 0  #: source lines read
+    n_tgt: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)  #: reason -> source lines
+    realigned: int = 0  #: kept pairs whose target was in another line
+    repaired: int = 0  #: kept pairs with a repaired line
+    unused_targets: int = 0  #: target lines that no source line was paired with
+
+
+@dataclass(frozen=True)
+class CleanRequest:
+    """Files and settings of a cleaning."""
+
+    src: Path
+    tgt: Path
+    output: Path
+    config: CleanConfig
+    overwrite: bool = False
+
+
+def clean(
+    request: CleanRequest, score: Score | None = None, progress: Callable[[int], None] = lambda n_lines: None
+) -> CleanReport:
+    """Clean two files into a folder; resume an interrupted cleaning.
+
+    Args:
+        request: Files and settings.
+        score: Scores of pairs by a trained run, for ``config.min_log_prob``.
+        progress: Called with the number of source lines done.
+
+    Raises:
+        DataError: No pair is left.
+        UsageError: The folder holds something else, or settings changed.
+    """
+    check_not_streams([request.src, request.tgt])
+    for path in (request.src, request.tgt):
+        open_binary(path).close()  # report a missing file before anything is written
+    names = output_names(request.src, request.tgt)
+    output = _Output(request, names)
+    filters = _Filters(request.config, output.kept_pairs(), score)
+    for number, span in enumerate(read_spans(request.src, request.tgt)):
+        if number < output.n_spans:
+            filters.begin_span(span, None)  # done before, but the usual ratio comes from the first span
+            continue
+        plan = _Pairing(span, request.config)
+        filters.begin_span(span, plan)
+        for begin in range(0, max(1, len(span.src)), PART):
+            if span.start + begin < output.report.n_src:
+                continue
+            end = min(len(span.src), begin + PART)
+            output.write(list(filters.judge(plan, begin, end)), plan, end == len(span.src))
+            progress(output.report.n_src)
+    return output.finish()
+
+
+def output_names(src: Path, tgt: Path) -> tuple[str, str]:
+    """Return the names of the cleaned files: those of the inputs, uncompressed."""
+    names = [path.stem if path.suffix.lower() in OPENERS else path.name for path in (src, tgt)]
+    return (f"{names[0]}.src", f"{names[1]}.tgt") if names[0] == names[1] else (names[0], names[1])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A source line and what became of it."""
+
+    line: int  #: from 1
+    pair: Pair
+    reason: str | None  #: why it is dropped; None: kept
+    moved: bool = False  #: its target was in another line
+    repaired: bool = False
+
+
+class _Pairing:
+    """Target line of each source line of a span, or the reason to drop it."""
+
+    def __init__(self, span: Span, config: CleanConfig) -> None:
+        self.span = span
+        judged = judge_span(span)
+        self.alignment: Alignment = judged.alignment
+        self.evidence = judged.alignment.evidence if judged.alignment.is_judged else None
+        self.languages: Languages = judged.languages
+        n = len(span.src)
+        self.partners: Ints = np.arange(n)
+        self.reasons: list[str | None] = [None] * n
+        for kind, segment in kinds_of(judged):
+            if segment.shift is not None and config.realign:
+                self.partners[segment.begin : segment.end] += segment.shift
+            else:
+                reason = "misaligned" if segment.shift is not None else kind
+                self.reasons[segment.begin : segment.end] = [reason] * segment.n_lines
+        outside = (self.partners < 0) | (self.partners >= len(span.tgt))
+        for line in np.flatnonzero(outside).tolist():
+            self.partners[line] = -1
+            self.reasons[line] = self.reasons[line] or "no_target"
+        used = np.unique(self.partners[self.partners >= 0])
+        self.n_unused = len(span.tgt) - len(used)
+        self.against: tuple[NDArray[np.float64], NDArray[np.float64]] = judged.languages.against
+        self.scripts = judged.languages.wrong_scripts
+
+
+class _Filters:
+    """Filters of pairs, in the order in which they are asked."""
+
+    def __init__(self, config: CleanConfig, kept: Iterator[Pair], score: Score | None) -> None:
+        self._config, self._score = config, score
+        self._seen: set[bytes] = set()
+        self._ratio: float | None = None
+        for pair in kept:
+            self._seen.add(self._key(pair))
+
+    def begin_span(self, span: Span, plan: _Pairing | None) -> None:
+        """Take the usual ratio of lengths from the first span."""
+        if self._ratio is None:
+            judged = plan or _Pairing(span, self._config)
+            lines = np.flatnonzero(judged.partners >= 0)[:10_000].tolist()
+            self._ratio = usual_ratio((span.src[i], span.tgt[int(judged.partners[i])]) for i in lines)
+
+    def judge(self, plan: _Pairing, begin: int, end: int) -> Iterator[Judged]:
+        """Yield the lines [begin, end) of a span, judged."""
+        evidence = self._evidence(plan, begin, end)
+        judged = []
+        for line in range(begin, end):
+            partner = int(plan.partners[line])
+            pair = plan.span.src[line], plan.span.tgt[partner] if partner >= 0 else ""
+            mended = (repair(pair[0]), repair(pair[1])) if self._config.repair else pair
+            reason = plan.reasons[line] or self._reason(mended, plan, line, partner)
+            if reason is None and evidence is not None and evidence[line - begin] < (self._config.min_evidence or 0):
+                reason = "low_evidence"
+            moved, repaired = partner != line, mended != pair
+            judged.append(Judged(plan.span.start + line + 1, mended, reason, moved, repaired))
+        if self._score is not None and self._config.min_log_prob is not None:
+            judged = self._scored(judged, self._score, self._config.min_log_prob)
+        yield from map(self._without_repeats, judged)
+
+    def _evidence(self, plan: _Pairing, begin: int, end: int) -> NDArray[np.float64] | None:
+        if self._config.min_evidence is None or plan.evidence is None:
+            return None
+        lines = np.arange(begin, end)
+        scores = np.full(len(lines), np.inf)
+        paired = np.flatnonzero(plan.partners[lines] >= 0)
+        scores[paired] = plan.evidence.of(lines[paired], plan.partners[lines[paired]])
+        return scores
+
+    def _reason(self, pair: Pair, plan: _Pairing, line: int, partner: int) -> str | None:
+        config, (src, tgt) = self._config, pair
+        if not src.strip() or not tgt.strip():
+            blank = not src.strip(), not tgt.strip()
+            return "blank" if all(blank) else "blank_source" if blank[0] else "blank_target"
+        if "\ufffd" in src or "\ufffd" in tgt:
+            return "undecodable"
+        lengths = len(src), len(tgt)
+        if max(lengths) > config.max_characters or min(lengths) < config.min_characters:
+            return "long" if max(lengths) > config.max_characters else "short"
+        ratio = (lengths[0] + PADDING) / (lengths[1] + PADDING) / (self._ratio or 1.0)
+        if config.max_ratio is not None and not 1 / config.max_ratio <= ratio <= config.max_ratio:
+            return "odd_ratio"
+        if config.drop_copies and is_copy(src, tgt):
+            return "copied"
+        if config.check_languages:
+            against = plan.against[0][line], plan.against[1][partner]
+            if min(against) > 0 and sum(against) > MIN_ODDS:
+                return "swapped"
+            if max(against) > MIN_ODDS:
+                return "source_in_target_language" if against[0] > against[1] else "target_in_source_language"
+            if plan.scripts[0][line] or plan.scripts[1][partner]:
+                return "other_script"
+        return None
+
+    def _scored(self, judged: list[Judged], score: Score, least: float) -> list[Judged]:
+        kept = [one for one in judged if one.reason is None]
+        scores = score([one.pair[0] for one in kept], [one.pair[1] for one in kept])
+        low = {one.line for one, value in zip(kept, scores, strict=True) if value < least}
+        return [_with_reason(one, "low_log_prob") if one.line in low else one for one in judged]
+
+    def _without_repeats(self, one: Judged) -> Judged:
+        if one.reason is not None or self._config.duplicates == "keep":
+            return one
+        key = self._key(one.pair)
+        if key in self._seen:
+            return _with_reason(one, "duplicate" if self._config.duplicates == "exact" else "near_duplicate")
+        self._seen.add(key)
+        return one
+
+    def _key(self, pair: Pair) -> bytes:
+        is_exact = self._config.duplicates == "exact"
+        sides = (side.encode("utf-8", "surrogatepass") if is_exact else fold(side) for side in pair)
+        return blake2b(b"\n".join(sides), digest_size=12).digest()
+
+
+def _with_reason(one: Judged, reason: str) -> Judged:
+    return Judged(one.line, one.pair, reason, one.moved, one.repaired)
+
+
+def repair(line: str) -> str:
+    """Return a line without mojibake, character references and odd spaces, in NFC."""
+    if not line.isascii() or "&" in line:
+        line = unicodedata.normalize("NFC", html.unescape(repair_mojibake(line)))
+    return " ".join(line.split()) if not line.isprintable() or "\xa0" in line else line
+
+
+class _Output:
+    """The folder that a cleaning writes, with its progress."""
+
+    def __init__(self, request: CleanRequest, names: tuple[str, str]) -> None:
+        self.folder, self.names = request.output, names
+        self._settings = {
+            "files": [[path.name, path.stat().st_size] for path in (request.src, request.tgt)],
+            **request.config.model_dump(mode="json"),
+        }
+        self.report = CleanReport()
+        self._files = [self.folder / f"{name}.part" for name in (*names, DROPPED)]
+        self._sizes = [0, 0, 0]
+        self.n_spans = 0  # spans whose parts are all written
+        if request.overwrite and self.folder.is_dir():
+            self._check_own()
+            atomic.remove_tree(self.folder)
+        if self.folder.exists() and any(self.folder.iterdir()):
+            self._resume()
+        else:
+            atomic.make_dirs(self.folder)
+            self._save()
+        for path, size in zip(self._files, self._sizes, strict=True):
+            if not path.exists():
+                atomic.write_text(path, "")
+            atomic.truncate(path, size)
+
+    def _check_own(self) -> None:
+        if not any((self.folder / name).is_file() for name in (PROGRESS, REPORT)) and any(self.folder.iterdir()):
+            raise UsageError(f"{self.folder} holds other files", help="choose another folder with -o")
+
+    def _resume(self) -> None:
+        self._check_own()
+        path = self.folder / PROGRESS
+        if not path.is_file():
+            raise UsageError(f"{self.folder} is finished", help="add --overwrite, or choose another folder with -o")
+        try:
+            saved = safe_read.parse_json(safe_read.read_regular_file(path, MAX_PROGRESS))
+            settings, sizes, n_spans = saved["settings"], [int(size) for size in saved["sizes"]], int(saved["spans"])
+            report = CleanReport(**saved["report"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} is damaged", help="add --overwrite to start again") from error
+        if settings != self._settings:
+            raise UsageError(
+                f"{self.folder} holds an unfinished cleaning of other files or settings",
+                help="repeat the earlier settings, or add --overwrite to start again",
+            )
+        for file in self._files:  # killed while files were given their names
+            if not file.exists() and file.with_suffix("").is_file():
+                atomic.move(file.with_suffix(""), file)
+        if any(not p.is_file() or p.stat().st_size < n for p, n in zip(self._files, sizes, strict=True)):
+            raise RunError(f"{self.folder} lacks a part that was written", help="add --overwrite to start again")
+        self.report, self._sizes, self.n_spans = report, sizes, n_spans
+
+    def kept_pairs(self) -> Iterator[Pair]:
+        """Yield the pairs written before, to know their duplicates."""
+        yield from zip(*(read_lines(path) for path in self._files[:2]), strict=True)
+
+    def write(self, part: Sequence[Judged], plan: _Pairing, is_last: bool) -> None:
+        """Append a part, durably, then its progress."""
+        report = self.report
+        kept = [one for one in part if one.reason is None]
+        dropped = [one for one in part if one.reason is not None]
+        texts = [
+            "".join(f"{one.pair[0]}\n" for one in kept),
+            "".join(f"{one.pair[1]}\n" for one in kept),
+            "".join("\t".join([str(d.line), str(d.reason), *map(_cell, d.pair)]) + "\n" for d in dropped),
+        ]
+        for path, text in zip(self._files, texts, strict=True):
+            atomic.append_text(path, text)
+            atomic.sync(path)
+        self._sizes = [path.stat().st_size for path in self._files]
+        reasons = Counter(report.dropped) + Counter(str(one.reason) for one in dropped)
+        report.n_src += len(part)
+        report.kept += len(kept)
+        report.dropped = dict(sorted(reasons.items()))
+        report.realigned += sum(one.moved for one in kept)
+        report.repaired += sum(one.repaired for one in kept)
+        if is_last:
+            self.n_spans += 1
+            report.n_tgt += len(plan.span.tgt)
+            report.unused_targets += plan.n_unused
+        self._save()
+
+    def _save(self) -> None:
+        values: dict[str, Any] = {
+            "settings": self._settings,
+            "sizes": self._sizes,
+            "spans": self.n_spans,
+            "report": asdict(self.report),
+        }
+        atomic.write_text(self.folder / PROGRESS, json.dumps(values, indent=1) + "\n")
+
+    def finish(self) -> CleanReport:
+        """Give the files their names and write the report."""
+        report = self.report
+        if not report.kept:
+            worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
+            atomic.remove_tree(self.folder)
+            raise DataError("no pair is left", help=f"most were dropped as {worst[0]}: relax that filter")
+        for path in self._files:
+            atomic.move(path, path.with_suffix(""))
+        atomic.write_text(self.folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
+        (self.folder / PROGRESS).unlink()
+        return report
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("\t", " ").splitlines())

@@ -1,0 +1,70 @@
+"""Damage of single lines: control characters, wrong encodings, markup."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+_UNPRINTABLE = {
+    "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
+    "inner_return": re.compile("\r"),
+    "inner_mark": re.compile("\ufeff"),
+    "replacement": re.compile("\ufffd"),
+    "control": re.compile("[\0-\x08\x0e-\x1b\x1f\x7f]"),
+}
+# UTF-8 bytes shown as Windows-1252 or Latin-1: a first byte, and one to three bytes from 0x80 to 0xBF.
+_TRAIL = "[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
+_MOJIBAKE = re.compile(
+    f"[ÂÃ]{_TRAIL}|â[\x80-\x8b€‚][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|(?:[ÄÅÎÏÐÑ×ØÙ]{_TRAIL}){{2}}"
+)
+_SEQUENCE = re.compile(f"[Â-ß]{_TRAIL}|[à-ï]{_TRAIL}{{2}}|[ð-ô]{_TRAIL}{{3}}")
+_MARKUP = re.compile(
+    r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});"
+    r"|</?(?:a|b|br|div|em|font|h[1-6]|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|u|ul)(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
+_LATIN = "A-Za-z\u00c0-\u024f"
+_OTHER = "\u0370-\u03ff\u0400-\u04ff"
+_MIXED = re.compile(f"[{_LATIN}](?=[{_OTHER}])|[{_OTHER}](?=[{_LATIN}])")
+
+_RARE = re.compile(f"[ÂÃâÄÅÎÏÐÑ×ØÙ{_OTHER}]")  # what both need
+
+
+def find_damage(line: str) -> Iterator[tuple[str, int]]:
+    """Yield the kinds of damage of a line, each with its first position."""
+    if "<" in line or "&" in line:
+        if match := _MARKUP.search(line):
+            yield "markup", match.start()
+    if line.isascii() and line.isprintable():
+        return
+    if not line.isprintable() or "\ufffd" in line:
+        for name, pattern in _UNPRINTABLE.items():
+            if match := pattern.search(line):
+                yield name, match.start()
+    if line.isascii():
+        return
+    if _RARE.search(line):
+        for name, pattern in (("mojibake", _MOJIBAKE), ("mixed_script", _MIXED)):
+            if match := pattern.search(line):
+                yield name, match.start()
+    if not unicodedata.is_normalized("NFC", line):
+        normal = unicodedata.normalize("NFC", line)
+        yield "decomposed", next((i for i, (a, b) in enumerate(zip(line, normal, strict=False)) if a != b), len(normal))
+
+
+def repair_mojibake(line: str) -> str:
+    """Return a line with UTF-8 that was read as Windows-1252 decoded again.
+
+    >>> repair_mojibake("ein MÃ¤dchen")
+    'ein Mädchen'
+    """
+    return _SEQUENCE.sub(_decoded, line) if _MOJIBAKE.search(line) else line
+
+
+def _decoded(found: re.Match[str]) -> str:
+    """Return the character encoded by misread bytes, or the match itself."""
+    # Five bytes are nothing in Windows-1252, and were read as control characters.
+    data = b"".join(c.encode("latin-1" if ord(c) < 0x100 else "cp1252") for c in found[0])
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return found[0]

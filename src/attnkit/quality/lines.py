@@ -1,0 +1,116 @@
+"""WordNumbers, numbers and marks of lines, as arrays for statistics over a corpus.
+
+Letters: N lines, S and T words of a source and a target line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_WORDS = 32  #: words of a line that are compared; the rest is left out
+_MAX_CHARACTERS = 16 * MAX_WORDS  # of a line that is split into words
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int32]  #: numbers of words, 0 for none
+
+# Scripts without spaces between words: every character is a word. Then words of any other script, then marks.
+_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+|[^\w\s]")
+_NUMBER = re.compile(r"\d+")
+_PAUSES = re.compile(r"[,،、，;；:：()（）\"«»„“”]")
+_QUESTIONS = "?？؟"
+_EXCLAMATIONS = "!！"
+STOP, QUESTION, EXCLAMATION = 1, 2, 3  #: classes of the last mark of a line; a full stop or none is the first
+
+
+class WordNumbers:
+    """Numbers of words, the same for both sides."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {"": 0}
+        self._is_telling = np.zeros(1, np.bool_)
+        self._is_number = np.zeros(1, np.bool_)
+
+    def encode(self, line: str) -> list[int]:
+        """Return the numbers of the first words and marks of a line, in lower case."""
+        numbers = self.numbers
+        words = _WORD.findall(line[:_MAX_CHARACTERS].lower())[:MAX_WORDS]
+        return [numbers.setdefault(word, len(numbers)) for word in words]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def is_number(self) -> NDArray[np.bool_]:
+        """Flags of words that are numbers."""
+        self._update()
+        return self._is_number
+
+    @property
+    def is_telling(self) -> NDArray[np.bool_]:
+        """Flags of words that are telling if shared: numbers, three characters or more."""
+        self._update()
+        return self._is_telling
+
+    def _update(self) -> None:
+        if len(self._is_number) < len(self):
+            words = list(self.numbers)
+            self._is_number = np.array([word.isdigit() for word in words])
+            self._is_telling = np.array([len(word) > 2 or word.isdigit() for word in words])
+
+
+class Side:
+    """The lines of one side with their lengths, and their words and marks on demand.
+
+    Takes about 200 bytes per line beside the text.
+    """
+
+    def __init__(self, lines: Sequence[str], words: WordNumbers) -> None:
+        self.lines, self.words = lines, words
+        n = len(lines)
+        self.lengths = np.log(np.fromiter(map(len, lines), np.float64, n) + 4.0)
+        self.blank = np.fromiter((not line or line.isspace() for line in lines), np.bool_, n)
+        self.hashes = np.fromiter(map(hash, lines), np.int64, n)
+        # Filled for the lines that were asked for: in a large corpus, few of all.
+        self._ids: Ids = np.zeros((n, MAX_WORDS), np.int32)
+        self._n_words = np.full(n, -1, np.int16)  # -1: not yet encoded
+        self._marks = np.zeros((n, 3), np.int8)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def take(self, lines: Ints) -> Side:
+        """Return a side of some of the lines."""
+        return Side([self.lines[line] for line in lines.tolist()], self.words)
+
+    def ids(self, lines: Ints) -> Ids:
+        """Return the word numbers of some lines (n, longest), 0 beyond the end of a line."""
+        self._encode(lines)
+        longest = int(self._n_words[lines].max(initial=1))
+        return self._ids[lines, : max(1, longest)]
+
+    def marks(self, lines: Ints) -> NDArray[np.int8]:
+        """Return counts of numbers and pauses, and the class of the last mark (n, 3)."""
+        self._encode(lines)
+        return self._marks[lines]
+
+    def _encode(self, lines: Ints) -> None:
+        for line in np.unique(lines[self._n_words[lines] < 0]).tolist():
+            text = self.lines[line]
+            row = self.words.encode(text)
+            self._ids[line, : len(row)] = row
+            self._n_words[line] = len(row)
+            text = text[:_MAX_CHARACTERS]
+            self._marks[line] = min(99, len(_NUMBER.findall(text))), min(99, len(_PAUSES.findall(text))), _end(text)
+
+
+def _end(line: str) -> int:
+    """Return the class of the last mark of a line."""
+    last = line[-1:]
+    if last.isspace():
+        last = line.rstrip()[-1:]
+    return QUESTION if last and last in _QUESTIONS else EXCLAMATION if last and last in _EXCLAMATIONS else STOP

@@ -1,0 +1,112 @@
+"""Filters of line pairs: duplicates, blank lines and odd length ratios."""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.text.config import CheckConfig
+from attnkit.text.parallel import read_parallel
+
+Pair = tuple[str, str]
+Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]  #: reasons to drop a pair from training
+_BATCH = 1 << 16  # items hashed at once
+Positions = NDArray[np.int64]  #: ascending indices of items, from 0
+
+
+class DuplicateFinder:
+    """Finder of duplicate items by their hashes, which take 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+
+    def add(self, item: object) -> None:
+        """Record the hash of the next item; string hashes are valid in one process only."""
+        self._hashes.append(hash(item))
+
+    def repeats(self) -> Positions:
+        """Return the positions of items that repeat an earlier item."""
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        order = np.argsort(hashes, kind="stable")  # stable: equal hashes stay in file order
+        return np.sort(order[1:][hashes[order[1:]] == hashes[order[:-1]]])
+
+    def overlap(self, others: Iterable[object]) -> Positions:
+        """Return the positions of items that occur in ``others``, which is iterated once."""
+        known, inverse = np.unique(np.frombuffer(self._hashes, dtype=np.int64), return_inverse=True)
+        in_others = np.zeros(len(known), dtype=np.bool_)
+        remaining = iter(others)
+        while len(known) and (batch := [hash(item) for item in islice(remaining, _BATCH)]):
+            hashes = np.array(batch, dtype=np.int64)
+            nearest = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            in_others[nearest[known[nearest] == hashes]] = True
+        return np.flatnonzero(in_others[inverse])
+
+
+N_SAMPLED = 10_000  #: number of first pairs that determine the usual length ratio
+PADDING = 16  #: characters added to both lengths, so that short lines are not flagged by chance
+
+
+def usual_ratio(pairs: Iterable[Pair]) -> float:
+    """Return the median ratio of source to target length in characters.
+
+    ``PADDING`` is added to both.
+    """
+    ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in pairs if src.strip() and tgt.strip()]
+    return median(ratios) if ratios else 1.0
+
+
+class LengthRatioFilter:
+    """Line pairs, each with a reason to drop it or None; can be iterated once."""
+
+    def __init__(self, pairs: Iterable[Pair], max_ratio: float | None) -> None:
+        """Determine the usual ratio of source to target length from the first pairs.
+
+        Lengths are characters plus ``PADDING``. ``max_ratio`` is the maximum factor of deviation; None: no limit.
+        """
+        remaining = iter(pairs)
+        first = list(islice(remaining, N_SAMPLED))
+        self.usual_ratio = usual_ratio(first)
+        self._pairs, self._max_ratio = chain(first, remaining), max_ratio
+
+    def __iter__(self) -> Iterator[tuple[Pair, Fault | None]]:
+        for src, tgt in self._pairs:
+            fault: Fault | None = None
+            if not src or src.isspace():
+                fault = "blank" if not tgt or tgt.isspace() else "blank_source"
+            elif not tgt or tgt.isspace():
+                fault = "blank_target"
+            elif self._max_ratio is not None:
+                ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / self.usual_ratio
+                fault = None if 1 / self._max_ratio <= ratio <= self._max_ratio else "odd_ratio"
+            yield (src, tgt), fault
+
+
+@dataclass
+class PairDrops:
+    """Numbers of pairs dropped from training, by reason."""
+
+    blank: int = 0  #: both lines are blank
+    blank_source: int = 0
+    blank_target: int = 0
+    odd_ratio: int = 0  #: the length ratio in characters deviates too far from the usual ratio
+
+
+def clean_pairs(
+    src_path: Path, tgt_path: Path, drops: PairDrops, config: CheckConfig | None = None
+) -> Iterator[tuple[int, Pair]]:
+    """Yield usable pairs with their 0-based line numbers; count others in ``drops``.
+
+    Lengths in tokens are not checked, and duplicates are kept. Raises ``DataError`` as ``read_parallel`` does.
+    """
+    pairs = LengthRatioFilter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
+    for line, (pair, fault) in enumerate(pairs):
+        if fault is None:
+            yield line, pair
+        else:
+            setattr(drops, fault, getattr(drops, fault) + 1)

@@ -1,0 +1,205 @@
+"""Cleaning: every line is kept or dropped for a reason, and an interruption changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.quality import clean as module
+from attnkit.quality.clean import CleanRequest, clean, repair
+from attnkit.quality.config import CleanConfig
+from attnkit.text.toy.corpus import make_files
+
+N = 900
+FILES = make_files("english-french", N, 7, n_valid=2, n_test=2)
+SRC, TGT = FILES["train.en"], FILES["train.fr"]
+
+
+def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
+    paths = folder / "a.en", folder / "a.fr"
+    for path, lines in zip(paths, (src, tgt), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return paths
+
+
+def cleaned(folder: Path, src: list[str], tgt: list[str], score: Any = None, **config: Any) -> tuple[Any, Path]:
+    output = folder / "out"
+    request = CleanRequest(*write(folder, src, tgt), output, CleanConfig(**config), overwrite=output.exists())
+    return clean(request, score), output
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().split("\n")[:-1]
+
+
+def reasons(output: Path) -> dict[int, str]:
+    rows = [line.split("\t") for line in lines_of(output / "dropped.tsv")]
+    return {int(row[0]): row[1] for row in rows}
+
+
+def test_a_clean_corpus_is_kept_as_it_is(tmp_path: Path) -> None:
+    report, output = cleaned(tmp_path, SRC, TGT)
+    assert (report.n_src, report.n_tgt, report.kept, report.dropped, report.unused_targets) == (N, N, N, {}, 0)
+    assert lines_of(output / "a.en") == SRC and lines_of(output / "a.fr") == TGT
+    assert sorted(path.name for path in output.iterdir()) == ["a.en", "a.fr", "dropped.tsv", "report.json"]
+    assert json.loads((output / "report.json").read_text())["kept"] == N
+
+
+def test_every_reason_is_given_where_it_applies(tmp_path: Path) -> None:
+    src, tgt = list(SRC), list(TGT)
+    faults: dict[int, tuple[str, str, str]] = {
+        10: ("", "", "blank"), 20: ("", TGT[19], "blank_source"), 30: (SRC[29], " ", "blank_target"),
+        40: (SRC[39], SRC[39], "copied"), 50: (SRC[49], "x " * 1500, "long"), 60: (SRC[59], "le " * 400, "odd_ratio"),
+        70: (SRC[1], TGT[1], "duplicate"), 80: (SRC[79], "большой дом стоит там", "other_script"),
+        90: (TGT[89], SRC[89], "swapped"), 100: (SRC[99], "\ufffd" + TGT[99], "undecodable"),
+        110: (SRC[109], SRC[300], "target_in_source_language"),
+    }  # fmt: skip
+    for line, (left, right, _) in faults.items():
+        src[line - 1], tgt[line - 1] = left, right
+    report, output = cleaned(tmp_path, src, tgt)
+    assert reasons(output) == {line: reason for line, (_, _, reason) in faults.items()}
+    assert report.kept + sum(report.dropped.values()) == report.n_src == N
+    assert len(lines_of(output / "a.en")) == len(lines_of(output / "a.fr")) == report.kept
+    loose = {"drop_copies": False, "check_languages": False, "duplicates": "keep", "max_ratio": None}
+    report, output = cleaned(tmp_path, src, tgt, **loose)
+    assert set(report.dropped) == {"blank", "blank_source", "blank_target", "long", "undecodable"}
+
+
+def test_realigned_files_are_the_right_ones(tmp_path: Path) -> None:
+    shifted = TGT[:300] + TGT[305:]
+    report, output = cleaned(tmp_path, SRC[:-5], shifted, realign=True)
+    kept = set(zip(lines_of(output / "a.en"), lines_of(output / "a.fr"), strict=True))
+    right = set(zip(SRC, TGT, strict=True))
+    assert len(kept & right) >= N - 5 - 5 - 8 and len(kept - right) <= 4
+    assert report.realigned >= 580 and report.kept + sum(report.dropped.values()) == report.n_src == N - 5
+    # Without --realign the same lines are dropped.
+    report, output = cleaned(tmp_path, SRC[:-5], shifted)
+    assert report.dropped["misaligned"] >= 580 and report.realigned == 0
+    assert set(zip(lines_of(output / "a.en"), lines_of(output / "a.fr"), strict=True)) - right == set()
+
+
+def test_unequal_files_can_be_realigned(tmp_path: Path) -> None:
+    report, output = cleaned(tmp_path, SRC, TGT[:450] + TGT[451:], realign=True)
+    assert (report.n_src, report.n_tgt) == (N, N - 1) and report.kept >= N - 5
+    wrong = set(zip(lines_of(output / "a.en"), lines_of(output / "a.fr"), strict=True)) - set(
+        zip(SRC, TGT, strict=True)
+    )
+    assert len(wrong) <= 3
+
+
+def test_near_duplicates_and_evidence(tmp_path: Path) -> None:
+    src, tgt = list(SRC), list(TGT)
+    src[100], tgt[100] = SRC[5].upper() + " !", TGT[5]
+    tgt[200] = TGT[700]  # a wrong target, too short a stretch to be judged by itself
+    assert cleaned(tmp_path, src, tgt)[0].kept == N
+    report, output = cleaned(tmp_path, src, tgt, duplicates="near", min_evidence=-3.0)
+    found = reasons(output)
+    assert found[101] == "near_duplicate" and found[201] == "low_evidence" and report.kept >= N - 12
+
+
+def test_scores_of_a_run_filter_what_is_left(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def score(sources: list[str], targets: list[str]) -> list[float]:
+        asked.extend(sources)
+        return [-9.0 if source == SRC[3] else -1.0 for source in sources]
+
+    report, output = cleaned(tmp_path, ["", *SRC[1:]], TGT, score, min_log_prob=-2.0)
+    assert reasons(output) == {1: "blank_source", 4: "low_log_prob"} and len(asked) == N - 1
+    assert report.kept == N - 2
+
+
+def test_repairs(tmp_path: Path) -> None:
+    assert repair("cafÃ© &amp; the&nbsp;e\u0301tude") == "café & the étude"
+    assert repair("a\tb") == "a b" and repair("plain  text") == "plain  text"
+    tgt = [line.encode().decode("cp1252", "replace").replace("\ufffd", "") for line in TGT[:50]] + TGT[50:]
+    report, output = cleaned(tmp_path, SRC, tgt, repair=True)
+    same = sum(a == b for a, b in zip(lines_of(output / "a.fr"), TGT, strict=False))
+    assert report.repaired > 5 and same > N - 20
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 4])
+def test_an_interruption_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
+    monkeypatch.setattr(module, "PART", 200)
+    src, tgt = [*SRC[:-3], "", SRC[0], SRC[1]], [*TGT[:-3], "", TGT[0], TGT[1]]
+    paths = write(tmp_path, src, tgt)
+    clean(CleanRequest(*paths, tmp_path / "whole", CleanConfig()))
+    calls = 0
+
+    def progress(n_lines: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop_at:
+            raise KeyboardInterrupt
+
+    request = CleanRequest(*paths, tmp_path / "stopped", CleanConfig())
+    with pytest.raises(KeyboardInterrupt):
+        clean(request, progress=progress)
+    # What was appended after the last progress is cut off.
+    with (tmp_path / "stopped" / "a.en.part").open("a") as file:
+        file.write("half a li")
+    calls = 100
+    clean(request, progress=progress)
+    assert calls - 100 == 5 - stop_at
+    for name in ("a.en", "a.fr", "dropped.tsv", "report.json"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_kill_between_renames_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = CleanRequest(*write(tmp_path, SRC, TGT), tmp_path / "out", CleanConfig())
+    real, moved = module.atomic.move, []
+
+    def move(source: Path, goal: Path) -> None:
+        if len(moved) == 1:
+            raise KeyboardInterrupt
+        moved.append(goal)
+        real(source, goal)
+
+    monkeypatch.setattr(module.atomic, "move", move)
+    with pytest.raises(KeyboardInterrupt):
+        clean(request)
+    monkeypatch.setattr(module.atomic, "move", real)
+    report = clean(request)
+    assert (report.kept, report.n_tgt) == (N, N) and lines_of(tmp_path / "out" / "a.en") == SRC
+
+
+def test_folders_that_are_not_its_own_are_left_alone(tmp_path: Path) -> None:
+    paths = write(tmp_path, SRC, TGT)
+    output = tmp_path / "out"
+    clean(CleanRequest(*paths, output, CleanConfig()))
+    with pytest.raises(UsageError, match="finished"):
+        clean(CleanRequest(*paths, output, CleanConfig()))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("x")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="other files"):
+            clean(CleanRequest(*paths, other, CleanConfig(), overwrite))
+    assert [path.name for path in other.iterdir()] == ["thesis.tex"]
+    (output / "progress.json").write_text('{"settings": 1}')
+    with pytest.raises(RunError, match="damaged"):
+        clean(CleanRequest(*paths, output, CleanConfig()))
+
+
+def test_changed_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 200)
+    paths = write(tmp_path, SRC, TGT)
+
+    def stop(n_lines: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clean(CleanRequest(*paths, tmp_path / "out", CleanConfig()), progress=stop)
+    with pytest.raises(UsageError, match="other files or settings"):
+        clean(CleanRequest(*paths, tmp_path / "out", CleanConfig(max_characters=50)))
+    assert clean(CleanRequest(*paths, tmp_path / "out", CleanConfig(), True)).kept == N
+
+
+def test_nothing_left_is_an_error_that_names_the_filter(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no pair is left") as caught:
+        cleaned(tmp_path, SRC, TGT, min_characters=5000, max_characters=9000)
+    assert "short" in str(caught.value.help) and not (tmp_path / "out").exists()

@@ -1,0 +1,224 @@
+"""The verdict of `check`, what `train` makes of it, and languages and scripts of lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.cli import console
+from attnkit.cli.main import main
+from attnkit.quality.damage import find_damage, repair_mojibake
+from attnkit.quality.doctor import examine_pair
+from attnkit.quality.findings import CheckReport
+from attnkit.quality.languages import SCRIPTS, scripts_of
+from attnkit.text.toy.corpus import Kind, make_files
+
+N = 1200
+
+
+def toy(kind: Kind, n: int = N) -> tuple[list[str], list[str]]:
+    files = make_files(kind, n, 5, n_valid=2, n_test=2)
+    src, tgt = (list(files[name]) for name in files if name.startswith("train"))
+    return src, tgt
+
+
+def examine(folder: Path, src: list[str], tgt: list[str], training: tuple[list[str], list[str]] | None = None) -> Any:
+    paths = write(folder, src, tgt)
+    return examine_pair(*paths, others=write(folder, *training, name="training") if training else None)
+
+
+def write(folder: Path, src: list[str], tgt: list[str], name: str = "a") -> tuple[Path, Path]:
+    paths = folder / f"{name}.src", folder / f"{name}.tgt"
+    for path, lines in zip(paths, (src, tgt), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return paths
+
+
+def count(report: CheckReport, name: str) -> tuple[int, int | None]:
+    return next(((f.count, f.first_line) for f in report.findings if f.name == name), (0, None))
+
+
+def test_a_clean_corpus_has_a_good_verdict(tmp_path: Path) -> None:
+    report = examine(tmp_path, *toy("english-french"))
+    assert (report.severity, report.stretches, report.remedy) == ("good", [], ())
+    assert report.separation > 5 and "aligned" in report.verdict
+
+
+def test_the_verdict_says_from_where_on_and_by_how_much(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    report = examine(tmp_path, src[:-1], tgt[:500] + tgt[501:])
+    (shifted,) = [stretch for stretch in report.stretches if stretch.kind == "shifted"]
+    assert abs(shifted.first - 502) <= 3 and (shifted.last, shifted.shift) == (N - 1, -1)
+    percent = round(100 * shifted.n_lines / (N - 1))
+    start = f"From line {shifted.first:,} on, the target is one line ahead"
+    assert report.verdict == f"{start}: {percent} % of the corpus is misaligned."
+    assert report.severity == "stop" and report.remedy[0] == "clean" and report.remedy[-1] == "--realign"
+
+
+def test_missing_targets_are_said_to_be_missing(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    report = examine(tmp_path, src, tgt[:500] + tgt[520:])
+    kinds = [(stretch.kind, stretch.n_lines) for stretch in report.stretches[:2]]
+    assert kinds[0] == ("no_target", pytest.approx(20, abs=3)) and kinds[1][0] == "shifted"
+    assert count(report, "mismatch")[1] == report.stretches[1].first
+
+
+def test_swapped_pairs_and_swapped_files_are_found(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    mixed = src[:700] + tgt[700:800] + src[800:], tgt[:700] + src[700:800] + tgt[800:]
+    report = examine(tmp_path, *mixed)
+    n, first = count(report, "swapped_pairs")
+    assert 90 <= n <= 100 and first is not None and abs(first - 701) <= 5
+    assert "swapped" in report.verdict and report.severity == "warning"
+    report = examine(tmp_path, tgt[600:], src[600:], (src[:600], tgt[:600]))
+    assert report.severity == "stop" and "swapped" in report.verdict
+    assert examine(tmp_path, src[600:], tgt[600:], (src[:600], tgt[:600])).severity == "good"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_block_in_the_other_language_is_found(tmp_path: Path, side: int) -> None:
+    src, tgt = toy("english-french")
+    strange = toy("english-french", 2 * N)[1 - side][-60:]
+    pair = [src, tgt]
+    pair[side] = pair[side][:400] + strange + pair[side][460:]
+    report = examine(tmp_path, *pair)
+    name = ("source_in_target_language", "target_in_source_language")[side]
+    (found,) = report.stretches
+    assert found.kind == name and abs(found.first - 401) <= 5 and abs(found.last - 460) <= 5
+
+
+def test_a_block_in_a_third_language_is_found(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    phrases = "der große Hund", "zwischen Häusern und Wäldern", "läuft über schwarze Straßen", "schläft nicht"
+    words = [word for phrase in phrases for word in phrase.split()]
+    strange = [" ".join(words[i * k % len(words)] for k in (1, 2, 5, 7, 3)) for i in range(1, 61)]
+    report = examine(tmp_path, src, tgt[:400] + strange + tgt[460:])
+    (found,) = report.stretches
+    assert found.kind == "target_in_other_language" and abs(found.first - 401) <= 5
+
+
+def test_copies_are_counted_and_judged(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    report = examine(tmp_path, src, src)
+    assert report.severity == "stop" and report.verdict == f"The target is a copy of the source in all {N:,} pairs."
+    report = examine(tmp_path, src, tgt[:-100] + src[-100:])
+    assert count(report, "copied") == (100, N - 99) and report.severity == "warning"
+
+
+def test_few_pairs_are_said_to_be_few(tmp_path: Path) -> None:
+    report = examine(tmp_path, ["a dog", "a cat", "a house"], ["un chien", "un chat", "une maison"])
+    assert report.severity == "warning" and report.verdict.startswith("3 pairs are few")
+
+
+def test_lines_in_another_script_are_found(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    tgt[10], tgt[20] = "большой дом стоит там", "ένα μεγάλο σπίτι εδώ"
+    assert count(examine(tmp_path, src, tgt), "other_script") == (2, 11)
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("The dog.", "Latin"), ("Ein Mädchen läuft", "Latin"), ("большой дом", "Cyrillic"), ("σπίτι μου", "Greek"),
+        ("قط صغير هنا", "Arabic"), ("犬が走っている", "Han or kana"), ("개가 달리고 있다", "Hangul"),
+        ("बिल्ली यहाँ", "Devanagari"),
+        ("12 + 3", ""), ("", ""), ("ab", ""), ("one two три", "Latin"),
+    ],
+)  # fmt: skip
+def test_scripts(line: str, script: str) -> None:
+    (found,) = scripts_of([line])
+    assert (SCRIPTS[found] if found >= 0 else "") == script
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("ein MÃ¤dchen", ["mojibake"]), ("itâ\x80\x99s", ["mojibake"]), ("CAFÉ» là-bas, ÂME", []),
+        ("Ð¿Ñ€Ð¸", ["mojibake"]), ("a &amp; b", ["markup"]), ("<b>now</b>", ["markup"]), ("a < b > c", []),
+        ("p\u0430ss", ["mixed_script"]), ("e\u0301t\u0301", ["decomposed"]), ("Ä Ö Ü ß é", []), ("x<y && y>z", []),
+    ],
+)  # fmt: skip
+def test_damage_of_lines(line: str, names: list[str]) -> None:
+    assert sorted(name for name, _ in find_damage(line)) == sorted(names)
+
+
+@pytest.mark.parametrize("text", ["ein Mädchen läuft", "it’s “so”", "при", "Å–", "naïve café", "plain"])
+def test_mojibake_is_repaired_to_what_was_meant(text: str) -> None:
+    broken = "".join(
+        chr(b) if b in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else bytes([b]).decode("cp1252") for b in text.encode()
+    )
+    assert repair_mojibake(broken) == text
+    assert repair_mojibake(text) == text
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command line and return its exit code."""
+    monkeypatch.setattr("sys.argv", ["attnkit", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_check_says_the_verdict_first_and_the_command_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, tgt = toy("english-french")
+    paths = write(tmp_path, src[:-1], tgt[1:])
+    assert call(monkeypatch, "check", *map(str, paths)) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("In all lines, the target is one line ahead")
+    assert lines[-1].startswith("try: ") and lines[-1].endswith("--realign")
+    assert call(monkeypatch, "check", "--json", *map(str, paths)) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert report["severity"] == "stop" and report["stretches"][0]["shift"] == -1
+    assert report["remedy"].split()[-1] == "--realign"
+
+
+def test_training_stops_for_misaligned_files_unless_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, tgt = toy("english-french", 400)
+    monkeypatch.chdir(tmp_path)
+    write(Path(), src[:-1], tgt[1:])
+    command = ["train", "--src", "a.src", "--tgt", "a.tgt", "-o", "run", "--preset", "tiny", "--max-steps", "1"]
+    command += ["--set", "vocabulary.size=300"]
+
+    def run(*more: str) -> tuple[int, list[str]]:
+        return call(monkeypatch, *command, *more), capsys.readouterr().err.splitlines()
+
+    code, said = run()
+    assert code == 3
+    assert said[-3] == "error: In all lines, the target is one line ahead: 100 % of the corpus is misaligned."
+    assert said[-2] == "  at a.src and a.tgt"
+    assert said[-1] == "help: attnkit clean a.src a.tgt -o cleaned --realign mends it; --accept-data trains anyway"
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(console, "confirm", refuse)
+    assert run()[0] == 3 and len(asked) == 1 and "Train anyway?" in asked[0]
+    monkeypatch.setattr(console, "confirm", lambda question: True)
+    assert run()[0] == 0
+    monkeypatch.setattr(console, "confirm", lambda question: pytest.fail("asked although accepted"))
+    assert run("--overwrite", "--accept-data")[0] == 0
+
+
+def test_a_question_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not console.confirm("Go on?")
+    answers = iter(["yes\n", "Y\n", "\n", "no\n", ""])
+
+    class Terminal:
+        isatty = staticmethod(lambda: True)
+        readline = staticmethod(lambda: next(answers))
+        write = staticmethod(lambda text: None)
+        flush = staticmethod(lambda: None)
+
+    monkeypatch.setattr("sys.stdin", Terminal)
+    monkeypatch.setattr("sys.stderr", Terminal)
+    assert [console.confirm("Go on?") for _ in range(5)] == [True, True, False, False, False]
