@@ -194,7 +194,7 @@ def test_changed_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monk
 
     with pytest.raises(KeyboardInterrupt):
         clean(CleanRequest(*paths, tmp_path / "out", CleanConfig()), progress=stop)
-    with pytest.raises(UsageError, match="other files or settings"):
+    with pytest.raises(UsageError, match="other input or settings"):
         clean(CleanRequest(*paths, tmp_path / "out", CleanConfig(max_characters=50)))
     assert clean(CleanRequest(*paths, tmp_path / "out", CleanConfig(), True)).kept == N
 

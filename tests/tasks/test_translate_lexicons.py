@@ -31,7 +31,7 @@ def stream(run: Path, lines: Iterable[str], folder: Path, **options: Any) -> lis
     source = folder / "input.txt"
     source.write_bytes("".join(line + "\n" for line in lines).encode())
     request = TranslateRequest([run], source, device="cpu", threads=1, **options)
-    return [line for group in translate_stream(request, lambda text: None) for line in group]
+    return [line for _, group in translate_stream(request, lambda text: None) for line in group]
 
 
 # --- shortlist
@@ -247,13 +247,13 @@ def test_lexicons_in_compiled_loops(worded: Path, trained: Path, tokens: Path, w
         expected = stream(trained, LINES, tmp_path, engine="torch", **options)
         request = TranslateRequest([trained], tmp_path / "input.txt", device="cpu", engine="compiled", **options)
         request = replace(request, batching=Batching(window, window=window))
-        assert [line for group in translate_stream(request, lambda text: None) for line in group] == expected
+        assert [line for _, group in translate_stream(request, lambda text: None) for line in group] == expected
     options = {"unknowns": True, "dictionary": words}
     expected = stream(worded, LINES, tmp_path, engine="torch", **options)
     notes: list[str] = []
     request = TranslateRequest([worded], tmp_path / "input.txt", device="cpu", threads=1, **options)
     request = replace(request, batching=Batching(4, window=2))
-    assert [line for group in translate_stream(request, notes.append) for line in group] == expected
+    assert [line for _, group in translate_stream(request, notes.append) for line in group] == expected
     assert notes == ["compiled loops do not support a model of kind rnn; using torch, which is slower"]
     with pytest.raises(UsageError, match="compiled loops do not support a model of kind rnn") as caught:
         stream(worded, LINES, tmp_path, engine="compiled", **options)

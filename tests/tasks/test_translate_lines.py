@@ -35,7 +35,7 @@ def stream(trained: Path, content: bytes, folder: Path, **options: Any) -> tuple
     source.write_bytes(content)
     warnings: list[str] = []
     request = TranslateRequest([trained], source, device="cpu", threads=1, **options)
-    return [line for lines in translate_stream(request, warnings.append) for line in lines], warnings
+    return [line for _, lines in translate_stream(request, warnings.append) for line in lines], warnings
 
 
 ODD = ["1 2 3", "", "4\u20285", "  ", "\t6\t7", "8\x0c9\x85", "\ufeff1", "😀 e\u0301", "<s> </s> <pad>", "1\x002"]
@@ -292,7 +292,7 @@ def test_progress_counts_lines(trained: Path, tmp_path: Path, engine: Any) -> No
     counts: list[int] = []
     batching = Batching(2, window=6)
     request = TranslateRequest([trained], source, device="cpu", threads=1, engine=engine, batching=batching)
-    lines = [line for group in translate_stream(request, print, counts.append) for line in group]
+    lines = [line for _, group in translate_stream(request, print, counts.append) for line in group]
     assert len(lines) == counts[-1] == 12
     assert counts == sorted(counts) and {0, 6, 12} <= {*counts}
     if engine == "torch":

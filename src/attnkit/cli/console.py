@@ -167,10 +167,11 @@ class StatusLine:
         self.clear()
 
 
-def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
+def follow_lines(status: StatusLine, source: Path, n_before: int = 0) -> Callable[[int], None]:
     """Return a function that shows progress, given the number of lines done so far.
 
-    Nothing is shown in the first seconds. The lines of a plain file are counted for the time left.
+    ``n_before`` lines were done by an earlier process. Nothing is shown in the first seconds. The lines of a plain file
+    are counted for the time left.
     """
     from attnkit.plotting.progress_text import duration, progress_bar
     from attnkit.text.lines import OPENERS, count_lines
@@ -181,13 +182,13 @@ def follow_lines(status: StatusLine, source: Path) -> Callable[[int], None]:
         nonlocal began, total
         began = began or time.monotonic()  # the first call comes before the first batch
         spent = time.monotonic() - began
-        if spent < PATIENCE or not n_lines:
+        if spent < PATIENCE or n_lines <= n_before:
             return
         if total < 0:
             total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
             with contextlib.suppress(AttnkitError):
                 total = count_lines(source) if source.is_file() and source.suffix.lower() not in OPENERS else 0
-        rate = n_lines / spent
+        rate = (n_lines - n_before) / spent
         text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
         if total > 0:
             done = min(1.0, n_lines / total)

@@ -1,18 +1,28 @@
 """``attnkit translate``: translation with one run or an ensemble."""
 
+from __future__ import annotations
+
 import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from attnkit.cli import options
+
+if TYPE_CHECKING:
+    from attnkit.io.resumable import ResumableFiles
+    from attnkit.tasks.translation.translator import TranslateRequest
 
 
 def command(
     runs: Annotated[list[Path], Argument(help="Run folder; several runs form an ensemble.", metavar="RUN...")],
     input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
     output: options.OutputFile = None,
+    resume: Annotated[bool, Option(help="Write -o in durable parts; rerun the command to resume.")] = False,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
     sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
     temperature: Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")] = None,
@@ -52,6 +62,7 @@ def command(
     Examples:
       echo "A dog runs." | attnkit translate run
       attnkit translate run -i test.en -o test.de --beam-size 5
+      attnkit translate run -i big.en -o big.de --resume
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
@@ -88,15 +99,54 @@ def command(
         unknowns=replace_unknowns,
         dictionary=dictionary,
     )
+    files = resumable_output(request, output) if resume else None
+    if files is not None:
+        request = replace(request, skip=files.state)
+        if files.is_resumed:
+            console.info(f"resuming after line {files.state:,}")
     with (
         console.prompting(input is None, "type a line to translate; Ctrl-D ends") as prompt,
-        atomic.open_output(output) as stream,
+        nullcontext() if files is not None else atomic.open_output(output) as stream,
         console.StatusLine(plain_every=60.0) as status,
     ):
         # On a terminal the translations themselves show how far it is.
         shown = output is not None or not (sys.stdout is not None and sys.stdout.isatty())
-        follow = console.follow_lines(status, source) if shown else lambda n_lines: None
-        for lines in translate_stream(request, status.warn, follow):
-            stream.writelines(line + "\n" for line in lines)
-            stream.flush()
+        follow = console.follow_lines(status, source, request.skip) if shown else lambda n_lines: None
+        began, n_done = time.monotonic(), request.skip
+        for n_lines, lines in translate_stream(request, status.warn, follow):
+            n_done += n_lines
+            text = "".join(f"{line}\n" for line in lines)
+            if files is not None:
+                files.append([text], n_done)
+            elif stream is not None:
+                stream.write(text)
+                stream.flush()
             prompt()
+        if files is not None:
+            files.finish()
+        seconds = time.monotonic() - began
+        if shown and seconds > console.PATIENCE:
+            rate = (n_done - request.skip) / seconds
+            status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
+
+
+def resumable_output(request: TranslateRequest, output: Path | None) -> ResumableFiles:
+    """Open the parts of an output, recorded with input, models and options."""
+    from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.errors import UsageError
+    from attnkit.io.resumable import ResumableFiles
+    from attnkit.text.lines import STDIN, check_not_streams, open_binary
+
+    if output is None or request.source == STDIN:
+        raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
+    inputs = [path for path in (request.source, request.prefixes, request.shortlist, request.dictionary) if path]
+    check_not_streams(inputs)
+    for path in inputs:
+        open_binary(path).close()  # report a missing file before anything is written
+    models = [
+        RunFolder(run).checkpoint(request.checkpoint)[0].entry("model.safetensors").sha256 for run in request.runs
+    ]
+    values = {name: str(value) for name, value in vars(request).items() if name not in ("skip", "threads", "runs")}
+    stats = [path.stat() for path in inputs]
+    settings = {**values, "models": models, "inputs": [[stat.st_size, stat.st_mtime_ns] for stat in stats]}
+    return ResumableFiles(output.with_name(f"{output.name}.progress"), [output], settings, 0)

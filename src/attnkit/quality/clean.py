@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.io import atomic, safe_read
+from attnkit.io import atomic
+from attnkit.io.resumable import ResumableFiles
 from attnkit.quality.alignment import Alignment
 from attnkit.quality.check import fold, is_copy
 from attnkit.quality.config import CleanConfig
@@ -35,7 +35,6 @@ PART = 1 << 16  #: pairs written together
 PROGRESS = "progress.json"
 REPORT = "report.json"
 DROPPED = "dropped.tsv"
-MAX_PROGRESS = 1 << 20  #: bytes of the progress file
 Score = Callable[
     [list[str], list[str]], list[float]
 ]  #: log-probabilities per token of target lines, given source lines
@@ -246,76 +245,43 @@ def repair(line: str) -> str:
 
 
 class _Output:
-    """The folder that a cleaning writes, with its progress."""
+    """The folder that a cleaning writes."""
 
     def __init__(self, request: CleanRequest, names: tuple[str, str]) -> None:
-        self.folder, self.names = request.output, names
+        self._folder = folder = request.output
         self._settings = {
             "files": [[path.name, path.stat().st_size] for path in (request.src, request.tgt)],
             **request.config.model_dump(mode="json"),
         }
-        self.report = CleanReport()
-        self._files = [self.folder / f"{name}.part" for name in (*names, DROPPED)]
-        self._sizes = [0, 0, 0]
-        self.n_spans = 0  # spans whose parts are all written
-        if request.overwrite and self.folder.is_dir():
-            self._check_own()
-            atomic.remove_tree(self.folder)
-        if self.folder.exists() and any(self.folder.iterdir()):
-            self._resume()
-        else:
-            atomic.make_dirs(self.folder)
-            self._save()
-        for path, size in zip(self._files, self._sizes, strict=True):
-            if not path.exists():
-                atomic.write_text(path, "")
-            atomic.truncate(path, size)
-
-    def _check_own(self) -> None:
-        if not any((self.folder / name).is_file() for name in (PROGRESS, REPORT)) and any(self.folder.iterdir()):
-            raise UsageError(f"{self.folder} holds other files", help="choose another folder with -o")
-
-    def _resume(self) -> None:
-        self._check_own()
-        path = self.folder / PROGRESS
-        if not path.is_file():
-            raise UsageError(f"{self.folder} is finished", help="add --overwrite, or choose another folder with -o")
+        if folder.exists():
+            if not folder.is_dir() or not self._is_own(folder):
+                raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
+            if request.overwrite:
+                atomic.remove_tree(folder)
+            elif (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
+                raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
+        atomic.make_dirs(folder)
+        files = [folder / name for name in (*names, DROPPED)]
+        first = {"report": asdict(CleanReport()), "spans": 0}
+        self._files = ResumableFiles(folder / PROGRESS, files, self._settings, first)
         try:
-            saved = safe_read.parse_json(safe_read.read_regular_file(path, MAX_PROGRESS))
-            settings, sizes, n_spans = saved["settings"], [int(size) for size in saved["sizes"]], int(saved["spans"])
-            report = CleanReport(**saved["report"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} is damaged", help="add --overwrite to start again") from error
-        if settings != self._settings:
-            raise UsageError(
-                f"{self.folder} holds an unfinished cleaning of other files or settings",
-                help="repeat the earlier settings, or add --overwrite to start again",
-            )
-        for file in self._files:  # killed while files were given their names
-            if not file.exists() and file.with_suffix("").is_file():
-                atomic.move(file.with_suffix(""), file)
-        if any(not p.is_file() or p.stat().st_size < n for p, n in zip(self._files, sizes, strict=True)):
-            raise RunError(f"{self.folder} lacks a part that was written", help="add --overwrite to start again")
-        self.report, self._sizes, self.n_spans = report, sizes, n_spans
+            self.report, self.n_spans = CleanReport(**self._files.state["report"]), int(self._files.state["spans"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{folder / PROGRESS} is damaged", help="add --overwrite to start again") from error
+
+    @staticmethod
+    def _is_own(folder: Path) -> bool:
+        return any((folder / name).is_file() for name in (PROGRESS, REPORT)) or not any(folder.iterdir())
 
     def kept_pairs(self) -> Iterator[Pair]:
         """Yield the pairs written before, to know their duplicates."""
-        yield from zip(*(read_lines(path) for path in self._files[:2]), strict=True)
+        yield from zip(*(read_lines(path) for path in self._files.parts[:2]), strict=True)
 
     def write(self, part: Sequence[Judged], plan: _Pairing, is_last: bool) -> None:
-        """Append a part, durably, then its progress."""
+        """Append a part, durably, then its counts."""
         report = self.report
         kept = [one for one in part if one.reason is None]
         dropped = [one for one in part if one.reason is not None]
-        texts = [
-            "".join(f"{one.pair[0]}\n" for one in kept),
-            "".join(f"{one.pair[1]}\n" for one in kept),
-            "".join("\t".join([str(d.line), str(d.reason), *map(_cell, d.pair)]) + "\n" for d in dropped),
-        ]
-        for path, text in zip(self._files, texts, strict=True):
-            atomic.append_text(path, text)
-            atomic.sync(path)
-        self._sizes = [path.stat().st_size for path in self._files]
         reasons = Counter(report.dropped) + Counter(str(one.reason) for one in dropped)
         report.n_src += len(part)
         report.kept += len(kept)
@@ -326,28 +292,22 @@ class _Output:
             self.n_spans += 1
             report.n_tgt += len(plan.span.tgt)
             report.unused_targets += plan.n_unused
-        self._save()
-
-    def _save(self) -> None:
-        values: dict[str, Any] = {
-            "settings": self._settings,
-            "sizes": self._sizes,
-            "spans": self.n_spans,
-            "report": asdict(self.report),
-        }
-        atomic.write_text(self.folder / PROGRESS, json.dumps(values, indent=1) + "\n")
+        texts = (
+            "".join(f"{one.pair[0]}\n" for one in kept),
+            "".join(f"{one.pair[1]}\n" for one in kept),
+            "".join("\t".join([str(one.line), str(one.reason), *map(_cell, one.pair)]) + "\n" for one in dropped),
+        )
+        self._files.append(texts, {"report": asdict(report), "spans": self.n_spans})
 
     def finish(self) -> CleanReport:
         """Give the files their names and write the report."""
         report = self.report
         if not report.kept:
             worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
-            atomic.remove_tree(self.folder)
+            atomic.remove_tree(self._folder)
             raise DataError("no pair is left", help=f"most were dropped as {worst[0]}: relax that filter")
-        for path in self._files:
-            atomic.move(path, path.with_suffix(""))
-        atomic.write_text(self.folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
-        (self.folder / PROGRESS).unlink()
+        self._files.finish()
+        atomic.write_text(self._folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
         return report
 
 

@@ -10,6 +10,7 @@ import gzip
 import lzma
 import os
 import queue
+import re
 import stat
 import sys
 import threading
@@ -48,6 +49,8 @@ _MAGIC = {
     b"\xfe\xff": _UTF_16,
 }
 
+_INVISIBLE = re.compile(r"[\s\u00ad\u061c\u115f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufeff]*")
+
 Item = TypeVar("Item")
 _PAUSE: Any = object()  #: marker among arriving items: no item has arrived for a while
 
@@ -62,6 +65,15 @@ class LineCounts:
     first_bad: int | None = None  #: number of the first such line, counted from 1
     guess: str | None = None  #: guess at the file's format if its first line is not valid UTF-8
     byte_order_mark: bool = False  #: whether the file started with U+FEFF, which was dropped
+
+
+def is_blank(line: str) -> bool:
+    """Return whether a line has nothing to see: white space and invisible characters.
+
+    >>> is_blank(" \\u200b "), is_blank("x")
+    (True, False)
+    """
+    return _INVISIBLE.fullmatch(line) is not None
 
 
 def open_binary(path: Path) -> BinaryIO:

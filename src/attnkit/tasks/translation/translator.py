@@ -24,7 +24,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.text.lines import line_batches, read_line_batches, read_lines
+from attnkit.text.lines import is_blank, line_batches, read_line_batches, read_lines
 from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
 
@@ -175,16 +175,18 @@ class Translator:
         batching: Batching,
         prefixes: Iterable[str] | None = None,
         where: str = "prefixes",
+        first: int = 0,
     ) -> Iterator[Iterator[Translation]]:
         """Yield an iterator over the translations of each window of lines.
 
         ``prefixes`` has one target prefix per line, blank for no prefix; ``where`` names their source in errors.
+        ``first`` is the number of the first line, from 0.
 
         Raises:
             DataError: there are fewer prefixes than lines, or a prefix exceeds the model's positions.
         """
         remaining = None if prefixes is None else iter(prefixes)
-        offset = 0
+        offset = first
         for window in windows:
             given = None if remaining is None else list(islice(remaining, len(window)))
             if given is not None and len(given) < len(window):
@@ -212,7 +214,7 @@ class Translator:
 
     def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
-        encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
+        encoded = self.src_tokenizer.encode(["" if is_blank(line) else line for line in lines])
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
@@ -224,7 +226,7 @@ class Translator:
                     f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model allows",
                     help=f"give at most {self.longest - 1} tokens",
                 )
-            pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
+            pieces = [] if is_blank(line) else split_ids(line, ids, self.max_source, self.src_tokenizer)
             few = [None if self.shortlist is None else self.shortlist.of(piece) for piece in pieces]
             parts.append([LineSegment(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
         return parts
@@ -280,12 +282,13 @@ class TranslateRequest:
     unknowns: bool = False
     """Replace ``<unk>`` by the attended source word, translated if ``dictionary`` has an entry for it."""
     dictionary: Path | None = None
+    skip: int = 0  #: input lines, and prefixes, that were translated before
 
 
 def translate_stream(
     request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int], None] = lambda n_lines: None
-) -> Iterator[list[str]]:
-    """Yield groups of output lines as they become ready; ``tell`` receives warnings.
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield numbers of input lines and their output; ``tell`` receives warnings.
 
     ``progress`` receives the number of lines translated so far.
 
@@ -319,12 +322,22 @@ def translate_stream(
     job, where = SearchJob(config, record), str(request.prefixes)
     searcher.load(job, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
     windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
-    prefixes = None if request.prefixes is None else read_lines(request.prefixes)
-    yield []
-    for found in translator.translate_windows(windows, job, request.batching, prefixes, where):
-        yield [line for translation in found for line in render(translation, request)]
+    windows = skip_lines(windows, request.skip)
+    prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
+    yield 0, []
+    for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
+        translations = list(found)
+        yield len(translations), [line for translation in translations for line in render(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
+
+
+def skip_lines(windows: Iterable[list[str]], n_lines: int) -> Iterator[list[str]]:
+    """Yield windows of lines without the first ``n_lines``."""
+    for window in windows:
+        if n_lines < len(window):
+            yield window[n_lines:]
+        n_lines = max(0, n_lines - len(window))
 
 
 def check_request(request: TranslateRequest) -> None:

@@ -1,0 +1,90 @@
+"""Output files in durable parts, for jobs that resume.
+
+An interrupted job resumes after its last whole part. Every file grows under the name ``NAME.part``. After each part a
+progress file records their sizes and the state of the job, in this order: the parts are durable before the record that
+counts them. On resuming, what was appended after the last record is cut off, so that the result is the same to the
+byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnkit.errors import RunError, UsageError
+from attnkit.io import atomic, safe_read
+
+MAX_PROGRESS = 1 << 20  #: bytes of a progress file
+
+
+class ResumableFiles:
+    """Files that grow part by part, and the state of the job that writes them."""
+
+    def __init__(self, progress: Path, files: Sequence[Path], settings: Mapping[str, Any], state: Any) -> None:
+        """Start a job with its first state, or resume the one that ``progress`` records.
+
+        Args:
+            progress: File of the record; removed at the end.
+            files: Final names of the files.
+            settings: What the result depends on, as JSON values; it must be the same on resuming.
+            state: First state of the job, a JSON value.
+
+        Raises:
+            RunError: The record is damaged, or a file lost a part.
+            UsageError: The record is of other settings.
+        """
+        self._progress, self.files = progress, list(files)
+        self.parts = [path.with_name(f"{path.name}.part") for path in files]
+        self._settings: Any = json.loads(json.dumps(settings))
+        self.state, self._sizes = state, [0] * len(self.parts)
+        self.is_resumed = progress.is_file()
+        if self.is_resumed:
+            self._resume()
+        else:
+            for path in self.parts:
+                atomic.write_text(path, "")
+            self._save()
+        for path, size in zip(self.parts, self._sizes, strict=True):
+            atomic.truncate(path, size)
+
+    def _resume(self) -> None:
+        again = f"remove {self._progress} to start again"
+        try:
+            saved = safe_read.parse_json(safe_read.read_regular_file(self._progress, MAX_PROGRESS))
+            settings, self.state = saved["settings"], saved["state"]
+            self._sizes = [int(size) for size in saved["sizes"]]
+            if len(self._sizes) != len(self.parts) or min(self._sizes) < 0:
+                raise ValueError("sizes of other files")
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{self._progress} is damaged", help=again) from error
+        if settings != self._settings:
+            what = f"{self._progress} records an unfinished job with other input or settings"
+            raise UsageError(what, help=f"use the same settings, or {again}")
+        for part, file in zip(self.parts, self.files, strict=True):
+            if not part.exists() and file.is_file():  # interrupted while files got their final names
+                atomic.move(file, part)
+        if any(not p.is_file() or p.stat().st_size < n for p, n in zip(self.parts, self._sizes, strict=True)):
+            raise RunError(f"a part recorded in {self._progress} is missing", help=again)
+
+    def append(self, texts: Sequence[str], state: Any) -> None:
+        """Append a text to each file, durably, then record the state."""
+        for path, text in zip(self.parts, texts, strict=True):
+            if text:
+                atomic.append_text(path, text)
+                atomic.sync(path)
+        self._sizes = [path.stat().st_size for path in self.parts]
+        self.state = state
+        self._save()
+
+    def _save(self) -> None:
+        values = {"settings": self._settings, "sizes": self._sizes, "state": self.state}
+        atomic.write_text(self._progress, json.dumps(values, indent=1) + "\n")
+
+    def finish(self) -> None:
+        """Give the files their final names, then remove the record."""
+        for part, file in zip(self.parts, self.files, strict=True):
+            atomic.remove_tree(file)  # of an earlier job
+            atomic.move(part, file)
+        atomic.remove_tree(self._progress)
