@@ -32,6 +32,7 @@ PACKAGE = str(Path(attnkit.__file__).parent) + os.sep
 PASSES: dict[str, list[str]] = {
     "demo": ["demo -o demo"],
     "check": ["check {corpus}/train.src {corpus}/train.tgt --json"],
+    "clean": ["clean {corpus}/train.src {corpus}/train.tgt -o cleaned --repair"],
     "vocab": ["vocab {corpus}/train.src {corpus}/train.tgt -o vocabulary.json --size 300"],
     "train": ["{train}", "{train}", "{train} --overwrite --tensorboard", "{train} --tensorboard --dry-run"],
     "translate": [

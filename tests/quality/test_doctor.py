@@ -110,7 +110,7 @@ def test_copies_are_counted_and_judged(tmp_path: Path) -> None:
 
 def test_few_pairs_are_said_to_be_few(tmp_path: Path) -> None:
     report = examine(tmp_path, ["a dog", "a cat", "a house"], ["un chien", "un chat", "une maison"])
-    assert report.severity == "warning" and report.verdict.startswith("3 pairs are few")
+    assert report.severity == "warning" and report.verdict.startswith("3 pairs are usable for training, but few")
 
 
 def test_lines_in_another_script_are_found(tmp_path: Path) -> None:

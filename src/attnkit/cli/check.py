@@ -128,6 +128,8 @@ def as_text(report: CheckReport) -> str:
         lines.append("These files are not usable for training: fix the findings marked with !.")
     elif n_dropped:
         lines.append(f"Training drops {n_dropped:,} of {report.n_src:,} pairs, marked with -.")
+    elif not report.findings:
+        lines.append("No problems were found.")
     if report.remedy:
         lines.append(f"try: {console.command(*report.remedy)}")
     return "\n".join(lines)

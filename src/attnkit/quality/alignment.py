@@ -29,7 +29,7 @@ _BLOCKS, _BLOCK = 24, 2048  # blocks of a large corpus whose course of shifts is
 _RUN = 200  # lines whose sequence is looked for elsewhere
 MIN_RUN = 10.0  #: evidence in nats of a run of lines for a shift
 _MAX_RUNS = 400  # runs per region
-_DISTANT = 4  # distant shifts tried per run
+_DISTANT = 12  # distant shifts tried per run
 _CHANNELS = 8  # projections of words
 MAX_PROJECTED = 300_000  #: lines up to which distant shifts are sought by words too
 
@@ -238,11 +238,14 @@ class DistantShifts:
     def find(self, lines: Ints) -> list[int]:
         """Return shifts at which a run of lines has its target lines."""
         spectrum = np.conj(np.fft.rfft(self._x[:, lines], self._size)) * self._spectrum
-        products = np.fft.irfft(spectrum.sum(0), self._size)[: max(1, self._y.shape[1] - len(lines) + 1)]
+        products = np.fft.irfft(spectrum.sum(0), self._size)
+        # Places of the first line, also where the run begins before the target or ends behind it.
+        before = len(lines) // 2
+        products = np.concatenate([products[-before:], products[: self._y.shape[1]]]) if before else products
         found = []
         probe = lines[:: max(1, len(lines) // 32)]
-        for place in np.argsort(-products)[:_DISTANT].tolist():
-            shift = place - int(lines[0])
+        for index in np.argsort(-products)[:_DISTANT].tolist():
+            shift = index - before - int(lines[0])
             if scores_at(self._evidence, probe, shift).sum() > MIN_RUN:
                 found.append(shift)
         return found

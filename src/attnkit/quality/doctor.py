@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -85,7 +85,9 @@ def _judge_files(src_path: Path, tgt_path: Path) -> Iterator[Callable[[], CheckR
     Large files are judged in a process of their own, while the caller does the rest of the check.
     """
     here = partial(judge_files, src_path, tgt_path)
-    size = min((path.stat().st_size if path.is_file() else 0) for path in (src_path, tgt_path))
+    size = 0
+    with suppress(OSError):  # the reader reports it
+        size = min(path.stat().st_size for path in (src_path, tgt_path))
     if size < _APART or usable_cpus() < 2:
         yield here
         return

@@ -51,7 +51,9 @@ class Evidence:
         other = right[1] + away
         inside = (other >= 0) & (other < len(tgt))
         wrong = right[0][inside], other[inside]
-        features = np.concatenate([self._features(*right), self._features(*wrong)])
+        described = self._describe(*right), self._describe(*wrong)
+        features = np.concatenate([one[0] for one in described])
+        self._usual_share = float(np.median(described[0][1]))
         labels = np.repeat([1.0, 0.0], [len(right[0]), len(wrong[0])])
         self._mean, self._scale = features.mean(0), features.std(0) + 1e-9
         self._weights = fit_logistic_regression((features - self._mean) / self._scale, labels)
@@ -61,16 +63,20 @@ class Evidence:
 
     def of(self, src_lines: Ints, tgt_lines: Ints) -> Floats:
         """Return the evidence (N,) in nats, positive for likely pairs."""
-        features = (self._features(src_lines, tgt_lines) - self._mean) / self._scale
+        features, share = self._describe(src_lines, tgt_lines)
+        features = (features - self._mean) / self._scale
         logits: Floats = features @ self._weights[1:] + self._weights[0]
+        # Where the lexicon knows hardly a word, as in another language, nothing speaks for a pair.
+        strange = share < 0.25 * self._usual_share
+        logits[strange] = np.minimum(logits[strange], 0.0)
         # Blank lines and copies are findings of their own and say nothing about alignment.
         logits[self.src.blank[src_lines] | self.tgt.blank[tgt_lines]] = 0.0
         logits[self.src.hashes[src_lines] == self.tgt.hashes[tgt_lines]] = 0.0
         clipped: Floats = np.clip(logits, -MAX_EVIDENCE, MAX_EVIDENCE)
         return clipped
 
-    def _features(self, src_lines: Ints, tgt_lines: Ints) -> Floats:
-        """Return features (N, F) of pairs."""
+    def _describe(self, src_lines: Ints, tgt_lines: Ints) -> tuple[Floats, Floats]:
+        """Return features (N, F) of pairs, and the share of target words that a lexicon knows (N,)."""
         src, tgt = self.src, self.tgt
         sums, counts = np.zeros(len(src_lines)), np.zeros(len(src_lines))
         half = (src_lines // _BLOCK) % 2
@@ -88,7 +94,8 @@ class Evidence:
             np.clip(sums, -30, 30), np.clip(sums / np.maximum(counts, 1), -3, 5), residual, residual**2, numbers,
             pauses, ends, np.minimum(shared, 4.0), np.minimum(unshared, 4.0),
         )  # fmt: skip
-        return np.stack(columns, axis=1)
+        n_words = (tgt.ids(tgt_lines) > 0).sum(1)
+        return np.stack(columns, axis=1), counts / np.maximum(n_words, 1)
 
     def _shared(self, src_lines: Ints, tgt_lines: Ints) -> tuple[Floats, Floats]:
         """Return the numbers of shared telling words and of unshared numbers."""

@@ -19,6 +19,7 @@ WINDOW = 16  #: lines per window
 MAX_SHIFT = 64  #: largest shift that is tried everywhere
 CHANGE = 12.0  #: evidence in nats that a change of shift costs
 _ROUNDS = 3  # of estimating correlations and shifts in turn
+_AROUND = 256  # lines before and after a line that its lengths and marks are compared with
 _SHARED_LINES = 4  # lines of a window whose words are compared
 _SHARED_PAIRS = 1_000_000  # pairs of lines whose words are compared in all
 
@@ -125,7 +126,19 @@ def viterbi(emissions: Floats, change: float) -> Ints:
 
 
 def _standardized(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    return tuple(np.clip((v - v.mean()) / (v.std() + 1e-9), -4, 4) if len(v) else v for v in (x, y))  # type: ignore[return-value]
+    """Return both sides with mean 0 and variance 1 among the lines around each line."""
+    return _locally_standardized(x), _locally_standardized(y)
+
+
+def _locally_standardized(values: Floats) -> Floats:
+    # Locally, since a stretch of other text would otherwise move the mean of all lines.
+    n = len(values)
+    begins, ends = np.maximum(np.arange(n) - _AROUND, 0), np.minimum(np.arange(n) + _AROUND + 1, n)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(v)]) for v in (values, values**2))
+    mean = (sums[ends] - sums[begins]) / (ends - begins)
+    variance = np.maximum((squares[ends] - squares[begins]) / (ends - begins) - mean**2, 1e-9)
+    standardized: Floats = np.clip((values - mean) / np.sqrt(variance), -4, 4)
+    return standardized
 
 
 def _moved(y: Floats, shift: int, n: int) -> Floats:

@@ -42,7 +42,8 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
             side = "" if found.side == "pair" else f"{found.side} "
             return "warning", f"{found.count:,} {side}{found.text} ({_percent(found.count, n)}).", clean
     if "few" in by_name:
-        return "warning", f"{by_name['few'].count:,} pairs are few: a model learns little from them.", ()
+        n_few = by_name["few"].count
+        return "warning", f"{n_few:,} pairs are usable for training, but few: a model learns little from them.", ()
     if report.separation is None:
         return "good", "The files are usable for training. Their lines do not show whether they are aligned.", ()
     return "good", "The files are usable for training, and their lines seem to be aligned.", ()
@@ -58,7 +59,8 @@ def _misaligned(stretches: list[Stretch], n_shifted: int, report: CheckReport) -
         place = "In all lines" if first.first == 1 else f"From line {first.first:,} on"
     else:
         place = f"In lines {first.first:,} to {first.last:,}"
-    more = f" there, and in {len(stretches) - 1:,} more places" if len(stretches) > 1 else ""
+    n_more = len(stretches) - 1
+    more = f" there, and in {'one more place' if n_more == 1 else f'{n_more:,} more places'}" if n_more else ""
     return f"{place}, {where}{more}: {share}."
 
 
