@@ -95,7 +95,7 @@ def test_scores_and_json(trained: Path, tmp_path: Path) -> None:
     assert float(scored[0].split("\t")[0]) >= float(scored[1].split("\t")[0])
     objects = [json.loads(line) for line in stream(trained, content, tmp_path, as_json=True)[0]]
     assert [found["source"] for found in objects] == ["1 2 3", "", "4 5"]
-    assert all(set(found) == {"source", "translations"} for found in objects)
+    assert all(set(found) == {"source", "signs", "translations"} for found in objects)
     assert all(set(output) == {"text", "score", "log_prob"} for found in objects for output in found["translations"])
     assert objects[0]["translations"][0]["text"] == plain[0]
     assert objects[1]["translations"] == [{"text": "", "score": 0, "log_prob": 0}]

@@ -78,6 +78,7 @@ def command(
     check_not_overwriting(output, inputs)  # before torch is loaded
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     from attnkit.data.loader import Batching
+    from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.translator import TranslateRequest, translate_stream
 
     request = TranslateRequest(
@@ -112,8 +113,8 @@ def command(
         # On a terminal the translations themselves show how far it is.
         shown = output is not None or not (sys.stdout is not None and sys.stdout.isatty())
         follow = console.follow_lines(status, source, request.skip) if shown else lambda n_lines: None
-        began, n_done = time.monotonic(), request.skip
-        for n_lines, lines in translate_stream(request, status.warn, follow):
+        began, n_done, counts = time.monotonic(), request.skip, SignCounts()
+        for n_lines, lines in translate_stream(request, status.warn, follow, counts):
             n_done += n_lines
             text = "".join(f"{line}\n" for line in lines)
             if files is not None:
@@ -128,6 +129,8 @@ def command(
         if shown and seconds > console.PATIENCE:
             rate = (n_done - request.skip) / seconds
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
+        if shown and (summary := counts.as_text()):
+            status.say(f"{summary} (--json flags each)")
 
 
 def resumable_output(request: TranslateRequest, output: Path | None) -> ResumableFiles:

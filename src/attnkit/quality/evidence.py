@@ -76,7 +76,7 @@ class Evidence:
         return clipped
 
     def _describe(self, src_lines: Ints, tgt_lines: Ints) -> tuple[Floats, Floats]:
-        """Return features (N, F) of pairs, and the share of target words that a lexicon knows (N,)."""
+        """Return features (N, F) of pairs, and shares (N,) of known target words."""
         src, tgt = self.src, self.tgt
         sums, counts = np.zeros(len(src_lines)), np.zeros(len(src_lines))
         half = (src_lines // _BLOCK) % 2

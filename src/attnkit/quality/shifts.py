@@ -126,7 +126,7 @@ def viterbi(emissions: Floats, change: float) -> Ints:
 
 
 def _standardized(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return both sides with mean 0 and variance 1 among the lines around each line."""
+    """Return both sides with local mean 0 and local variance 1."""
     return _locally_standardized(x), _locally_standardized(y)
 
 

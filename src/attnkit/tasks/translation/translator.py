@@ -24,6 +24,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
+from attnkit.tasks.translation.signs import Sign, SignCounts, find_signs
 from attnkit.text.lines import is_blank, line_batches, read_line_batches, read_lines
 from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
@@ -37,6 +38,7 @@ class Output:
     score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over segments
     log_prob: float  #: natural log-probability, summed over segments
     ids: list[list[int]]  #: token ids of each segment
+    finished: bool  #: False if a segment was cut at the maximum length
     attention: list[list[list[float]]] | None
     """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
     tokenizer: Tokenizer = field(repr=False, compare=False)
@@ -55,6 +57,12 @@ class Translation:
     source_ids: list[list[int]]  #: token ids of each segment; a blank line has no segments
     outputs: list[Output]
     tokenizer: Tokenizer = field(repr=False, compare=False)
+
+    @property
+    def signs(self) -> list[Sign]:
+        """Signs that the best hypothesis went wrong."""
+        best = self.outputs[0]
+        return find_signs(self.source, best.text, finished=best.finished, source_ids=self.source_ids)
 
     @property
     def source_tokens(self) -> list[list[str]]:
@@ -252,6 +260,7 @@ class Translator:
                     score=sum(hypothesis.score for hypothesis in chosen),
                     log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
                     ids=[hypothesis.ids for hypothesis in chosen],
+                    finished=all(hypothesis.finished for hypothesis in chosen),
                     attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
                     tokenizer=self.tgt_tokenizer,
                 )
@@ -286,11 +295,14 @@ class TranslateRequest:
 
 
 def translate_stream(
-    request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int], None] = lambda n_lines: None
+    request: TranslateRequest,
+    tell: Callable[[str], None],
+    progress: Callable[[int], None] = lambda n_lines: None,
+    counts: SignCounts | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield numbers of input lines and their output; ``tell`` receives warnings.
 
-    ``progress`` receives the number of lines translated so far.
+    ``progress`` receives the number of lines translated so far, ``counts`` the signs that translations went wrong.
 
     The first group is empty; it is yielded when everything is loaded and reading starts. A partial window is translated
     as soon as the input pauses, so a pipe or a user never waits for a full window.
@@ -327,6 +339,9 @@ def translate_stream(
     yield 0, []
     for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
         translations = list(found)
+        if counts is not None:
+            for translation in translations:
+                counts.add(translation.signs)
         yield len(translations), [line for translation in translations for line in render(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
@@ -359,7 +374,7 @@ def render(translation: Translation, request: TranslateRequest) -> list[str]:
     if request.as_json:
         kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
-        plain: dict[str, Any] = {"source": translation.source, "translations": outputs}
+        plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs, "translations": outputs}
         if request.attention:
             plain["source_tokens"] = translation.source_tokens
         return [json.dumps(plain, ensure_ascii=False)]
