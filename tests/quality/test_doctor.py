@@ -58,6 +58,20 @@ def test_the_verdict_says_from_where_on_and_by_how_much(tmp_path: Path) -> None:
     assert report.severity == "stop" and report.remedy[0] == "clean" and report.remedy[-1] == "--realign"
 
 
+def test_large_files_are_judged_alike_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    src, tgt = toy("english-french")
+    tgt[10] = "большой дом стоит там"
+    here = examine(tmp_path, src[:-1], tgt[:500] + tgt[501:])
+    monkeypatch.setattr("attnkit.quality.doctor._APART", 0)
+    monkeypatch.setattr("attnkit.quality.doctor.usable_cpus", lambda: 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("attnkit.quality.doctor.judge_files", lambda *_: pytest.fail("judged in this process"))
+        assert examine(tmp_path, src[:-1], tgt[:500] + tgt[501:]) == here
+    # A process that fails is replaced by this one.
+    monkeypatch.setattr("attnkit.quality.doctor.python_command", lambda *_: ["false"])
+    assert examine(tmp_path, src[:-1], tgt[:500] + tgt[501:]) == here
+
+
 def test_missing_targets_are_said_to_be_missing(tmp_path: Path) -> None:
     src, tgt = toy("english-french")
     report = examine(tmp_path, src, tgt[:500] + tgt[520:])

@@ -25,7 +25,9 @@ MIN_EVIDENCE = 25.0  #: nats that a segment must have against being aligned as i
 MIN_UNRELATED = 80.0  #: the same where no shift explains it
 _CHANGE = 10.0  # nats that a change of shift costs, line by line
 _SCORED = 100_000  # lines whose pairs are scored one by one; of larger corpora every second line, third line...
-_BLOCKS, _BLOCK = 24, 2048  # blocks of a large corpus whose course of shifts is sought, and their lines
+_BLOCK, _BLOCKS = 2048, 24  # lines per block of a large corpus, and blocks whose course of shifts is sought
+_LARGE = 1 << 17  # lines of a corpus of which half as many blocks and lines are looked at
+_SCORED_OF_LARGE = 40_000
 _RUN = 200  # lines whose sequence is looked for elsewhere
 MIN_RUN = 10.0  #: evidence in nats of a run of lines for a shift
 _MAX_RUNS = 400  # runs per region
@@ -114,9 +116,9 @@ def presumed_pairs(src: Side, tgt: Side) -> tuple[Ints, Ints]:
     n = min(len(src), len(tgt))
     if n <= _BLOCKS * _BLOCK:
         return _pairs_of_course(src, tgt)
-    chosen = np.concatenate(
-        [np.arange(begin, begin + _BLOCK) for begin in np.linspace(0, n - _BLOCK, _BLOCKS, dtype=int)]
-    )
+    n_blocks = _BLOCKS if n <= _LARGE else _BLOCKS // 2
+    begins = np.linspace(0, n - _BLOCK, n_blocks).astype(np.int64)
+    chosen = (begins[:, None] + np.arange(_BLOCK)).reshape(-1)
     pairs = _pairs_of_course(src.take(chosen), tgt.take(chosen))
     inside = pairs[0] // _BLOCK == pairs[1] // _BLOCK
     return chosen[pairs[0][inside]], chosen[pairs[1][inside]]
@@ -138,7 +140,7 @@ def _pairs_of_course(src: Side, tgt: Side) -> tuple[Ints, Ints]:
 def _doubtful(evidence: Evidence, n_src: int, n_tgt: int) -> list[tuple[int, int]]:
     """Return regions of source lines that differ from their target lines."""
     n = min(n_src, n_tgt)
-    stride = max(1, n // _SCORED)
+    stride = max(1, n // (_SCORED if n <= _LARGE else _SCORED_OF_LARGE))
     lines = np.arange(0, n, stride)
     scores = evidence.of(lines, lines)
     path = viterbi(np.stack([scores, np.zeros(len(lines))], axis=1), _CHANGE)
