@@ -43,7 +43,7 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
             return "warning", f"{found.count:,} {side}{found.text} ({_percent(found.count, n)}).", clean
     if "few" in by_name:
         n_few = by_name["few"].count
-        return "warning", f"{n_few:,} pairs are usable for training, but few: a model learns little from them.", ()
+        return "warning", f"{n_few:,} pairs are usable for training, but few: expect a weak model.", ()
     if report.separation is None:
         return "good", "The files are usable for training. Their lines do not show whether they are aligned.", ()
     return "good", "The files are usable for training, and their lines seem to be aligned.", ()
