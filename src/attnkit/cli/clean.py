@@ -69,10 +69,11 @@ def command(
     config = validate(CleanConfig, given, flags)
     request = CleanRequest(src, tgt, output, config, overwrite)
     with console.StatusLine() as status:
-        status.update("judging the alignment")
-        report = clean(
-            request, scorer(run) if run is not None else None, lambda n: status.update(f"{n:,} source lines done")
-        )
+
+        def progress(n_lines: int) -> None:
+            status.update(f"{n_lines:,} source lines done" if n_lines else "judging the alignment")
+
+        report = clean(request, scorer(run) if run is not None else None, progress)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
 
 

@@ -83,6 +83,7 @@ def clean(
         open_binary(path).close()  # report a missing file before anything is written
     names = output_names(request.src, request.tgt)
     output = _Output(request, names)
+    progress(output.report.n_src)
     filters = _Filters(request.config, output.kept_pairs(), score)
     for number, span in enumerate(read_spans(request.src, request.tgt)):
         if number < output.n_spans:
