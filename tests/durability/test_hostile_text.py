@@ -130,7 +130,7 @@ ODD: dict[str, tuple[bytes, str]] = {
     "form feed": (place(b"\f", "end", 3), "other tools would split"),
     "right to left": (place("\u202e".encode(), "middle", 3), "usable for training"),
     "U+FFFF": (place("\uffff".encode(), "middle", 3), "usable for training"),
-    "no last line feed": (GOOD[:-1], "No problems were found"),
+    "no last line feed": (GOOD[:-1], "usable for training"),
     "special tokens": (place(b" <s> </s> <unk> <pad> [MASK] [CLS] <0x41> <unused0> ", "end", 3), "usable for training"),
     "token spaces": (place(" \u2581\u2581 \u0120the @@ ## </w>".encode(), "end", 3), "usable for training"),
 }

@@ -53,7 +53,7 @@ def command(
       attnkit clean a.en a.de -o cleaned
       attnkit clean a.en a.de -o cleaned --realign --repair
       attnkit clean a.en a.de -o cleaned --duplicates near --min-evidence 0
-      attnkit clean a.en a.de -o cleaned --run run --min-log-prob -4
+      attnkit clean a.en a.de -o cleaned --run run --min-log-prob -9
     """
     from attnkit.config import validate
     from attnkit.quality.clean import CleanRequest, clean

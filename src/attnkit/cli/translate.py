@@ -62,7 +62,7 @@ def command(
     Examples:
       echo "A dog runs." | attnkit translate run
       attnkit translate run -i test.en -o test.de --beam-size 5
-      attnkit translate run -i big.en -o big.de --resume
+      attnkit translate run -i test.en -o test.de --resume
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
