@@ -49,6 +49,7 @@ def test_clean_files_have_no_findings(tmp_path: Path) -> None:
         ({"l3": "", "l9": " "}, {"l3": "\t", "l9": ""}, {("blank", "pair"): (2, 3)}),
         ({"l3": "", "l9": ""}, {"l3": "", "l9": ""}, {("blank", "pair"): (2, 3)}),
         ({"l4": "\u3000"}, {}, {("blank_source", "pair"): (1, 4)}),
+        ({}, {"l4": "\u200b\u00ad"}, {("blank_target", "pair"): (1, 4)}),
         ({}, {"l5": ""}, {("blank_target", "pair"): (1, 5)}),
         ({}, {"l6": "ja " * 200}, {("odd_ratio", "pair"): (1, 6)}),
         ({"l7": "x" * 2001}, {"l7": "x" * 1800}, {("long", "source"): (1, 7)}),

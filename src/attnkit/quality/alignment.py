@@ -186,7 +186,7 @@ def _find_shifts(evidence: Evidence, begin: int, end: int) -> list[int]:
     shifts = [0]
     distant: DistantShifts | None = None
     step = max(16, min(500, (end - begin) // 16), (end - begin) // _MAX_RUNS)
-    for first in {*range(begin, end, step), max(begin, end - _RUN)}:
+    for first in sorted({*range(begin, end, step), max(begin, end - _RUN)}):
         run = np.arange(first, min(end, first + _RUN))
         part = run[:16]
         if any(scores_at(evidence, part, shift).sum() > MIN_RUN for shift in shifts[1:]):

@@ -1,8 +1,8 @@
 """Cleaning of a parallel corpus: filters, repairs and realignment.
 
-Files are read in spans (`doctor.py`), each judged by itself, and written in parts. After each part, ``progress.json``
-holds the sizes of the files so far: a cleaning that was killed resumes after its last whole part, and the result is
-the same to the byte.
+Files are read in spans (`judgement.py`), each judged by itself, and written in parts. After each part,
+``progress.json`` holds the sizes of the files so far: a cleaning that was killed resumes after its last whole part, and
+the result is the same to the byte. Takes some 100 bytes per kept pair to know duplicates, beside the memory of a span.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -22,22 +22,20 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
 from attnkit.io.resumable import ResumableFiles
-from attnkit.quality.alignment import Alignment
 from attnkit.quality.check import fold, is_copy
 from attnkit.quality.config import CleanConfig
 from attnkit.quality.damage import repair_mojibake
-from attnkit.quality.doctor import MIN_ODDS, Languages, Span, judge_span, kinds_of, read_spans
+from attnkit.quality.judgement import MIN_ODDS, Span, judge_span, kinds_of, read_spans
 from attnkit.quality.lines import Ints
-from attnkit.quality.pair_filters import PADDING, Pair, usual_ratio
-from attnkit.text.lines import OPENERS, check_not_streams, open_binary, read_lines
+from attnkit.quality.pair_filters import Pair, find_fault, usual_ratio
+from attnkit.text.lines import OPENERS, check_not_streams, open_binary
 
 PART = 1 << 16  #: pairs written together
 PROGRESS = "progress.json"
 REPORT = "report.json"
 DROPPED = "dropped.tsv"
-Score = Callable[
-    [list[str], list[str]], list[float]
-]  #: log-probabilities per token of target lines, given source lines
+Score = Callable[[list[str], list[str]], list[float]]
+"""Function from source and target lines to log-probabilities per target token."""
 
 
 @dataclass
@@ -123,9 +121,7 @@ class _Pairing:
     def __init__(self, span: Span, config: CleanConfig) -> None:
         self.span = span
         judged = judge_span(span)
-        self.alignment: Alignment = judged.alignment
         self.evidence = judged.alignment.evidence if judged.alignment.is_judged else None
-        self.languages: Languages = judged.languages
         n = len(span.src)
         self.partners: Ints = np.arange(n)
         self.reasons: list[str | None] = [None] * n
@@ -141,7 +137,7 @@ class _Pairing:
             self.reasons[line] = self.reasons[line] or "no_target"
         used = np.unique(self.partners[self.partners >= 0])
         self.n_unused = len(span.tgt) - len(used)
-        self.against: tuple[NDArray[np.float64], NDArray[np.float64]] = judged.languages.against
+        self.against = judged.languages.against
         self.scripts = judged.languages.wrong_scripts
 
 
@@ -190,17 +186,16 @@ class _Filters:
 
     def _reason(self, pair: Pair, plan: _Pairing, line: int, partner: int) -> str | None:
         config, (src, tgt) = self._config, pair
-        if not src.strip() or not tgt.strip():
-            blank = not src.strip(), not tgt.strip()
-            return "blank" if all(blank) else "blank_source" if blank[0] else "blank_target"
+        fault = find_fault(src, tgt, self._ratio or 1.0, config.max_ratio)
+        if fault is not None and fault != "odd_ratio":
+            return fault
         if "\ufffd" in src or "\ufffd" in tgt:
             return "undecodable"
         lengths = len(src), len(tgt)
         if max(lengths) > config.max_characters or min(lengths) < config.min_characters:
             return "long" if max(lengths) > config.max_characters else "short"
-        ratio = (lengths[0] + PADDING) / (lengths[1] + PADDING) / (self._ratio or 1.0)
-        if config.max_ratio is not None and not 1 / config.max_ratio <= ratio <= config.max_ratio:
-            return "odd_ratio"
+        if fault is not None:
+            return fault
         if config.drop_copies and is_copy(src, tgt):
             return "copied"
         if config.check_languages:
@@ -217,14 +212,14 @@ class _Filters:
         kept = [one for one in judged if one.reason is None]
         scores = score([one.pair[0] for one in kept], [one.pair[1] for one in kept])
         low = {one.line for one, value in zip(kept, scores, strict=True) if value < least}
-        return [_with_reason(one, "low_log_prob") if one.line in low else one for one in judged]
+        return [replace(one, reason="low_log_prob") if one.line in low else one for one in judged]
 
     def _without_repeats(self, one: Judged) -> Judged:
         if one.reason is not None or self._config.duplicates == "keep":
             return one
         key = self._key(one.pair)
         if key in self._seen:
-            return _with_reason(one, "duplicate" if self._config.duplicates == "exact" else "near_duplicate")
+            return replace(one, reason="duplicate" if self._config.duplicates == "exact" else "near_duplicate")
         self._seen.add(key)
         return one
 
@@ -232,10 +227,6 @@ class _Filters:
         is_exact = self._config.duplicates == "exact"
         sides = (side.encode("utf-8", "surrogatepass") if is_exact else fold(side) for side in pair)
         return blake2b(b"\n".join(sides), digest_size=12).digest()
-
-
-def _with_reason(one: Judged, reason: str) -> Judged:
-    return Judged(one.line, one.pair, reason, one.moved, one.repaired)
 
 
 def repair(line: str) -> str:
@@ -276,7 +267,10 @@ class _Output:
 
     def kept_pairs(self) -> Iterator[Pair]:
         """Yield the pairs written before, to know their duplicates."""
-        yield from zip(*(read_lines(path) for path in self._files.parts[:2]), strict=True)
+        # Byte for byte: a reader of text would drop a carriage return or a byte-order mark that was kept.
+        with open_binary(self._files.parts[0]) as src, open_binary(self._files.parts[1]) as tgt:
+            for left, right in zip(src, tgt, strict=True):
+                yield left[:-1].decode(), right[:-1].decode()
 
     def write(self, part: Sequence[Judged], plan: _Pairing, is_last: bool) -> None:
         """Append a part, durably, then its counts."""

@@ -94,6 +94,12 @@ def mean_scores(lines: Sequence[str], values: Floats) -> tuple[Floats, Ints]:
     return np.concatenate(sums) / np.maximum(n, 1), n
 
 
+def mean_score(lines: Sequence[str], values: Floats) -> float:
+    """Return the mean of values over all trigrams of some lines."""
+    means, counts = mean_scores(lines, values)
+    return float((means * counts).sum() / max(1, counts.sum()))
+
+
 def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
     for begin in range(0, len(lines), _BATCH):
         yield lines[begin : begin + _BATCH]

@@ -1,4 +1,4 @@
-"""WordNumbers, numbers and marks of lines, as arrays for statistics over a corpus.
+"""Words, numbers and marks of lines, as arrays for statistics over a corpus.
 
 Letters: N lines, S and T words of a source and a target line.
 """
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnkit.text.lines import is_blank
 
 MAX_WORDS = 32  #: words of a line that are compared; the rest is left out
 _MAX_CHARACTERS = 16 * MAX_WORDS  # of a line that is split into words
@@ -73,7 +75,7 @@ class Side:
         self.lines, self.words = lines, words
         n = len(lines)
         self.lengths = np.log(np.fromiter(map(len, lines), np.float64, n) + 4.0)
-        self.blank = np.fromiter((not line or line.isspace() for line in lines), np.bool_, n)
+        self.blank = np.fromiter(map(is_blank, lines), np.bool_, n)
         self.hashes = np.fromiter(map(hash, lines), np.int64, n)
         # Filled for the lines that were asked for: in a large corpus, few of all.
         self._ids: Ids = np.zeros((n, MAX_WORDS), np.int32)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.text.config import CheckConfig
+from attnkit.text.lines import is_blank
 from attnkit.text.parallel import read_parallel
 
 Pair = tuple[str, str]
@@ -57,18 +58,28 @@ def usual_ratio(pairs: Iterable[Pair]) -> float:
 
     ``PADDING`` is added to both.
     """
-    ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in pairs if src.strip() and tgt.strip()]
+    ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in pairs if not (is_blank(src) or is_blank(tgt))]
     return median(ratios) if ratios else 1.0
+
+
+def find_fault(src: str, tgt: str, usual_ratio: float, max_ratio: float | None) -> Fault | None:
+    """Return the reason to drop a pair, or None.
+
+    Lengths are characters plus ``PADDING``. ``max_ratio`` is the maximum factor of deviation; None: no limit.
+    """
+    if is_blank(src):
+        return "blank" if is_blank(tgt) else "blank_source"
+    if is_blank(tgt):
+        return "blank_target"
+    ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / usual_ratio
+    return None if max_ratio is None or 1 / max_ratio <= ratio <= max_ratio else "odd_ratio"
 
 
 class LengthRatioFilter:
     """Line pairs, each with a reason to drop it or None; can be iterated once."""
 
     def __init__(self, pairs: Iterable[Pair], max_ratio: float | None) -> None:
-        """Determine the usual ratio of source to target length from the first pairs.
-
-        Lengths are characters plus ``PADDING``. ``max_ratio`` is the maximum factor of deviation; None: no limit.
-        """
+        """Determine the usual ratio of source to target length from the first pairs."""
         remaining = iter(pairs)
         first = list(islice(remaining, N_SAMPLED))
         self.usual_ratio = usual_ratio(first)
@@ -76,15 +87,7 @@ class LengthRatioFilter:
 
     def __iter__(self) -> Iterator[tuple[Pair, Fault | None]]:
         for src, tgt in self._pairs:
-            fault: Fault | None = None
-            if not src or src.isspace():
-                fault = "blank" if not tgt or tgt.isspace() else "blank_source"
-            elif not tgt or tgt.isspace():
-                fault = "blank_target"
-            elif self._max_ratio is not None:
-                ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / self.usual_ratio
-                fault = None if 1 / self._max_ratio <= ratio <= self._max_ratio else "odd_ratio"
-            yield (src, tgt), fault
+            yield (src, tgt), find_fault(src, tgt, self.usual_ratio, self._max_ratio)
 
 
 @dataclass

@@ -79,7 +79,7 @@ def shared_words(src: Side, tgt: Side, shifts: Ints) -> tuple[Floats, Floats]:
     near = np.unique((lines[:, None] + shifts).reshape(-1))
     near = near[(near >= 0) & (near < len(tgt))]
     rows, others = src.ids(lines), tgt.ids(near)
-    # WordNumbers in more than a tenth of the lines tell nothing, nor do words that the other side does not have.
+    # Words in more than a tenth of the lines tell nothing, nor do words that the other side does not have.
     counts = [np.bincount(side.reshape(-1), minlength=len(src.words)) for side in (rows, others)]
     rare = src.words.is_telling & (counts[0] < 0.1 * len(lines)) & (counts[1] < 0.1 * len(near)) & (counts[1] > 0)
     rare[0] = False

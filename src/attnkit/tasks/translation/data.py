@@ -21,7 +21,7 @@ from attnkit.quality.pair_filters import Pair, PairDrops, clean_pairs
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import provided_vocabularies
 from attnkit.text.config import CheckConfig
-from attnkit.text.lines import count_lines
+from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import mismatch, read_parallel
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -50,7 +50,7 @@ class ParallelData:
         self._valid_sources: set[str] = set()
         if self.validation:
             pairs = [pair for src, tgt in self.validation for pair in read_parallel(src, tgt)]
-            self.valid = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+            self.valid = [pair for pair in pairs if not (is_blank(pair[0]) or is_blank(pair[1]))]
             self.n_blank_valid = len(pairs) - len(self.valid)
             return
         *self._starts, total = accumulate((count_lines(src) for src, _ in self.training), initial=0)

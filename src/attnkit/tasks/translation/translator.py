@@ -226,7 +226,7 @@ class Translator:
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
-            given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
+            given = [[] if is_blank(text) else ids for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
         for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:
