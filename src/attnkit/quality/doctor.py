@@ -1,4 +1,4 @@
-"""The whole check of two files: findings, judgement of alignment and languages, one verdict."""
+"""The whole check of two files: findings, alignment, languages, and one verdict."""
 
 from __future__ import annotations
 
