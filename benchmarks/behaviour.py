@@ -261,8 +261,8 @@ THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THRE
 # Commands run in WORK, where a relative PYTHONPATH would find nothing and the installed attnkit would answer.
 SEARCHED = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 ENVIRONMENT = {
-    **os.environ, **THREAD, "PYTHONPATH": os.pathsep.join(SEARCHED), "COLUMNS": "100", "TOKENIZERS_PARALLELISM": "false",
-    "CUDA_VISIBLE_DEVICES": "",
+    **os.environ, **THREAD, "PYTHONPATH": os.pathsep.join(SEARCHED), "COLUMNS": "100",
+    "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "",
 }  # fmt: skip
 CPU = ("--device", "cpu", "--threads", "1")
 TRAINING = (*CPU, "--precision", "float32", "--seed", "3", "--json")

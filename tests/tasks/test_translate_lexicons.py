@@ -21,7 +21,7 @@ from attnkit.tasks.translation.translator import TranslateRequest, Translator, l
 from attnkit.tasks.word_alignment.lexicon import Aligner
 from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.long_lines import split_line
+from attnkit.text.sentences import split_line
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.translation_lexicon import Entries, lexicon_lines
 from attnkit.text.vocabulary import train_vocabulary
@@ -226,7 +226,7 @@ def test_unknown_words_are_replaced(
 
 def test_unknown_words_of_a_line_in_parts(worded: Path, words: Path) -> None:
     translator = load_translator([worded], device="cpu")
-    translator.max_source = 4
+    translator.segmenter.max_length = 4
     line = "1 2 5 8. Zürich 5 9, 4 3 2 8"
     parts = split_line(line, 4, lambda text: len(translator.src_tokenizer.encode([text])[0]))
     assert len(parts) == 3

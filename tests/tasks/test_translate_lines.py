@@ -21,7 +21,7 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation.translator import TranslateRequest, Translator, load_translator, translate_stream
 from attnkit.text import lines as stream_module
 from attnkit.text.lines import flush_interval, line_batches
-from attnkit.text.long_lines import split_line
+from attnkit.text.sentences import split_line
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_prefixes_begin_the_translations(trained: Path, translator: Translator, 
 
 def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None:
     short = Translator(translator.runs, translator.searcher)
-    short.max_source = 12
+    short.segmenter.max_length, short.segmenter.policy = 12, "lines"
     line = "1 2 3 4. 5 6 7 8 9 0 1 2, 3 4 5 6 7 " + "8" * 30
     texts = split_line(line, 12, lambda text: len(translator.src_tokenizer.encode([text])[0]))
     assert len(texts) > 3
@@ -149,7 +149,7 @@ def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None
 
 def test_a_prefix_begins_the_first_part_alone(translator: Translator) -> None:
     short = Translator(translator.runs, translator.searcher)
-    short.max_source = 12
+    short.segmenter.max_length, short.segmenter.policy = 12, "lines"
     (found,) = short.stream(["1 2 3 4. 5 6 7 8"], prefixes=["9 9"])
     first, *others = (translator.tgt_tokenizer.decode(translator.tgt_tokenizer.encode(["9 9"]))[0], *found.outputs)
     tokens = others[0].tokens

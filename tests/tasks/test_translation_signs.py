@@ -33,7 +33,7 @@ IDS = [[5, 6, 7]]
     ],
 )
 def test_signs(source: str, text: str, finished: bool, ids: list[list[int]], signs: list[str]) -> None:
-    assert find_signs(source, text, finished=finished, source_ids=ids) == signs
+    assert find_signs(source, text, finished=finished, source_ids=ids, is_cut=len(ids) > 1) == signs
 
 
 def test_repeats_are_counted_as_by_trying_all() -> None:

@@ -15,7 +15,7 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.translation.task import TrainRequest, train
-from attnkit.text.long_lines import split_line
+from attnkit.text.sentences import split_line
 
 
 def events_of(config: Any, run: Path, **options: Any) -> list[Any]:

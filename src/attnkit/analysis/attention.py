@@ -115,13 +115,13 @@ def written_lines(translator: Translator, run: LoadedRun, query: AttentionQuery)
         if not source.strip():
             raise DataError("the line is blank", where=f"source:{number}")
         ids = translator.src_tokenizer.encode([source])[0]
-        if len(ids) > translator.max_source:
-            most = f"more than the maximum of {translator.max_source:,}"
+        if len(ids) > translator.segmenter.max_length:
+            most = f"more than the maximum of {translator.segmenter.max_length:,}"
             what = f"this line has {len(ids):,} tokens, {most}"
             raise DataError(what, where=f"source:{number}", help="split the line")
         if target is not None:
             written = translator.tgt_tokenizer.encode([target])
-            check_lengths(run, written, "target", number)
+            check_lengths(run, written, "target", [number])
             yield ForcedTarget(source, target, ids, written[0], ends=True)
             continue
         # The run's search settings, but without sampling and with all hypotheses of the beam returned.

@@ -50,6 +50,10 @@ CpuPrecision = Annotated[
 Engine = Annotated[
     Literal["auto", "compiled", "torch"], Option(help="Compiled loops (CPU) or torch; auto: compiled if possible.")
 ]
+Split = Annotated[
+    Literal["auto", "sentences", "lines"],
+    Option(help="Split lines into sentences; auto: those with more than the training text's lines."),
+]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
 TopP = Annotated[

@@ -14,6 +14,7 @@ def command(
     tgt: options.Target,
     output: options.OutputFile = None,
     summary: options.Summary = False,
+    split: options.Split = "auto",
     batch_size: Annotated[int, Option(min=1, help="Pairs per batch.")] = 64,
     checkpoint: options.CheckpointName = None,
     device: options.Device = "auto",
@@ -38,6 +39,7 @@ def command(
     from attnkit.tasks.translation.engines import EngineSearch
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
+    from attnkit.tasks.translation.segmenting import Segmenter
     from attnkit.text.parallel import read_parallel
 
     total = Total()
@@ -46,9 +48,11 @@ def command(
         console.warn(warning)
     searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)
     scorer, where = searcher.load_scorer()
+    segmenter = Segmenter(opened.src_tokenizer, opened.config.max_source, opened.source_statistics, split)
+    segmenter.tell = console.info
     with atomic.open_output(output) as stream:
         pairs, names = read_parallel(src, tgt), (str(src), str(tgt))
-        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names):
+        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter):
             total.add(score)
             if not summary:
                 plain = {"log_prob": score.log_prob, "tokens": score.n_tokens}

@@ -25,6 +25,7 @@ MAX_STATE_BYTES = 1 << 24  #: enough for about 100,000 evaluations
 TEXT_FILES: Mapping[str, int] = {
     "tokenizer.json": MAX_BYTES,
     "tokenizer.target.json": MAX_BYTES,
+    "sentences.json": 1 << 20,
     "labels.json": 1 << 23,
     "vectors.json": MAX_BYTES,
     "words.tsv": 1 << 34,

@@ -19,13 +19,15 @@ WINDOW = 1 << 12  #: segments that compiled loops search together
 
 @dataclass(frozen=True)
 class LineSegment:
-    """An encoded line, or one segment of a line that is too long for the model."""
+    """An encoded line, or a segment of one: a sentence, or part of a long sentence."""
 
     line: int  #: line number in the whole input; (``line``, ``number``) is the random-number key
     number: int  #: index of the segment within its line
     ids: list[int]
     prefix: list[int]
     allowed: NDArray[np.int32] | None = None  #: target ids allowed besides EOS and the prefix; None allows all
+    text: str = ""
+    before: str | None = ""  #: white space before it in the line; None if it continues a sentence
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Encoding of long lines: in chunks, only their first ids, or split to a limit."""
+"""Long lines: reading them in chunks, and encoding only their first ids."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,49 +116,3 @@ def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
         n_pieces = -(-(least - piece_begin) // MAX_CHUNK)
         piece_begin = min(piece_begin + n_pieces * MAX_CHUNK, piece_end)
     return text[: begin + piece_begin - len(lead)]
-
-
-# In order of preference: after a sentence, after a clause, between words. White space at the break is dropped.
-_BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:])\s+|(?<=[，；：、])", r"\s+")
-
-
-def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    """Split a line into parts of at most ``limit`` tokens, packed greedily.
-
-    ``count`` returns the number of tokens of a text. A part exceeds the limit only if a single character does.
-    """
-    if count(line) <= limit:
-        return [line]
-    for pattern in _BREAKS:
-        pieces = [piece for piece in re.split(pattern, line) if piece and not piece.isspace()]
-        if len(pieces) > 1:
-            break
-    else:
-        middle = len(line) // 2
-        if middle == 0:
-            return [line]
-        return split_line(line[:middle], limit, count) + split_line(line[middle:], limit, count)
-    sizes = [count(piece) for piece in pieces]
-    if sum(sizes) <= limit:  # too long only when joined: halve
-        middle = len(pieces) // 2
-        packed = [" ".join(pieces[:middle]), " ".join(pieces[middle:])]
-    else:  # join neighbouring pieces with a space while they fit
-        packed, filled = [], limit + 1
-        for piece, size in zip(pieces, sizes, strict=True):
-            if packed and filled + size <= limit:
-                packed[-1] += " " + piece
-                filled += size
-            else:
-                packed.append(piece)
-                filled = size
-    return [part for text in packed for part in split_line(text, limit, count)]
-
-
-def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the ids of a line, split into parts of at most ``limit`` ids."""
-    return [ids] if len(ids) <= limit else tokenizer.encode(split_text(line, limit, tokenizer))
-
-
-def split_text(line: str, limit: int, tokenizer: Tokenizer) -> list[str]:
-    """Split a line into parts of at most ``limit`` tokens, as ``split_ids`` does."""
-    return split_line(line, limit, lambda text: len(tokenizer.encode([text])[0]))

@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from attnkit.data import prepared_dir
 from attnkit.data.config import DataConfig
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+from attnkit.engine.checkpoint_metadata import TEXT_FILES
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
+from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
 from attnkit.quality.pair_filters import Pair, PairDrops, clean_pairs
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.loading import provided_vocabularies
+from attnkit.tasks.translation.loading import SOURCE_STATISTICS, provided_vocabularies
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import mismatch, read_parallel
@@ -112,6 +114,7 @@ class TranslationData:
     valid_src: list[str]
     valid_tgt: list[str]
     vocabularies: Vocabularies
+    source_statistics: bytes
     counts: dict[str, Any]
 
     @property
@@ -121,8 +124,8 @@ class TranslationData:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """Vocabulary files to store in checkpoints, by name."""
-        return self.vocabularies.files()
+        """Files to store in checkpoints, by name."""
+        return {**self.vocabularies.files(), SOURCE_STATISTICS: self.source_statistics}
 
 
 def prepare(
@@ -161,19 +164,23 @@ def prepare(
             atomic.write_new_file(temporary / name, content)
         yield StatusEvent("encoding the text")
         sizes = (given.src.vocab_size, given.tgt.vocab_size)
-        tokens: Counter[str] = Counter()
-        unknown: Counter[str] = Counter()
-        encoded = [_encode(corpora.corpus(number), given, tokens, unknown) for number in range(len(corpora.training))]
+        from attnkit.text.sentences import MAX_SAMPLE, learn_statistics  # imported here: a resumed run reads no text
+
+        text = EncodedText()
+        share = MAX_SAMPLE // len(corpora.training)
+        encoded = [_encode(corpora.corpus(number), given, text, share) for number in range(len(corpora.training))]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
-        for side in tokens:
-            yield from prepared_dir.warn_of_unknown(unknown[side], tokens[side], side)
+        for side in text.tokens:
+            yield from prepared_dir.warn_of_unknown(text.unknown[side], text.tokens[side], side)
+        statistics = learn_statistics(text.sample, text.lengths)
+        atomic.write_new_file(temporary / SOURCE_STATISTICS, statistics.model_dump_json().encode())
         # Validation keeps pairs of any length ratio, and of any length that the model has positions for.
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
-        encoded = [_encode(corpora.valid, given, Counter(), Counter())]
+        encoded = [_encode(corpora.valid, given, EncodedText())]
         valid = write_pairs(temporary / "valid", encoded, sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
             prepared_dir.write_lines(temporary / f"valid.{side}.txt", lines)
@@ -195,6 +202,7 @@ def open_prepared(folder: Path) -> TranslationData:
             valid_src=valid_src,
             valid_tgt=valid_tgt,
             vocabularies=load_vocabularies(folder),
+            source_statistics=read_regular_file(folder / SOURCE_STATISTICS, TEXT_FILES[SOURCE_STATISTICS]),
             counts=index["counts"],
         )
 
@@ -210,17 +218,30 @@ def train_vocabularies(
     return Vocabularies(src, train_vocabulary(lines(1), config.vocabulary))
 
 
+@dataclass
+class EncodedText:
+    """Counts of encoded pairs, and a sample of their sources."""
+
+    tokens: Counter[str] = field(default_factory=Counter)  #: by side
+    unknown: Counter[str] = field(default_factory=Counter)  #: unknown tokens, by side
+    sample: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  #: tokens of each line of the sample
+
+
 def _encode(
-    pairs: Iterable[Pair], vocabularies: Vocabularies, tokens: Counter[str], unknown: Counter[str]
+    pairs: Iterable[Pair], vocabularies: Vocabularies, text: EncodedText, n_sampled: int = 0
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """Yield chunks of encoded pairs; count tokens and unknown tokens per side."""
+    """Yield chunks of encoded pairs; count them in ``text`` and sample ``n_sampled``."""
     remaining = iter(pairs)
     while chunk := list(islice(remaining, _CHUNK)):
         src, tgt = zip(*chunk, strict=True)
         rows = vocabularies.src.encode(src), vocabularies.tgt.encode(tgt)
         for side, encoded in zip(("source", "target"), rows, strict=True):
-            tokens[side] += sum(map(len, encoded))
-            unknown[side] += sum(ids.count(UNK_ID) for ids in encoded)
+            text.tokens[side] += sum(map(len, encoded))
+            text.unknown[side] += sum(ids.count(UNK_ID) for ids in encoded)
+        text.sample += src[:n_sampled]
+        text.lengths += map(len, rows[0][:n_sampled])
+        n_sampled = max(0, n_sampled - len(src))
         yield rows
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.compiled.packed_transformer import PackedTransformer
-from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
+from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded, read_run_config, read_tree
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
+from attnkit.errors import RunError
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     from attnkit.kernels.simd.targets import Precision
     from attnkit.models.translation import TranslationModel
+    from attnkit.text.sentences import SourceStatistics
+
+SOURCE_STATISTICS = "sentences.json"  #: file of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,23 @@ class OpenedRun:
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
     warnings: tuple[str, ...]  #: reasons why newer checkpoints were skipped
+
+    @cached_property
+    def source_statistics(self) -> SourceStatistics | None:
+        """Statistics of the training source; None if the checkpoint has none.
+
+        Raises ``RunError`` if they are damaged.
+        """
+        if SOURCE_STATISTICS not in self.files.manifest.files:
+            return None
+        from attnkit.text.sentences import SourceStatistics
+
+        raw = read_bounded(self.files, SOURCE_STATISTICS, TEXT_FILES[SOURCE_STATISTICS])
+        try:
+            return SourceStatistics.model_validate_json(raw)
+        except ValidationError as error:
+            where = str(self.files.path / SOURCE_STATISTICS)
+            raise RunError("invalid statistics of the source text", where=where) from error
 
     @property
     def checkpoint(self) -> str:

@@ -1,7 +1,7 @@
 """Log-probabilities of given translations, computed with teacher forcing."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,6 +12,8 @@ from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
 from attnkit.tasks.translation.loading import OpenedRun
+from attnkit.tasks.translation.segmenting import Segmenter
+from attnkit.text.sentences import SentenceSplitter
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # rows of logits computed at a time
@@ -21,7 +23,7 @@ _ROWS = 512  # rows of logits computed at a time
 class PairScore:
     """Score of a sentence pair."""
 
-    log_prob: float  #: natural log-probability of the target, EOS included
+    log_prob: float  #: natural log-probability of the target, with one EOS per sentence scored
     n_tokens: int  #: number of target tokens, EOS included
 
 
@@ -52,31 +54,52 @@ def score_pairs(
     pairs: Iterable[tuple[str, str]],
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
+    segmenter: Segmenter | None = None,
 ) -> Iterator[PairScore]:
     """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
 
-    Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages.
+    Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
+    pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
     """
-    rows, first = iter(pairs), 1
-    while window := list(islice(rows, _WINDOW)):
-        src = run.src_tokenizer.encode([pair[0] for pair in window])
-        tgt = run.tgt_tokenizer.encode([pair[1] for pair in window])
-        found: dict[int, PairScore] = {}
-        for name, side in zip(names, (src, tgt), strict=True):
-            check_lengths(run, side, name, first)
+    remaining, first = iter(pairs), 1
+    while window := list(islice(remaining, _WINDOW)):
+        aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
+        numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
         first += len(window)
+        src = run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])
+        tgt = run.tgt_tokenizer.encode([pair[1] for rows in aligned for pair in rows])
+        for name, side in zip(names, (src, tgt), strict=True):
+            check_lengths(run, side, name, numbers)
+        found: dict[int, PairScore] = {}
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching or Batching()):
             found.update(
                 zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
             )
-        yield from map(found.__getitem__, range(len(window)))
+        scores = map(found.__getitem__, range(len(src)))
+        for rows in aligned:
+            own = list(islice(scores, len(rows)))
+            yield PairScore(sum(score.log_prob for score in own), sum(score.n_tokens for score in own))
 
 
-def check_lengths(run: OpenedRun, rows: list[list[int]], name: str, first: int) -> None:
-    """Raise ``DataError`` for the first line that exceeds the model's positions."""
+def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: int) -> list[list[tuple[str, str]]]:
+    """Return the sentence pairs of each pair, or the pair if their numbers differ."""
+    splitter = SentenceSplitter()
+    split = []
+    for (src, tgt), found in zip(pairs, segmenter.sentences([src for src, _ in pairs], first), strict=True):
+        targets = splitter.split(tgt.strip())
+        aligned = len(found) == len(targets) > 1
+        split.append([(s, t) for (s, _), (t, _) in zip(found, targets, strict=True)] if aligned else [(src, tgt)])
+    return split
+
+
+def check_lengths(run: OpenedRun, rows: Iterable[list[int]], name: str, numbers: Iterable[int]) -> None:
+    """Raise ``DataError`` for the first line that exceeds the model's positions.
+
+    ``numbers`` are the numbers of the lines, from 1.
+    """
     longest = run.config.model.max_positions
-    for line, ids in enumerate(rows, first):
+    for ids, line in zip(rows, numbers, strict=False):
         if longest is not None and len(ids) >= longest:
             raise DataError(
                 f"this line has {len(ids):,} tokens, but the model supports at most {longest - 1:,}",

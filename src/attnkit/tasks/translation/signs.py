@@ -17,18 +17,20 @@ TEXTS: dict[Sign, str] = {
     "copied": "copied from the source",
     "empty": "empty",
     "unknown": "with characters that the vocabulary lacks",
-    "split": "longer than the model was trained on, translated in parts",
+    "split": "with sentences longer than the model was trained on",
 }
 """Signs in the order of a summary, and how it names them."""
 MIN_REPEATS = 4  #: repetitions in a row of one to eight words
 _LETTERS = re.compile(r"[^\W\d_]{3}")
 
 
-def find_signs(source: str, text: str, *, finished: bool, source_ids: Iterable[list[int]]) -> list[Sign]:
+def find_signs(
+    source: str, text: str, *, finished: bool, source_ids: Iterable[list[int]], is_cut: bool = False
+) -> list[Sign]:
     """Return the signs of a translation of a line; a blank line has none.
 
     ``source_ids`` are the tokens of the segments of the line, ``finished`` is False if a segment reached the maximum
-    length.
+    length, ``is_cut`` is True if a sentence was too long for the model.
     """
     segments = list(source_ids)
     if not segments:
@@ -39,7 +41,7 @@ def find_signs(source: str, text: str, *, finished: bool, source_ids: Iterable[l
         "copied": text.casefold().split() == source.casefold().split() and _LETTERS.search(text) is not None,
         "empty": not text.strip(),
         "unknown": any(UNK_ID in ids for ids in segments),
-        "split": len(segments) > 1,
+        "split": is_cut,
     }
     return [sign for sign in get_args(Sign) if is_sign[sign]]
 

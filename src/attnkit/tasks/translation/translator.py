@@ -23,10 +23,10 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
+from attnkit.tasks.translation.segmenting import Segmenter, SplitPolicy, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import Sign, SignCounts, find_signs
 from attnkit.text.lines import is_blank, line_batches, read_line_batches, read_lines
-from attnkit.text.long_lines import split_ids, split_text
 from attnkit.text.tokenizer import Tokenizer
 
 
@@ -57,12 +57,14 @@ class Translation:
     source_ids: list[list[int]]  #: token ids of each segment; a blank line has no segments
     outputs: list[Output]
     tokenizer: Tokenizer = field(repr=False, compare=False)
+    is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
 
     @property
     def signs(self) -> list[Sign]:
         """Signs that the best hypothesis went wrong."""
         best = self.outputs[0]
-        return find_signs(self.source, best.text, finished=best.finished, source_ids=self.source_ids)
+        ids, finished, is_cut = self.source_ids, best.finished, self.is_cut
+        return find_signs(self.source, best.text, finished=finished, source_ids=ids, is_cut=is_cut)
 
     @property
     def source_tokens(self) -> list[list[str]]:
@@ -116,7 +118,9 @@ class Translator:
         limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
         """Maximum number of positions, EOS included, in all models; None: unlimited."""
-        self.max_source = min(run.config.max_source for run in runs)
+        max_source = min(run.config.max_source for run in runs)
+        self.segmenter = Segmenter(self.src_tokenizer, max_source, runs[0].source_statistics)
+        """Splits lines into sentences, as its ``policy`` says, and to its ``max_length``."""
         self.shortlist: LexiconShortlist | None = None
         """Restricts the target tokens of each sentence, if set."""
         self.replacer: UnknownReplacer | None = None
@@ -154,7 +158,7 @@ class Translator:
             UsageError: an unknown setting, an invalid value, or a length that exceeds the model's positions.
         """
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
-        lengths = {"max_length": config.limit(self.max_source + 1), "min_length": config.min_length + 1}
+        lengths = {"max_length": config.limit(self.segmenter.max_length + 1), "min_length": config.min_length + 1}
         name = max(lengths, key=lengths.__getitem__)
         if self.longest is not None and lengths[name] > self.longest:
             what = f"{name} needs {lengths[name]:,} positions, EOS included; the model has {self.longest:,}"
@@ -203,13 +207,13 @@ class Translator:
                     where=where,
                     help="give one line for each source line; a blank line means no prefix",
                 )
-            yield self._translate_window(window, self.split(window, given, offset), job, batching, offset)
+            yield self._translate_window(window, self.segment(window, given, offset), job, batching, offset)
             offset += len(window)
 
     def _translate_window(
         self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching, n_before: int
     ) -> Iterator[Translation]:
-        """Translate a window of lines, given their segments from ``split``."""
+        """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
         batches = make_batches([len(part.ids) for part in flat], batching)
 
@@ -220,7 +224,7 @@ class Translator:
         for line, members in zip(lines, parts, strict=True):
             yield self.join(line, members, [next(found) for _ in members], job.config)
 
-    def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
+    def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
         encoded = self.src_tokenizer.encode(["" if is_blank(line) else line for line in lines])
         given: list[list[int]] = [[] for _ in lines]
@@ -234,9 +238,11 @@ class Translator:
                     f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model allows",
                     help=f"give at most {self.longest - 1} tokens",
                 )
-            pieces = [] if is_blank(line) else split_ids(line, ids, self.max_source, self.src_tokenizer)
-            few = [None if self.shortlist is None else self.shortlist.of(piece) for piece in pieces]
-            parts.append([LineSegment(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
+            parts.append([])
+            for k, piece in enumerate(self.segmenter.split(line, ids, number + 1)):
+                allowed = None if self.shortlist is None else self.shortlist.of(piece.ids)
+                begun = [] if k else prefix
+                parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before))
         return parts
 
     def join(
@@ -249,14 +255,13 @@ class Translator:
             if self.replacer is None or all(UNK_ID not in hypothesis.ids for hypothesis in chosen):
                 texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
             else:
-                sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
                 texts = []
-                for source, hypothesis in zip(sources, chosen, strict=True):
+                for part, hypothesis in zip(parts, chosen, strict=True):
                     assert hypothesis.attention is not None, "replacing unknown words requires recorded attention"
-                    texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, source))
+                    texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, part.text))
             outputs.append(
                 Output(
-                    text=" ".join(texts).replace("\n", " "),
+                    text=join_segments(texts, [part.before for part in parts]).replace("\n", " "),
                     score=sum(hypothesis.score for hypothesis in chosen),
                     log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
                     ids=[hypothesis.ids for hypothesis in chosen],
@@ -265,7 +270,8 @@ class Translator:
                     tokenizer=self.tgt_tokenizer,
                 )
             )
-        return Translation(line, [part.ids for part in parts], outputs, self.src_tokenizer)
+        is_cut = any(part.before is None for part in parts)
+        return Translation(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut)
 
 
 @dataclass(frozen=True)
@@ -285,6 +291,7 @@ class TranslateRequest:
     engine: Engine = "auto"
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint; None: the best one
+    split: SplitPolicy = "auto"
     strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
     shortlist: Path | None = None
     """Token lexicon; restricts translations to its entries and the most frequent target tokens."""
@@ -313,6 +320,7 @@ def translate_stream(
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = Translator(opened, searcher)
     translator.progress = progress
+    translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
     shown = request.scores or request.as_json
     config = translator.configure({"scores": shown, **request.search})
