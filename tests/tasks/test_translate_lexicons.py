@@ -17,7 +17,8 @@ from attnkit.engine.seq2seq import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.shortlist import FREQUENT, LexiconShortlist, UnknownReplacer, source_words
-from attnkit.tasks.translation.translator import TranslateRequest, Translator, load_translator, translate_stream
+from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
+from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
 from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig

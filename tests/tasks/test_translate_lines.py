@@ -18,7 +18,8 @@ import torch
 
 from attnkit.data.loader import Batching
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.tasks.translation.translator import TranslateRequest, Translator, load_translator, translate_stream
+from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
+from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.text import lines as stream_module
 from attnkit.text.lines import flush_interval, line_batches
 from attnkit.text.sentences import split_line

@@ -74,8 +74,8 @@ def test_given_vocabularies_are_used(workshop: Any, tmp_path: Path, monkeypatch:
 
 
 def test_prefixes_must_be_as_many_as_lines(workshop: Any, trained: Path, tmp_path: Path) -> None:
-    from attnkit.tasks.translation.translator import TranslateRequest as Ask
-    from attnkit.tasks.translation.translator import translate_stream
+    from attnkit.tasks.translation.stream import TranslateRequest as Ask
+    from attnkit.tasks.translation.stream import translate_stream
 
     (tmp_path / "src").write_text("1 2\n3 4\n")
     (tmp_path / "prefixes").write_text("2\n")

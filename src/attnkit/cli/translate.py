@@ -15,13 +15,20 @@ from attnkit.cli import options
 
 if TYPE_CHECKING:
     from attnkit.io.resumable import ResumableFiles
-    from attnkit.tasks.translation.translator import TranslateRequest
+    from attnkit.tasks.translation.stream import TranslateRequest
 
 
 def command(
     runs: Annotated[list[Path], Argument(help="Run folder; several runs form an ensemble.", metavar="RUN...")],
     input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
     output: options.OutputFile = None,
+    format: Annotated[
+        Literal["text", "html", "markdown", "xliff", "srt"],
+        Option(help="Lines of text, or a document whose markup is kept."),
+    ] = "text",
+    protect: Annotated[
+        bool, Option("--protect", help="Keep tags, URLs, placeholders and numbers of lines as they are.")
+    ] = False,
     split: options.Split = "auto",
     resume: Annotated[bool, Option(help="Write -o in durable parts; rerun the command to resume.")] = False,
     beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
@@ -64,6 +71,7 @@ def command(
       echo "A dog runs." | attnkit translate run
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run -i test.en -o test.de --resume
+      attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
@@ -80,7 +88,7 @@ def command(
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     from attnkit.data.loader import Batching
     from attnkit.tasks.translation.signs import SignCounts
-    from attnkit.tasks.translation.translator import TranslateRequest, translate_stream
+    from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 
     request = TranslateRequest(
         runs=runs,
@@ -97,11 +105,21 @@ def command(
         threads=threads,
         checkpoint=checkpoint,
         split=split,
+        format=None if format == "text" else format,
+        protect=protect,
         strict=strict,
         shortlist=shortlist,
         unknowns=replace_unknowns,
         dictionary=dictionary,
     )
+    if request.format is not None or protect:
+        refused = ("resume", "target_prefix", "replace_unknowns", "return_scores", "return_attention", "json")
+        refuse_options(given, format, [*refused, *(["protect"] if request.format is not None else [])])
+    if request.format is not None:
+        write_document(request, output)
+        return
+    if input is not None:
+        suggest_format(input, protect)
     files = resumable_output(request, output) if resume else None
     if files is not None:
         request = replace(request, skip=files.state)
@@ -133,6 +151,49 @@ def command(
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
         if shown and (summary := counts.as_text()):
             status.say(f"{summary} (--json flags each)")
+
+
+def refuse_options(given: dict[str, object], format: str, refused: list[str]) -> None:
+    """Raise ``UsageError`` for an option that documents do not have."""
+    from attnkit.errors import UsageError
+
+    several = [name for name in ("num_hypotheses",) if given.get(name, 1) != 1]
+    for name in [name for name in refused if given.get(name)] + several:
+        option = f"--{name.replace('_', '-')}"
+        with_what = "--protect" if format == "text" else f"--format {format}"
+        raise UsageError(f"{option} cannot be combined with {with_what}", where=option, help=f"remove {option}")
+
+
+def suggest_format(input: Path, protect: bool) -> None:
+    """Say that a file with markup is read as lines of text."""
+    from attnkit.cli import console
+    from attnkit.formats.documents import SUFFIXES
+
+    suggested = SUFFIXES.get(input.suffix.lower())
+    if suggested is not None and not protect:
+        console.info(f"{input.name} is read as lines of text; --format {suggested} keeps its markup")
+
+
+def write_document(request: TranslateRequest, output: Path | None) -> None:
+    """Translate a document and write it as a whole."""
+    from attnkit.cli import console
+    from attnkit.io import atomic
+    from attnkit.tasks.translation.stream import translate_document
+
+    with atomic.open_output(output) as stream, console.StatusLine(plain_every=60.0) as status:
+
+        def follow(n_done: int, n_passages: int) -> None:
+            if n_done < n_passages:
+                status.update(f"{n_done:,} of {n_passages:,} passages")
+
+        text, counts = translate_document(request, status.warn, follow)
+        stream.write(text)
+        said = f"{counts.n_passages:,} passages translated, {counts.n_tags:,} tags placed"
+        if counts.n_protected:
+            said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
+        status.say(said)
+        if summary := counts.signs.as_text():
+            status.say(summary.replace(" lines may", " sentences may"))
 
 
 def resumable_output(request: TranslateRequest, output: Path | None) -> ResumableFiles:

@@ -1,0 +1,77 @@
+"""Formats of documents that are translated as a whole: how each is read."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from attnkit.errors import DataError
+from attnkit.formats.html import MARKUP, parse_html
+from attnkit.formats.markdown import parse_markdown
+from attnkit.formats.passages import Piece, Tag, make_pieces
+from attnkit.formats.subtitles import parse_subtitles
+from attnkit.formats.xliff import parse_xliff
+from attnkit.text.lines import BOM, LineCounts, opened, undecodable
+
+DocumentFormat: TypeAlias = Literal["html", "markdown", "xliff", "srt"]
+MAX_BYTES = 1 << 26  #: of a document
+
+PARSERS: Mapping[DocumentFormat, Callable[[str], list[Piece]]] = {
+    "html": parse_html,
+    "markdown": parse_markdown,
+    "xliff": parse_xliff,
+    "srt": parse_subtitles,
+}
+SUFFIXES: Mapping[str, DocumentFormat] = {
+    **dict.fromkeys([".html", ".htm", ".xhtml"], "html"),
+    **dict.fromkeys([".md", ".markdown"], "markdown"),
+    **dict.fromkeys([".xlf", ".xliff"], "xliff"),
+    **dict.fromkeys([".srt", ".vtt"], "srt"),
+}
+"""Format that the end of a file name suggests."""
+
+
+def read_document(path: Path) -> str:
+    """Return the text of a document, without a byte order mark; line ends stay.
+
+    Raises ``DataError`` if it is not UTF-8, empty or larger than ``MAX_BYTES``.
+    """
+    counts = LineCounts()
+    with opened(path, counts) as stream:
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"this document has more than {MAX_BYTES:,} bytes", where=str(path), help="split it")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise undecodable(path, raw[: error.start].count(b"\n") + 1, raw, error) from error
+    if not text:
+        raise DataError("this file is empty", where=str(path))
+    return text.removeprefix(BOM)
+
+
+def parse_document(text: str, format: DocumentFormat, path: Path) -> list[Piece]:
+    """Return the pieces of a document; raise ``DataError`` if it is not of its format."""
+    try:
+        return PARSERS[format](text)
+    except DataError as error:
+        place = error.where.removeprefix("line ") if error.where else ""
+        raise DataError(error.what, where=f"{path}:{place}" if place else str(path), help=error.help) from error
+
+
+def parse_line(line: str) -> list[Piece]:
+    """Return the pieces of a line of text with tags as in HTML; entities are left."""
+    parts: list[str | Tag] = []
+    place = 0
+    for match in MARKUP.finditer(line):
+        parts.append(line[place : match.start()])
+        alone = not match["name"] or match["rest"].endswith("/") or html.unescape(match["name"]).lower() in _ALONE
+        parts.append(Tag(match[0], "point" if alone else "close" if match["end"] else "open", match["name"] or ""))
+        place = match.end()
+    parts.append(line[place:])
+    return list(make_pieces([part for part in parts if part], str))
+
+
+_ALONE = ("br", "hr", "img", "input", "wbr")

@@ -1,0 +1,237 @@
+"""Markdown (CommonMark, with tables, footnotes and front matter) as passages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attnkit.formats.html import MARKUP, parse_html
+from attnkit.formats.passages import Piece, Tag, make_pieces
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_PREFIX = re.compile(
+    r"(?:[ \t]*>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+|\[\^[^\]\s]+\]:[ \t]+)*"
+)
+_QUOTES = re.compile(r"(?:[ \t]*>[ \t]?)*[ \t]*")
+_RULE = re.compile(r"(?:[ \t]*>[ \t]?)*[ \t]*(?:(?:-[ \t]*){2,}|(?:=[ \t]*)+|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})\r?")
+_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\r?")
+_DEFINITION = re.compile(r" {0,3}\[[^\]\^][^\]]*\]:[ \t]*\S")
+_HTML_BLOCK = re.compile(r" {0,3}<(?:!|\?|/?[A-Za-z][\w-]*[\s/>])")
+_HTML = re.sub("[?]P<(end|name|rest)>", r"?P<html_\1>", MARKUP.pattern)
+_INLINE = re.compile(
+    r"\\(?P<escaped>[!-/:-@\[-`{-~])"
+    r"|(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
+    r"|(?P<math>\$\$[^$]+\$\$|\$[^\s$](?:[^$\n]*[^\s$])?\$(?!\d))"
+    r"|(?P<auto><(?:[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*|[\w.+-]+@[\w.-]+)>)"
+    rf"|(?P<html>{_HTML})"
+    r"|(?P<footnote>\[\^[^\]\s]+\])"
+    r"|(?P<image>!\[[^\]\[]*\](?:\([^()\s]*(?:[ \t]+\"[^\"]*\")?\)|\[[^\]]*\]))"
+    r"|(?P<close>\](?:\((?:<[^<>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+(?:\"[^\"]*\"|'[^']*'))?\)|\[[^\]\[]*\]))"
+    r"|(?P<bracket>\[)"
+    r"|(?P<marks>\*{1,3}|_{1,3}|~~)",
+    re.DOTALL,
+)
+
+
+def escape(text: str) -> str:
+    """Write text in Markdown: characters that would be markup get a backslash."""
+    text = re.sub(r"([\\`*\[\]<])", r"\\\1", text)
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+
+
+def parse_markdown(text: str) -> list[Piece]:
+    """Return the pieces of a Markdown document.
+
+    A paragraph, heading, list item or table cell is a passage, with emphasis and links as its tags; its lines are
+    joined. Code, formulas, addresses, images and front matter are copied; blocks of HTML are read as HTML.
+    """
+    return list(_blocks(text.split("\n")))
+
+
+def _blocks(lines: list[str]) -> Iterator[Piece]:
+    place, n_lines = 0, len(lines)
+    if lines[0].rstrip() == "---":
+        closing = next((i for i in range(1, n_lines) if lines[i].rstrip() in ("---", "...")), 0)
+        if closing:
+            yield "\n".join(lines[: closing + 1])
+            place = closing + 1
+            yield "\n" if place < n_lines else ""
+    paragraph: list[str] = []
+
+    def is_indented(i: int) -> bool:
+        return lines[i].startswith(("    ", "\t")) and not lines[i].lstrip().startswith(("-", "*", "+", ">", "|"))
+
+    after_blank = True
+    while place < n_lines:
+        line = lines[place]
+        end = place + 1
+        fence = _FENCE.match(line[_QUOTES.match(line).end() if ">" in line[:4] else 0 :].lstrip())  # type: ignore[union-attr]
+        if fence:
+            mark = fence[1]
+            while end < n_lines and not lines[end].lstrip(" >\t").startswith(mark):
+                end += 1
+            end = min(n_lines, end + 1)
+        elif _HTML_BLOCK.match(line) and not paragraph and not line.lstrip().lower().startswith(_INLINE_STARTS):
+            while end < n_lines and lines[end].strip():
+                end += 1
+        elif "|" in line and end < n_lines and "|" in lines[end] and _TABLE_RULE.fullmatch(lines[end]):
+            while end < n_lines and "|" in lines[end]:
+                end += 1
+        elif not line.strip(" >\t\r") or _RULE.fullmatch(line) or _DEFINITION.match(line):
+            pass
+        elif after_blank and is_indented(place) and not paragraph:
+            pass
+        else:
+            begins = _PREFIX.match(line)
+            if paragraph and begins and begins[0].strip(" >\t"):
+                yield from _paragraph(paragraph)
+                paragraph = []
+                yield "\n"
+            elif paragraph:
+                paragraph.append(line)
+                place, after_blank = end, False
+                continue
+            paragraph = [line]
+            place, after_blank = end, False
+            if line.lstrip(" >\t").startswith("#"):
+                yield from _paragraph(paragraph)
+                paragraph = []
+                yield "\n" if place < n_lines else ""
+            continue
+        if paragraph:
+            yield from _paragraph(paragraph)
+            paragraph = []
+            yield "\n"
+        block = lines[place:end]
+        if not fence and _HTML_BLOCK.match(line) and len(block) and line.strip():
+            yield from parse_html("\n".join(block))
+        elif not fence and len(block) > 1:
+            yield from _table(block)
+        else:
+            yield "\n".join(block)
+        after_blank = not line.strip()
+        place = end
+        yield "\n" if place < n_lines else ""
+    yield from _paragraph(paragraph)
+
+
+_INLINE_STARTS = (
+    "<a ",
+    "<b>",
+    "<code",
+    "<em",
+    "<i>",
+    "<img",
+    "<kbd",
+    "<span",
+    "<strong",
+    "<sub",
+    "<sup",
+    "<u>",
+    "<http",
+)
+
+
+def _table(rows: list[str]) -> Iterator[Piece]:
+    for number, row in enumerate(rows):
+        yield "\n" if number else ""
+        if number == 1:
+            yield row
+            continue
+        for place, cell in enumerate(re.split(r"(?<!\\)(\|)", row)):
+            if place % 2:
+                yield cell
+            else:
+                yield from make_pieces(_inline(cell), lambda text: escape(text).replace("|", "\\|"))
+
+
+def _paragraph(lines: list[str]) -> Iterator[Piece]:
+    """Yield the pieces of a paragraph; lines are joined but for hard breaks."""
+    if not lines:
+        return
+    prefix = _PREFIX.match(lines[0])
+    begin = prefix.end() if prefix else 0
+    yield lines[0][:begin]
+    rows = [lines[0][begin:]]
+    quotes = [_QUOTES.match(line) for line in lines[1:]]
+    rest = [
+        (found[0] if found else "", line[found.end() if found else 0 :])
+        for found, line in zip(quotes, lines[1:], strict=True)
+    ]
+    text = rows[0]
+    for lead, row in rest:
+        if hard := re.search(r"(?: {2,}|\\)\r?\Z", text):
+            yield from make_pieces(_inline(text[: hard.start()]), escape)
+            yield f"{hard[0]}\n{lead}"
+            text = row
+        else:
+            text += f"\n{row}"
+    closing = re.search(r"[ \t]+#+[ \t]*\r?\Z", text) if prefix and "#" in prefix[0] else None
+    end = closing.start() if closing else len(text)
+    yield from make_pieces(_inline(text[:end]), escape)
+    yield text[end:]
+
+
+def _inline(text: str) -> list[str | Tag]:
+    """Return text and tags of a paragraph; marks without a partner are text."""
+    parts: list[str | Tag] = []
+    opened: list[tuple[int, str]] = []  # place of what may open an element, and its mark
+    place = 0
+    for match in _INLINE.finditer(text):
+        parts.append(text[place : match.start()])
+        place, whole = match.end(), match[0]
+        if match["escaped"]:
+            parts.append(match["escaped"])
+        elif match["html"]:
+            name, is_end = (match["html_name"] or "").lower(), match["html_end"]
+            alone = not name or name in ("br", "img", "hr", "wbr", "input") or (match["html_rest"] or "").endswith("/")
+            parts.append(Tag(whole, "point" if alone else "close" if is_end else "open", name))
+        elif match["close"]:
+            begin = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][1] == "["), None)
+            if begin is None:
+                parts.append(whole)
+                continue
+            parts[opened[begin][0]] = Tag("[", "open", "[")
+            parts.append(Tag(whole, "close", "["))
+            del opened[begin:]
+        elif match["bracket"]:
+            opened.append((len(parts), "["))
+            parts.append(whole)
+        elif match["marks"]:
+            _emphasis(text, match, parts, opened)
+        else:
+            parts.append(Tag(whole, "point"))
+    parts.append(text[place:])
+    return [part for part in parts if part]
+
+
+def _emphasis(text: str, match: re.Match[str], parts: list[str | Tag], opened: list[tuple[int, str]]) -> None:
+    """Add marks of emphasis: a tag if they close an element, else text."""
+    mark = match[0]
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    inside = mark[0] == "_" and before.isalnum() and after.isalnum()
+    may_close = bool(before.strip()) and not inside
+    while may_close and mark:
+        inner = [
+            i for i, (_, kind) in enumerate(opened) if kind == "[" or (kind[0] == mark[0] and len(kind) <= len(mark))
+        ]
+        if not inner or opened[inner[-1]][1] == "[":
+            break
+        place, kind = opened[inner[-1]]
+        parts[place] = Tag(kind, "open", kind, needs_text=True)
+        parts.append(Tag(kind, "close", kind, needs_text=True))
+        del opened[inner[-1] :]
+        mark = mark[len(kind) :]
+    # Three marks open two elements; the one that is closed first is inside.
+    following = re.search(re.escape(mark[0]) + "+", text[match.end() :]) if len(mark) == 3 else None
+    kinds = (
+        [mark]
+        if len(mark) != 3
+        else [mark[:2], mark[0]]
+        if following and len(following[0]) == 1
+        else [mark[0], mark[:2]]
+    )
+    for kind in filter(None, kinds):
+        if after.strip() and not inside:
+            opened.append((len(parts), kind))
+        parts.append(kind)

@@ -1,0 +1,167 @@
+"""Documents as passages of running text with inline tags, and copied markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+TagKind: TypeAlias = Literal["open", "close", "point"]
+SPACES = re.compile(r"[ \t\r\n\f]+")
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Inline markup that is copied as it is written."""
+
+    text: str
+    kind: TagKind  #: of an element, or ``point`` for what stands alone, such as an image
+    name: str = ""  #: what an opening and a closing tag have in common
+    needs_text: bool = False  #: whether the element means something else when it is empty, as ``**`` in Markdown
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Text with balanced inline tags: every opening tag has its closing tag.
+
+    Text has no markup: entities are decoded and runs of white space are one space. It begins and ends with text or with
+    an element that is not around it all.
+    """
+
+    parts: list[str | Tag]
+    escape: Callable[[str], str] = field(default=str, repr=False, compare=False)  #: writes text in the format
+    n_lines: int = 1  #: lines that the passage is broken into
+
+    @property
+    def text(self) -> str:
+        """Return the text without its tags."""
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+    def render(self) -> str:
+        """Return the passage as the format writes it."""
+        written = [part.text if isinstance(part, Tag) else self.escape(part) for part in self.parts]
+        if self.n_lines == 1:
+            return "".join(written)
+        # Lines of equal length, tags not counted, are broken at the nearest spaces.
+        spaces, length = list[tuple[int, int, int]](), 0
+        for place, (part, text) in enumerate(zip(self.parts, written, strict=True)):
+            if not isinstance(part, Tag):
+                spaces += [(length + match.start(), place, match.start()) for match in re.finditer(" ", text)]
+                length += len(text)
+        chosen = set()
+        for line in range(1, self.n_lines):
+            if spaces:
+                chosen.add(min(spaces, key=lambda space: abs(space[0] - length * line / self.n_lines)))
+        for _, place, at in sorted(chosen, reverse=True):
+            written[place] = written[place][:at] + "\n" + written[place][at + 1 :]
+        return "".join(written)
+
+
+Piece: TypeAlias = str | Passage
+"""A part of a document: text that is copied, or a passage that is translated."""
+
+
+def render(pieces: Iterable[Piece]) -> str:
+    """Return the text of a document."""
+    return "".join(piece if isinstance(piece, str) else piece.render() for piece in pieces)
+
+
+def make_pieces(parts: Iterable[str | Tag], escape: Callable[[str], str], n_lines: int = 1) -> Iterator[Piece]:
+    """Yield balanced passages of ``parts``; tags without a partner are copied."""
+    run: list[str | Tag] = []
+    for part, is_matched in _matched(list(parts)):
+        if is_matched:
+            run.append(part)
+        else:
+            yield from _trimmed(run, escape, 1)
+            yield part.text if isinstance(part, Tag) else part
+            run = []
+    yield from _trimmed(run, escape, n_lines)
+
+
+def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
+    """Yield each part, and whether it is text or a tag that is closed in order."""
+    single: set[int] = set()
+    opened: list[int] = []
+    for place, part in enumerate(parts):
+        if not isinstance(part, Tag) or part.kind == "point":
+            continue
+        if part.kind == "open":
+            opened.append(place)
+        elif part.name in [_name(parts[i]) for i in opened]:
+            while _name(parts[opened[-1]]) != part.name:
+                single.add(opened.pop())
+            opened.pop()
+        else:
+            single.add(place)
+    single.update(opened)
+    # An element around a tag without a partner would be cut in two, so its own tags are copied as well.
+    stack: list[tuple[int, bool]] = []
+    for place, part in enumerate(parts):
+        if isinstance(part, Tag) and part.kind != "point" and place not in single:
+            if part.kind == "open":
+                stack.append((place, False))
+            else:
+                begin, is_cut = stack.pop()
+                if is_cut:
+                    single.update((begin, place))
+        elif place in single:
+            stack = [(begin, True) for begin, _ in stack]
+    for place, part in enumerate(parts):
+        yield part, place not in single
+
+
+def _name(part: str | Tag) -> str:
+    return part.name if isinstance(part, Tag) else ""
+
+
+def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int) -> Iterator[Piece]:
+    """Yield a passage with what is around its text, or only copied text."""
+    if not Passage(parts).text.strip():
+        yield Passage(parts, escape).render()
+        return
+    begin, end = _core(parts)
+    core = parts[begin:end]
+    before, after = "", ""
+    if isinstance(core[0], str):
+        kept = core[0].lstrip()
+        before, core[0] = core[0][: len(core[0]) - len(kept)], kept
+    if isinstance(core[-1], str):
+        kept = core[-1].rstrip()
+        after, core[-1] = core[-1][len(kept) :], kept
+    core = [SPACES.sub(" ", part) if isinstance(part, str) else part for part in core]
+    yield Passage(parts[:begin], escape).render() + escape(before)
+    yield Passage(core, escape, n_lines)
+    yield escape(after) + Passage(parts[end:], escape).render()
+
+
+def _core(parts: list[str | Tag]) -> tuple[int, int]:
+    """Return the range within white space, points and elements around it all."""
+    begin, end = 0, len(parts)
+    while True:
+        first, last = parts[begin], parts[end - 1]
+        if _is_outside(first):
+            begin += 1
+        elif _is_outside(last):
+            end -= 1
+        elif isinstance(first, Tag) and first.kind == "open" and _partner(parts, begin) == end - 1:
+            begin, end = begin + 1, end - 1
+        else:
+            return begin, end
+
+
+def _is_outside(part: str | Tag) -> bool:
+    return part.kind == "point" if isinstance(part, Tag) else not part.strip()
+
+
+def _partner(parts: list[str | Tag], place: int) -> int:
+    """Return the place of the tag that closes the one at ``place``."""
+    depth = 0
+    for i in range(place, len(parts)):
+        part = parts[i]
+        if isinstance(part, Tag) and part.kind != "point":
+            depth += 1 if part.kind == "open" else -1
+            if not depth:
+                return i
+    return -1

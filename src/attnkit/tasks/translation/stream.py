@@ -1,0 +1,181 @@
+"""Translation of files, pipes and documents, as ``attnkit translate`` asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from attnkit.data.loader import Batching
+from attnkit.engine.engine_choice import Engine
+from attnkit.engine.search_backend import SearchJob
+from attnkit.errors import RunError, UsageError
+from attnkit.formats.documents import DocumentFormat, parse_document, parse_line, read_document
+from attnkit.formats.passages import Passage, render
+from attnkit.kernels.simd.targets import Precision
+from attnkit.tasks.translation.documents import DocumentCounts, DocumentTranslator
+from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.segmenting import SplitPolicy
+from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
+from attnkit.tasks.translation.signs import SignCounts
+from attnkit.tasks.translation.translator import Translation, Translator, open_ensemble
+from attnkit.text.lines import read_line_batches, read_lines
+
+
+@dataclass(frozen=True)
+class TranslateRequest:
+    """Options of ``attnkit translate``."""
+
+    runs: list[Path]
+    source: Path  #: input file; ``-`` is standard input
+    search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that override the run's own
+    prefixes: Path | None = None
+    scores: bool = False
+    attention: bool = False
+    as_json: bool = False
+    batching: Batching = field(default_factory=Batching)
+    device: str = "auto"
+    precision: Precision = "float32"
+    engine: Engine = "auto"
+    threads: int | None = None
+    checkpoint: str | None = None  #: name of the checkpoint; None: the best one
+    split: SplitPolicy = "auto"
+    format: DocumentFormat | None = None  #: None: lines of text
+    protect: bool = False  #: keep tags, addresses, placeholders and numbers of lines
+    strict: bool = False  #: reject invalid UTF-8 instead of replacing it with U+FFFD
+    shortlist: Path | None = None
+    """Token lexicon; restricts translations to its entries and the most frequent target tokens."""
+    unknowns: bool = False
+    """Replace ``<unk>`` by the attended source word, translated if ``dictionary`` has an entry for it."""
+    dictionary: Path | None = None
+    skip: int = 0  #: input lines, and prefixes, that were translated before
+
+
+def open_translator(
+    request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int], None]
+) -> tuple[Translator, EngineSearch, SearchJob]:
+    """Open the runs of a request, without their weights."""
+    check_request(request)
+    opened = open_ensemble(request.runs, request.checkpoint)
+    engine, threads = request.engine, request.threads
+    searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
+    translator = Translator(opened, searcher)
+    translator.progress = progress
+    translator.segmenter.policy, translator.segmenter.tell = request.split, tell
+    # Greedy search needs no normalized scores; they are computed only if they are printed.
+    shown = request.scores or request.as_json
+    config = translator.configure({"scores": shown, **request.search})
+    src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
+    if request.shortlist is not None:
+        translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
+    if request.unknowns:
+        translator.replacer = UnknownReplacer(request.dictionary, src, tgt)
+    record = request.attention or config.coverage_penalty != 0 or request.unknowns
+    for run in translator.runs:
+        for warning in run.warnings:
+            tell(warning)
+        if record and not run.config.model.has_attention:
+            raise UsageError(
+                "this model has no attention weights",
+                where=str(run.path),
+                help="remove --return-attention, --replace-unknowns or --coverage-penalty",
+            )
+    return translator, searcher, SearchJob(config, record)
+
+
+def translate_stream(
+    request: TranslateRequest,
+    tell: Callable[[str], None],
+    progress: Callable[[int], None] = lambda n_lines: None,
+    counts: SignCounts | None = None,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield numbers of input lines and their output; ``tell`` receives warnings.
+
+    ``progress`` receives the number of lines translated so far, ``counts`` the signs that translations went wrong.
+
+    The first group is empty; it is yielded when everything is loaded and reading starts. A partial window is translated
+    as soon as the input pauses, so a pipe or a user never waits for a full window.
+    """
+    translator, searcher, job = open_translator(request, tell, progress)
+    where = str(request.prefixes)
+    searcher.load(job, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
+    windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
+    windows = skip_lines(windows, request.skip)
+    prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
+    yield 0, []
+    if request.protect:
+        documents = DocumentTranslator(translator, job.config, request.batching, counts)
+        n_done = request.skip
+        for window in windows:
+            pieces = chain.from_iterable([*parse_line(line), "\n"] for line in window)
+            n_done += len(window)
+            yield len(window), render(documents.translate(pieces)).split("\n")[:-1]
+            progress(n_done)
+        return
+    for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
+        translations = list(found)
+        if counts is not None:
+            for translation in translations:
+                counts.add(translation.signs)
+        yield len(translations), [line for translation in translations for line in render_lines(translation, request)]
+    if prefixes is not None and next(prefixes, None) is not None:
+        tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
+
+
+def translate_document(
+    request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int, int], None]
+) -> tuple[str, DocumentCounts]:
+    """Return a translated document.
+
+    ``progress`` receives the number of passages translated and that of all.
+
+
+    Raises ``DataError`` if the document is not of its format, not UTF-8 or too large.
+    """
+    assert request.format is not None
+    pieces = parse_document(read_document(request.source), request.format, request.source)
+    n_passages = sum(isinstance(piece, Passage) for piece in pieces)
+    translator, _, job = open_translator(request, tell, lambda n_lines: None)
+    translator.segmenter.tell = lambda text: None  # a passage is no line, and has sentences
+    documents = DocumentTranslator(translator, job.config, request.batching)
+    text = render(documents.translate(pieces, lambda n: progress(n, n_passages)))
+    return text, documents.counts
+
+
+def skip_lines(windows: Iterable[list[str]], n_lines: int) -> Iterator[list[str]]:
+    """Yield windows of lines without the first ``n_lines``."""
+    for window in windows:
+        if n_lines < len(window):
+            yield window[n_lines:]
+        n_lines = max(0, n_lines - len(window))
+
+
+def check_request(request: TranslateRequest) -> None:
+    """Check options before loading the model; raise ``UsageError`` or ``RunError``."""
+    if request.dictionary is not None and not request.unknowns:
+        raise UsageError(
+            "a dictionary requires --replace-unknowns", where="--dictionary", help="add --replace-unknowns"
+        )
+    if request.attention and not request.as_json:
+        raise UsageError("--return-attention requires --json", where="--return-attention", help="add --json")
+    for path in request.runs:
+        if path.is_file():
+            help = f"pass text with -i: attnkit translate RUN -i {path}"
+            raise RunError(f"{path} is a file, not a run folder", help=help)
+
+
+def render_lines(translation: Translation, request: TranslateRequest) -> list[str]:
+    """Return an input line's output: one line per hypothesis, or one JSON object."""
+    if request.as_json:
+        kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
+        outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
+        plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs, "translations": outputs}
+        if request.attention:
+            plain["source_tokens"] = translation.source_tokens
+        return [json.dumps(plain, ensure_ascii=False)]
+    if request.scores:
+        return [f"{output.score:.6f}\t{output.text}" for output in translation.outputs]
+    return [output.text for output in translation.outputs]

@@ -1,0 +1,49 @@
+"""Parts of text that a translation keeps: addresses, placeholders, numbers."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_PATTERN = re.compile(
+    r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”»]+[^\s<>\"“”».,;:!?)\]'’]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"]*[\w/])?)"
+    r"|(?P<mail>\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b)"
+    r"|(?P<placeholder>\{\{?[\w .:,#!+-]*\}?\}|%\([\w.]+\)[#0 +-]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[0+-]*\d*(?:\.\d+)?"
+    r"[sdifuxXeEgGc@](?![^\W\d_])|\$\{[\w.]+\}|\$[A-Z_][A-Z0-9_]*\b|\[\[[\w.]+\]\]|%%[\w.]+%%)"
+    r"|(?P<number>(?<![\w.,])[$€£¥₹]\s?\d+(?:[.,:]\d+)*|(?<![\w.,:])\d+(?:[.,:/-]\d+)+(?:\s?[$€£¥₹%‰°]|\b)"
+    r"|(?<![\w.,:])\d{2,}(?:\s?[$€£¥₹%‰°]|\b)|(?<![\w.,:])\d+\s?(?:[$€£¥₹%‰°]|(?:km|cm|mm|kg|mg|ml|GB|MB|kB|GHz|kWh?)\b))"
+)
+
+
+class Protected(NamedTuple):
+    """A part of a text that is kept as it is."""
+
+    begin: int
+    end: int
+    text: str
+    is_number: bool
+
+
+def find_protected(text: str) -> list[Protected]:
+    """Return the parts of a text that a translation should have as they are, in order.
+
+    Numbers of one digit without a unit are left to the model, which may write them as words.
+
+    >>> [part.text for part in find_protected("Mail a@b.de {name}, it costs $3.50 at 12:30 (2 dogs).")]
+    ['a@b.de', '{name}', '$3.50', '12:30']
+    """
+    return [
+        Protected(match.start(), match.end(), match[0], match["number"] is not None)
+        for match in _PATTERN.finditer(text)
+    ]
+
+
+def is_kept(part: Protected, text: str) -> bool:
+    """Return whether a translation has a part.
+
+    Of a number only the digits count, as marks differ between languages.
+    """
+    if not part.is_number:
+        return part.text in text
+    digits = re.findall(r"\d+", part.text)
+    return re.search(r"(?<!\d)" + r"\D{1,2}".join(digits) + r"(?!\d)", text) is not None

@@ -1,0 +1,257 @@
+"""Reading HTML, Markdown, XLIFF and subtitles: what is text, what is markup, and that nothing is lost."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from attnkit.errors import DataError
+from attnkit.formats.documents import PARSERS, DocumentFormat, parse_document, parse_line, read_document
+from attnkit.formats.passages import Passage, Piece, Tag, render
+
+HERE = Path("page")
+
+
+def shown(piece: Piece) -> str:
+    """Return a passage with its tags in braces."""
+    assert isinstance(piece, Passage)
+    return "".join(f"{{{part.text}}}" if isinstance(part, Tag) else part for part in piece.parts)
+
+
+def passages(text: str, format: DocumentFormat) -> list[str]:
+    return [shown(piece) for piece in parse_document(text, format, HERE) if isinstance(piece, Passage)]
+
+
+HTML = {
+    "<p>A <b>red</b> hat</p>": ["A {<b>}red{</b>} hat"],
+    "<p><b>All</b></p>": ["All"],
+    "<p>One<br>Two</p>": ["One", "Two"],
+    "<p>One<p>Two": ["One", "Two"],
+    "<p>a &lt; b &amp; &eacute;</p>": ["a < b & é"],
+    "<p>one\n   two</p>": ["one two"],
+    "<p>Run <code>a <b>x</b></code> now</p>": ["Run {<code>a <b>x</b></code>} now"],
+    "<p>See <img src='a>b'> it</p>": ["See {<img src='a>b'>} it"],
+    "<script>if (a<b) 'x'</script><style>p{}</style><pre>code</pre>": [],
+    "<p translate='no'>keep <b>this</b></p><p>not this</p>": ["not this"],
+    "<p>A <span class='x notranslate'>Brand</span> name</p>": ["A {<span class='x notranslate'>Brand</span>} name"],
+    "<!-- <p>no</p> --><title>Yes</title>": ["Yes"],
+    "<p>a <!-- x --> b</p>": ["a {<!-- x -->} b"],
+    "<p><b>one <i>two</b> three</i></p>": ["one", "two", "three"],
+    "<p>unclosed <code>here</p>": ["unclosed", "here"],
+    "plain text": ["plain text"],
+    "a < b and c > d": ["a < b and c > d"],
+    "<table><tr><td>x</td><td>y</td></tr></table>": ["x", "y"],
+    "<p> </p>": [],
+}
+
+
+@pytest.mark.parametrize("text", HTML)
+def test_html(text: str) -> None:
+    assert passages(text, "html") == HTML[text]
+
+
+MARKDOWN = {
+    "# Title #": ["Title"],
+    "one\ntwo": ["one two"],
+    "one  \ntwo": ["one", "two"],
+    "a *b* c": ["a {*}b{*} c"],
+    "a **b *c* d** e": ["a {**}b {*}c{*} d{**} e"],
+    "**a *b*** c": ["{**}a {*}b{*}{**} c"],
+    "***a** b* c": ["{*}{**}a{**} b{*} c"],
+    "***a* b** c ***d***": ["{**}{*}a{*} b{**} c {*}{**}d{**}{*}"],
+    "[a *b*](x) **c": ["{[}a {*}b{*}{](x)} **c"],
+    "2 * 3 * 4 snake_case_name a*": ["2 * 3 * 4 snake_case_name a*"],
+    r"a \*b\* c": ["a *b* c"],
+    "a `co*d*e` b ``x`y`` c": ["a {`co*d*e`} b {``x`y``} c"],
+    "a [b *c*](http://x.y/a_(b) 'T') d": ["a {[}b {*}c{*}{](http://x.y/a_(b) 'T')} d"],
+    "a [b][ref] c [d] e": ["a {[}b{][ref]} c [d] e"],
+    "see ![pic](a.png) here[^1].": ["see {![pic](a.png)} here{[^1]}."],
+    "see <http://x.y> and $a_1 + b$ now": ["see {<http://x.y>} and {$a_1 + b$} now"],
+    "- one\n- two\n  more": ["one", "two more"],
+    "1. one\n2) two": ["one", "two"],
+    "- [x] done\n- [ ] open": ["done", "open"],
+    "> quote\n> more\n\ntext": ["quote more", "text"],
+    "```py\n# no\n```\nyes": ["yes"],
+    "~~~\nno\n\nno": [],
+    "yes\n\n    no\n\nyes": ["yes", "yes"],
+    "---\ntitle: no\n---\nyes": ["yes"],
+    "Title\n=====\n\ntext": ["Title", "text"],
+    "| a | b |\n|---|:-:|\n| c \\| d | *e* |": ["a", "b", "c | d", "e"],
+    "<div>\nA <b>x</b> b\n</div>\n\ntext": ["A {<b>}x{</b>} b", "text"],
+    "[ref]: http://x.y\n[^1]: A note": ["A note"],
+    "a <b>c</b> d": ["a {<b>}c{</b>} d"],
+    "***\n___\n* * *": [],
+    "": [],
+}
+
+
+@pytest.mark.parametrize("text", MARKDOWN)
+def test_markdown(text: str) -> None:
+    assert passages(text, "markdown") == MARKDOWN[text]
+
+
+SUBTITLES = (
+    "1\r\n00:00:01,000 --> 00:00:02,500\r\n{\\an8}A man\r\nis <i>here</i>.\r\n\r\n"
+    "2\n00:00:03,000 --> 00:00:04,000\n- Hi.\n- <b>Hello</b>.\n\n\n3\n00:05.0 --> 00:06.0\nBye\n"
+)
+
+
+def test_subtitles() -> None:
+    assert passages(SUBTITLES, "srt") == ["A man is {<i>}here{</i>}.", "Hi.", "{<b>}Hello{</b>}.", "Bye"]
+    vtt = "WEBVTT\n\nNOTE no\n\n00:01.000 --> 00:02.000 line:0\n<v Bob>Yes</v>\n"
+    assert passages(vtt, "srt") == ["Yes"] and render(parse_document(vtt, "srt", HERE)) == vtt
+
+
+def test_a_cue_is_broken_into_as_many_lines() -> None:
+    text = "1\n00:01,0 --> 00:02,0\none\ntwo three <i>four</i> five\n\n"
+    pieces = parse_document(text, "srt", HERE)
+    assert render(pieces).split("\n")[2:] == ["one two three", "<i>four</i> five", "", ""]
+    long = [Passage(["word"], n_lines=3)]
+    assert render(long) == "word"
+
+
+XLIFF = """<?xml version="1.0"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="a"><body>
+  <trans-unit id="1">
+    <source>A <g id="1">red</g> hat &amp; <x id="2"/>dog</source>
+  </trans-unit>
+  <trans-unit id="2"><source>Empty</source><target state="new"/></trans-unit>
+  <trans-unit id="3"><source>Done</source><target>Fertig</target></trans-unit>
+  <trans-unit id="4" translate="no"><source>no</source></trans-unit>
+  <trans-unit id="5"><source>In <ph id="1">&lt;br/&gt;</ph> out</source>
+    <alt-trans><source>no</source></alt-trans></trans-unit>
+</body></file></xliff>
+"""
+
+
+def test_xliff() -> None:
+    found = ['A {<g id="1">}red{</g>} hat & {<x id="2"/>}dog', "Empty", 'In {<ph id="1">&lt;br/&gt;</ph>} out']
+    assert passages(XLIFF, "xliff") == found
+    written = render(parse_document(XLIFF, "xliff", HERE))
+    assert written.count("<target>") + written.count("<target ") == 4
+    assert '</source>\n    <target>A <g id="1">red</g> hat &amp; <x id="2"/>dog</target>\n  </trans-unit>' in written
+    assert '<target state="new">Empty</target>' in written and "<target>Fertig</target>" in written
+    assert passages(written, "xliff") == []  # all have targets now, which are kept
+    inside = '<x:segment><x:source>A <x:pc id="1">b</x:pc></x:source></x:segment>'
+    two = f'<x:xliff version="2.0" xmlns:x="u"><x:unit id="u">{inside}</x:unit></x:xliff>'
+    assert '<x:target>A <x:pc id="1">b</x:pc></x:target>' in render(parse_document(two, "xliff", HERE))
+
+
+def test_white_space_that_counts_is_kept_in_xliff() -> None:
+    text = '<xliff><trans-unit xml:space="preserve"><source>one\n  two</source></trans-unit></xliff>'
+    assert passages(text, "xliff") == ["one", "two"]
+    assert "<target>one\n  two</target>" in render(parse_document(text, "xliff", HERE))
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "what"),
+    [
+        ("<xliff><source></xliff>", "xliff", "page:1"),
+        ("<xliff>\n<a>\n</xliff>", "xliff", "page:3"),
+        ("<html></html>", "xliff", "not XLIFF"),
+        ("no times", "srt", "no times"),
+    ],
+)
+def test_what_is_not_of_the_format_is_refused(text: str, format: DocumentFormat, what: str) -> None:
+    with pytest.raises(DataError) as found:
+        parse_document(text, format, HERE)
+    assert what in "\n".join(found.value.lines())
+
+
+@pytest.mark.parametrize("raw", [b"", b"a\xff", b"ok\n\xe4"])
+def test_unreadable_documents(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "page").write_bytes(raw)
+    with pytest.raises(DataError):
+        read_document(tmp_path / "page")
+
+
+def test_lines_of_text_have_tags_and_no_entities() -> None:
+    [piece] = [piece for piece in parse_line("a <b>c</b> &amp; d<br/>e < f") if isinstance(piece, Passage)]
+    assert shown(piece) == "a {<b>}c{</b>} &amp; d{<br/>}e < f"
+    assert render(parse_line("  a <b> c ")) == "  a <b> c "
+
+
+WORDS = [
+    "dog",
+    " ",
+    "\n",
+    "&amp;",
+    "é",
+    "<b>",
+    "</b>",
+    "<i>",
+    "</i>",
+    "<br>",
+    "<p>",
+    "</p>",
+    "*",
+    "**",
+    "_",
+    "`",
+    "[",
+    "](x)",
+]
+WORDS += [
+    "# ",
+    "- ",
+    "> ",
+    "|",
+    "<code>",
+    "</code>",
+    "<!--",
+    "-->",
+    "![a](b)",
+    "<img/>",
+    '"',
+    "<",
+    ">",
+    "1. ",
+    "\\",
+    "$",
+]
+
+
+def letters(text: str) -> str:
+    """Return a text without what may change: white space, backslashes, entities and marks of quotations."""
+    return re.sub(r"[\s\\>]", "", html.unescape(text))
+
+
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_documents_of_chance_lose_nothing(format: DocumentFormat) -> None:
+    """The words of all pieces are those of the document, and passages are balanced."""
+    rng = random.Random(4)
+    n_passages = 0
+    for _ in range(3000):
+        text = "".join(rng.choices(WORDS, k=rng.randint(1, 25)))
+        pieces = PARSERS[format](text)
+        n_passages += sum(isinstance(piece, Passage) for piece in pieces)
+        assert letters(render(pieces)) == letters(text), text
+        for piece in pieces:
+            if isinstance(piece, Passage):
+                stack = []
+                for part in piece.parts:
+                    if isinstance(part, Tag) and part.kind == "open":
+                        stack.append(part.name)
+                    elif isinstance(part, Tag) and part.kind == "close":
+                        assert stack.pop() == part.name
+                assert stack == [] and piece.text.strip()
+    assert n_passages > 2000
+
+
+@pytest.mark.parametrize(
+    "text", ["<a ", "<!--", "<code>", '<a "', "[", "*", "`", "_a", "<b>", "[a](", "$a", "<?", "![", "> ", "|"]
+)
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_hostile_documents_take_linear_time(text: str, format: DocumentFormat) -> None:
+    def seconds(n: int) -> float:
+        began = time.process_time()
+        PARSERS[format](text * n)
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(4000) < 40 * seconds(400) + 0.5  # quadratic would be 100 times
