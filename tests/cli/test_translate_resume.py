@@ -119,3 +119,23 @@ def test_a_lost_part_and_other_settings_are_refused(tmp_path: Path) -> None:
     job.parts[0].unlink()
     with pytest.raises(RunError, match="missing"):
         ResumableFiles(tmp_path / "p", [tmp_path / "a"], {}, 0)
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "thesis").write_text("precious")
+    with pytest.raises(UsageError, match="not a regular file"):
+        ResumableFiles(tmp_path / "out.progress", [folder], {}, 0)
+    assert (folder / "thesis").read_text() == "precious"
+
+
+def test_an_earlier_result_is_not_taken_for_a_lost_part(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious earlier result\n")
+    job = ResumableFiles(tmp_path / "out.progress", [out], {}, 0)
+    job.append(["line one\n"], 1)
+    job.parts[0].unlink()
+    with pytest.raises(RunError, match="is missing"):
+        ResumableFiles(tmp_path / "out.progress", [out], {}, 0)
+    assert out.read_text() == "precious earlier result\n"

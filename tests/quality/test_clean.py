@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.io import atomic
 from attnkit.quality import clean as module
 from attnkit.quality.clean import CleanRequest, clean, repair
 from attnkit.quality.config import CleanConfig
@@ -208,4 +213,73 @@ def test_changed_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_nothing_left_is_an_error_that_names_the_filter(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no pair is left") as caught:
         cleaned(tmp_path, SRC, TGT, min_characters=5000, max_characters=9000)
-    assert "short" in str(caught.value.help) and not (tmp_path / "out").exists()
+    assert "short" in str(caught.value.help) and (tmp_path / "out" / "dropped.tsv").read_text()
+
+
+def test_input_in_the_output_folder_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    src, tgt = write(tmp_path, ["a dog"] * 3, ["ein Hund"] * 3)
+    folder.mkdir()
+    inside = [Path(shutil.copy(path, folder)) for path in (src, tgt)]
+    (folder / "report.json").write_text("{}")
+    with pytest.raises(UsageError, match="lies in the output folder"):
+        clean(CleanRequest(inside[0], inside[1], folder, CleanConfig(), overwrite=True))
+    assert all(path.read_text() for path in inside)
+
+
+@pytest.mark.parametrize("theirs", ["thesis.tex", "other.en"])
+def test_overwriting_spares_folders_with_anything_else(tmp_path: Path, theirs: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "report.json").write_text('{"mine": 1}')
+    (folder / theirs).write_text("precious")
+    src, tgt = write(tmp_path, ["a dog"] * 3, ["ein Hund"] * 3)
+    with pytest.raises(UsageError, match="holds other files"):
+        clean(CleanRequest(src, tgt, folder, CleanConfig(), overwrite=True))
+    assert (folder / theirs).read_text() == "precious"
+
+
+def test_resuming_refuses_changed_input_and_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    src, tgt = write(tmp_path, [f"a dog {i}" for i in range(9)], [f"ein Hund {i}" for i in range(9)])
+
+    def stop(self: object) -> None:
+        raise KeyboardInterrupt
+
+    request = CleanRequest(src, tgt, tmp_path / "out", CleanConfig(), scored_by="one")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("attnkit.io.resumable.ResumableFiles.finish", stop)
+        clean(request)
+    with pytest.raises(UsageError, match="other input or settings"):
+        clean(replace(request, scored_by="two"))
+    os.utime(src, ns=(1, 1))
+    with pytest.raises(UsageError, match="other input or settings"):
+        clean(request)
+
+
+@pytest.mark.parametrize("name", ["move", "remove_tree", "write_text"])
+def test_a_kill_at_any_write_of_the_end_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    src, tgt = write(tmp_path, [f"a dog {i}" for i in range(9)], [f"ein Hund {i}" for i in range(9)])
+    clean(CleanRequest(src, tgt, tmp_path / "whole", CleanConfig()))
+    wanted = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    real, n_kills = getattr(atomic, name), 0
+    for stop_at in range(20):
+        request = CleanRequest(src, tgt, tmp_path / f"out{stop_at}", CleanConfig())
+        calls = iter(range(20))
+
+        def once(*args: Any, at: int = stop_at, calls: Any = calls) -> None:
+            if next(calls) == at:
+                raise KeyboardInterrupt
+            real(*args)
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(atomic, name, once)
+            clean(request)
+            break
+        n_kills += 1
+        with suppress(UsageError):  # finished but for the last step
+            clean(request)
+        found = {path.name: path.read_bytes() for path in request.output.iterdir()}
+        assert {key: value for key, value in found.items() if key != "progress.json"} == wanted
+    assert n_kills > 1

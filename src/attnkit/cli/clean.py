@@ -67,7 +67,7 @@ def command(
     }  # fmt: skip
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)
-    request = CleanRequest(src, tgt, output, config, overwrite)
+    request = CleanRequest(src, tgt, output, config, overwrite, weights_of(run) if run is not None else "")
     with console.StatusLine() as status:
 
         def progress(n_lines: int) -> None:
@@ -75,6 +75,13 @@ def command(
 
         report = clean(request, scorer(run) if run is not None else None, progress)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
+
+
+def weights_of(run: Path) -> str:
+    """Return the checksum of a run's weights, by which a resumed job knows its model."""
+    from attnkit.checkpoints.run_folder import RunFolder
+
+    return RunFolder(run).checkpoint()[0].entry("model.safetensors").sha256
 
 
 def scorer(run: Path) -> Score:

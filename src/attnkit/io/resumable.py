@@ -39,6 +39,10 @@ class ResumableFiles:
         self.parts = [path.with_name(f"{path.name}.part") for path in files]
         self._settings: Any = json.loads(json.dumps(settings))
         self.state, self._sizes = state, [0] * len(self.parts)
+        self._is_finishing = False  # whether files are getting their final names
+        for path in self.files:
+            if path.exists() and not path.is_file():
+                raise UsageError(f"{path} exists and is not a regular file", help="choose another output")
         self.is_resumed = progress.is_file()
         if self.is_resumed:
             self._resume()
@@ -55,6 +59,7 @@ class ResumableFiles:
             saved = safe_read.parse_json(safe_read.read_regular_file(self._progress, MAX_PROGRESS))
             settings, self.state = saved["settings"], saved["state"]
             self._sizes = [int(size) for size in saved["sizes"]]
+            self._is_finishing = saved["finishing"] is True
             if len(self._sizes) != len(self.parts) or min(self._sizes) < 0:
                 raise ValueError("sizes of other files")
         except (ValueError, KeyError, TypeError) as error:
@@ -62,8 +67,9 @@ class ResumableFiles:
         if settings != self._settings:
             what = f"{self._progress} records an unfinished job with other input or settings"
             raise UsageError(what, help=f"use the same settings, or {again}")
-        for part, file in zip(self.parts, self.files, strict=True):
-            if not part.exists() and file.is_file():  # interrupted while files got their final names
+        for part, file, size in zip(self.parts, self.files, self._sizes, strict=True):
+            # Interrupted while files got their final names: a result of an earlier job is never taken for a part.
+            if self._is_finishing and not part.exists() and file.is_file() and file.stat().st_size == size:
                 atomic.move(file, part)
         if any(not p.is_file() or p.stat().st_size < n for p, n in zip(self.parts, self._sizes, strict=True)):
             raise RunError(f"a part recorded in {self._progress} is missing", help=again)
@@ -80,10 +86,13 @@ class ResumableFiles:
 
     def _save(self) -> None:
         values = {"settings": self._settings, "sizes": self._sizes, "state": self.state}
+        values["finishing"] = self._is_finishing
         atomic.write_text(self._progress, json.dumps(values, indent=1) + "\n")
 
     def finish(self) -> None:
         """Give the files their final names, then remove the record."""
+        self._is_finishing = True
+        self._save()
         for part, file in zip(self.parts, self.files, strict=True):
             atomic.remove_tree(file)  # of an earlier job
             atomic.move(part, file)

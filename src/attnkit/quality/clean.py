@@ -60,6 +60,7 @@ class CleanRequest:
     output: Path
     config: CleanConfig
     overwrite: bool = False
+    scored_by: str = ""  #: identity of what ``score`` uses, such as the checksum of a model
 
 
 def clean(
@@ -241,15 +242,22 @@ class _Output:
 
     def __init__(self, request: CleanRequest, names: tuple[str, str]) -> None:
         self._folder = folder = request.output
+        inputs = [path for path in (request.src, request.tgt) if path.is_file()]
         self._settings = {
-            "files": [[path.name, path.stat().st_size] for path in (request.src, request.tgt)],
+            "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in (request.src, request.tgt)],
+            "scored_by": request.scored_by,
             **request.config.model_dump(mode="json"),
         }
+        for path in inputs:
+            if path.resolve().parent == folder.resolve():
+                raise UsageError(f"{path} lies in the output folder", help="choose another folder with -o")
         if folder.exists():
-            if not folder.is_dir() or not self._is_own(folder):
+            if not folder.is_dir() or not self._is_own(folder, names):
                 raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
             if request.overwrite:
-                atomic.remove_tree(folder)
+                # Earlier results stay until new ones take their places.
+                for name in (PROGRESS, REPORT, *(f"{name}.part" for name in (*names, DROPPED))):
+                    atomic.remove_tree(folder / name)
             elif (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
                 raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
         atomic.make_dirs(folder)
@@ -262,8 +270,15 @@ class _Output:
             raise RunError(f"{folder / PROGRESS} is damaged", help="add --overwrite to start again") from error
 
     @staticmethod
-    def _is_own(folder: Path) -> bool:
-        return any((folder / name).is_file() for name in (PROGRESS, REPORT)) or not any(folder.iterdir())
+    def _is_own(folder: Path, names: tuple[str, str]) -> bool:
+        """Return whether a folder holds nothing but what a cleaning with these names writes."""
+        outputs = (*names, DROPPED)
+        own = {PROGRESS, REPORT, *outputs, *(f"{name}.part" for name in outputs)}
+        found = {entry.name for entry in folder.iterdir()}
+        begun = any((folder / name).is_file() for name in (PROGRESS, REPORT))
+        # A job killed at its very start leaves empty parts.
+        empty = all(name.endswith(".part") and not (folder / name).stat().st_size for name in found)
+        return found <= own and (begun or empty)
 
     def kept_pairs(self) -> Iterator[Pair]:
         """Yield the pairs written before, to know their duplicates."""
@@ -299,11 +314,18 @@ class _Output:
         report = self.report
         if not report.kept:
             worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
-            atomic.remove_tree(self._folder)
-            raise DataError("no pair is left", help=f"most were dropped as {worst[0]}: relax that filter")
+            self._write_report()
+            self._files.finish()
+            why = f"most were dropped as {worst[0]}: relax that filter; {self._folder / DROPPED} lists all"
+            raise DataError("no pair is left", help=why)
+        self._write_report()
         self._files.finish()
-        atomic.write_text(self._folder / REPORT, json.dumps({**asdict(report), **self._settings}, indent=1) + "\n")
         return report
+
+    def _write_report(self) -> None:
+        """Write the report: before the record is removed, as a folder without both would not be known as ours."""
+        values = {**asdict(self.report), **self._settings}
+        atomic.write_text(self._folder / REPORT, json.dumps(values, indent=1) + "\n")
 
 
 def _cell(text: str) -> str:
