@@ -271,7 +271,7 @@ class _Output:
 
     @staticmethod
     def _is_own(folder: Path, names: tuple[str, str]) -> bool:
-        """Return whether a folder holds nothing but what a cleaning with these names writes."""
+        """Return whether a folder holds only what a cleaning writes."""
         outputs = (*names, DROPPED)
         own = {PROGRESS, REPORT, *outputs, *(f"{name}.part" for name in outputs)}
         found = {entry.name for entry in folder.iterdir()}
@@ -323,7 +323,7 @@ class _Output:
         return report
 
     def _write_report(self) -> None:
-        """Write the report: before the record is removed, as a folder without both would not be known as ours."""
+        """Write the report, before the record of the job is removed."""
         values = {**asdict(self.report), **self._settings}
         atomic.write_text(self._folder / REPORT, json.dumps(values, indent=1) + "\n")
 
