@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -230,10 +231,15 @@ class _Filters:
         return blake2b(b"\n".join(sides), digest_size=12).digest()
 
 
+# With its semicolon: in an address, &copy=1 is no reference.
+_REFERENCE = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+
+
 def repair(line: str) -> str:
     """Return a line without mojibake, character references and odd spaces, in NFC."""
     if not line.isascii() or "&" in line:
-        line = unicodedata.normalize("NFC", html.unescape(repair_mojibake(line)))
+        unescaped = _REFERENCE.sub(lambda found: html.unescape(found[0]), repair_mojibake(line))
+        line = unicodedata.normalize("NFC", unescaped)
     return " ".join(line.split()) if not line.isprintable() or "\xa0" in line else line
 
 

@@ -13,10 +13,10 @@ _UNPRINTABLE = {
 }
 # UTF-8 bytes shown as Windows-1252 or Latin-1: a first byte, and one to three bytes from 0x80 to 0xBF.
 _TRAIL = "[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
+# Upper-case Portuguese has Ã and Â before quotes and dashes, which say nothing alone.
 _MOJIBAKE = re.compile(
-    f"[ÂÃ]{_TRAIL}|â[\x80-\x8b€‚][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|(?:[ÄÅÎÏÐÑ×ØÙ]{_TRAIL}){{2}}"
+    f"[ÂÃ](?![‘’‚“”„–—…]){_TRAIL}|â[\x80-\x8b€‚][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|(?:[ÄÅÎÏÐÑ×ØÙ]{_TRAIL}){{2}}"
 )
-_SEQUENCE = re.compile(f"[Â-ß]{_TRAIL}|[à-ï]{_TRAIL}{{2}}|[ð-ô]{_TRAIL}{{3}}")
 _MARKUP = re.compile(
     r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});"
     r"|</?(?:a|b|br|div|em|font|h[1-6]|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|u|ul)(?:\s[^<>]*)?/?>",
@@ -52,19 +52,19 @@ def find_damage(line: str) -> Iterator[tuple[str, int]]:
 
 
 def repair_mojibake(line: str) -> str:
-    """Return a line with UTF-8 that was read as Windows-1252 decoded again.
+    """Return a line of UTF-8 that was read as Windows-1252, decoded again.
 
-    >>> repair_mojibake("ein MÃ¤dchen")
-    'ein Mädchen'
+    A line in which any character was not misread is returned as it is: its other characters may be meant.
+
+    >>> repair_mojibake("ein MÃ¤dchen"), repair_mojibake("ein MÃ¤dchen hat Spaß")
+    ('ein Mädchen', 'ein MÃ¤dchen hat Spaß')
     """
-    return _SEQUENCE.sub(_decoded, line) if _MOJIBAKE.search(line) else line
-
-
-def _decoded(found: re.Match[str]) -> str:
-    """Return the character encoded by misread bytes, or the match itself."""
-    # Five bytes are nothing in Windows-1252, and were read as control characters.
-    data = b"".join(c.encode("latin-1" if ord(c) < 0x100 else "cp1252") for c in found[0])
+    if not _MOJIBAKE.search(line):
+        return line
     try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return found[0]
+        # Five bytes are nothing in Windows-1252, and were read as control characters.
+        data = b"".join(c.encode("latin-1" if ord(c) < 0x100 else "cp1252") for c in line)
+        decoded = data.decode("utf-8")
+    except UnicodeError:
+        return line
+    return line if any("\x7f" <= c <= "\x9f" for c in decoded) else decoded
