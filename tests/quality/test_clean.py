@@ -286,3 +286,17 @@ def test_a_kill_at_any_write_of_the_end_is_made_good(
         found = {path.name: path.read_bytes() for path in request.output.iterdir()}
         assert {key: value for key, value in found.items() if key != "progress.json"} == wanted
     assert n_kills > 1
+
+
+def test_utf16_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    src, tgt = write(tmp_path, ["a dog"] * 30, ["ein Hund"] * 30)
+    tgt.write_bytes(tgt.read_text().encode("utf-16"))
+    with pytest.raises(DataError, match="UTF-8"):
+        clean(CleanRequest(src, tgt, tmp_path / "out", CleanConfig()))
+    assert not (tmp_path / "out").exists()
+
+
+def test_evidence_cannot_be_asked_of_files_without_any(tmp_path: Path) -> None:
+    src, tgt = write(tmp_path, ["a dog"] * 3, ["ein Hund"] * 3)
+    with pytest.raises(DataError, match="no evidence"):
+        clean(CleanRequest(src, tgt, tmp_path / "out", CleanConfig(min_evidence=3.0)))

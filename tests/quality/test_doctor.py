@@ -10,10 +10,12 @@ import pytest
 
 from attnkit.cli import console
 from attnkit.cli.main import main
+from attnkit.quality.check import is_copy
 from attnkit.quality.damage import find_damage, repair_mojibake
 from attnkit.quality.doctor import examine_pair
 from attnkit.quality.findings import CheckReport
-from attnkit.quality.languages import SCRIPTS, scripts_of
+from attnkit.quality.languages import SCRIPTS, count_scripts, find_other_scripts
+from attnkit.quality.lines import _WORD
 from attnkit.text.toy.corpus import Kind, make_files
 
 N = 1200
@@ -117,7 +119,9 @@ def test_a_block_in_a_third_language_is_found(tmp_path: Path) -> None:
 def test_copies_are_counted_and_judged(tmp_path: Path) -> None:
     src, tgt = toy("english-french")
     report = examine(tmp_path, src, src)
-    assert report.severity == "stop" and report.verdict == f"The target is a copy of the source in all {N:,} pairs."
+    assert report.severity == "stop" and report.remedy == ()
+    wanted = f"The target is a copy of the source in all {N:,} pairs. Is {tmp_path / 'a.tgt'} the right file?"
+    assert report.verdict == wanted
     report = examine(tmp_path, src, tgt[:-100] + src[-100:])
     assert count(report, "copied") == (100, N - 99) and report.severity == "warning"
 
@@ -143,8 +147,38 @@ def test_lines_in_another_script_are_found(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_scripts(line: str, script: str) -> None:
-    (found,) = scripts_of([line])
-    assert (SCRIPTS[found] if found >= 0 else "") == script
+    (counts,) = count_scripts([line])
+    assert (SCRIPTS[counts.argmax()] if counts.max() >= 5 else "") == script
+
+
+def test_names_in_latin_letters_make_no_other_script() -> None:
+    lines = ["今日はとても良い天気です", "猫が窓の前で寝ています"] * 40 + [
+        "Galaxy Ultra Pro 0を買う",
+        "only Latin here",
+    ]
+    script, flags = find_other_scripts(lines)
+    assert script == "Han or kana" and flags.nonzero()[0].tolist() == [81]
+
+
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [("नमस्ते दुनिया", True), ("สวัสดี", True), ("你好", True), ("a dog", True), ("12 : 30 h", False), ("好", False)],
+)
+def test_copies_of_any_script_are_seen(line: str, copied: bool) -> None:
+    assert is_copy(line, line) == copied
+
+
+def test_words_have_their_vowel_signs() -> None:
+    assert _WORD.findall("हिन्दी में, naïve") == ["हिन्दी", "में", ",", "naïve"]
+
+
+def test_remedies_fit_what_is_found(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    damaged = [line.encode().decode("cp1252", "replace") for line in tgt]
+    report = examine(tmp_path, src, damaged)
+    assert "Windows-1252" in report.verdict and report.remedy[-1] == "--repair"
+    mixed = tgt[:400] + [tgt[(7 * i + 11) % N] for i in range(400, 800)] + tgt[800:]
+    assert examine(tmp_path, src, mixed).severity == "stop"  # a third does not belong together
 
 
 @pytest.mark.parametrize(

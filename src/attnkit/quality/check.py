@@ -1,6 +1,5 @@
 """Checks of two line-aligned files, line by line and pair by pair."""
 
-import re
 import string
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -10,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from attnkit.protocols import UNK_ID
-from attnkit.quality.damage import find_damage
+from attnkit.quality.damage import find_damage, has_word
 from attnkit.quality.findings import FATAL, FINDINGS, SIDES, CheckReport, Finding, Side
 from attnkit.quality.pair_filters import DuplicateFinder, Fault, LengthRatioFilter, Pair
 from attnkit.text.config import CheckConfig
@@ -19,7 +18,6 @@ from attnkit.text.parallel import first_suspicious_line, to_the_end
 from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096  #: pairs encoded at once
-_LETTERS = re.compile(r"[^\W\d_]{3}")  # of a line that should have been translated
 _MARKS = string.punctuation.encode() + b" \t"
 
 
@@ -31,7 +29,7 @@ def fold(line: str) -> bytes:
 
 def is_copy(src: str, tgt: str) -> bool:
     """Return whether a target is a copy of a source that has words to translate."""
-    return src == tgt and _LETTERS.search(src) is not None
+    return src == tgt and has_word(src)
 
 
 def check_pair(

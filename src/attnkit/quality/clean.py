@@ -29,7 +29,7 @@ from attnkit.quality.damage import repair_mojibake
 from attnkit.quality.judgement import MIN_ODDS, Span, judge_span, kinds_of, read_spans
 from attnkit.quality.lines import Ints
 from attnkit.quality.pair_filters import Pair, find_fault, usual_ratio
-from attnkit.text.lines import OPENERS, check_not_streams, open_binary
+from attnkit.text.lines import OPENERS, LineCounts, check_not_streams, guess, is_utf16, open_binary, opened
 
 PART = 1 << 16  #: pairs written together
 PROGRESS = "progress.json"
@@ -81,6 +81,7 @@ def clean(
     check_not_streams([request.src, request.tgt])
     for path in (request.src, request.tgt):
         open_binary(path).close()  # report a missing file before anything is written
+        check_not_utf16(path)
     names = output_names(request.src, request.tgt)
     output = _Output(request, names)
     progress(output.report.n_src)
@@ -90,6 +91,9 @@ def clean(
             filters.begin_span(span, None)  # done before, but the usual ratio comes from the first span
             continue
         plan = _Pairing(span, request.config)
+        if number == 0 and request.config.min_evidence is not None and plan.evidence is None:
+            what = "the files do not show which lines belong together, so there is no evidence to ask for"
+            raise DataError(what, where="--min-evidence", help="remove --min-evidence")
         filters.begin_span(span, plan)
         for begin in range(0, max(1, len(span.src)), PART):
             if span.start + begin < output.report.n_src:
@@ -98,6 +102,14 @@ def clean(
             output.write(list(filters.judge(plan, begin, end)), plan, end == len(span.src))
             progress(output.report.n_src)
     return output.finish()
+
+
+def check_not_utf16(path: Path) -> None:
+    """Raise ``DataError`` for a file of UTF-16, which would be read as NULs."""
+    with opened(path, LineCounts()) as stream:
+        head = stream.read(4096)
+    if is_utf16(head) or head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("invalid UTF-8", where=f"{path}:1", help=guess(head, "utf-16"))
 
 
 def output_names(src: Path, tgt: Path) -> tuple[str, str]:

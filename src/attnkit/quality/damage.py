@@ -29,6 +29,22 @@ _MIXED = re.compile(f"[{_LATIN}](?=[{_OTHER}])|[{_OTHER}](?=[{_LATIN}])")
 _RARE = re.compile(f"[ÂÃâÄÅÎÏÐÑ×ØÙ{_OTHER}]")  # what both need
 
 
+_LETTERS = re.compile(r"[^\W\d_]{3}|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{2}")
+
+
+def has_word(line: str) -> bool:
+    """Return whether a line has a word that would be translated.
+
+    That is three letters in a row, or two in scripts that write no spaces.
+
+    >>> has_word("12 : 30 h"), has_word("a dog"), has_word("नमस्ते"), has_word("你好")
+    (False, True, True, True)
+    """
+    if not line.isascii():  # vowel signs of Indic and other scripts are no letters to Python, but stand between them
+        line = "".join(c for c in line if unicodedata.category(c)[0] != "M")
+    return _LETTERS.search(line) is not None
+
+
 def find_damage(line: str) -> Iterator[tuple[str, int]]:
     """Yield the kinds of damage of a line, each with its first position."""
     if "<" in line or "&" in line:

@@ -17,6 +17,7 @@ _SHIFT = np.uint32(32 - 15)
 _FACTORS = np.array([2654435761, 2246822519, 3266489917], np.uint32)  # odd, of random bits
 MAX_SAMPLE = 50_000  #: lines of a side that a model is learnt from
 _MIN_LETTERS = 5  # of a line whose script is judged
+_MIN_MAIN_SHARE = 0.1  # of letters in the main script that a line of it has at least
 _BATCH = 4096  # lines whose characters are in memory at once
 _MAX_CHARACTERS = 400  # of a line; the rest is left out
 
@@ -35,36 +36,35 @@ SCRIPTS = sorted({name for _, name in _RANGES if name})
 _SCRIPT = np.array([SCRIPTS.index(name) if name else -1 for _, name in _RANGES])
 
 
-def scripts_of(lines: Sequence[str]) -> NDArray[np.int8]:
-    """Return the index in ``SCRIPTS`` of each line's script (N,), -1 if unknown."""
-    return np.concatenate([_scripts(part) for part in _parts(lines)] or [np.zeros(0, np.int8)])
+def count_scripts(lines: Sequence[str]) -> NDArray[np.int64]:
+    """Return how many letters each line has of each of ``SCRIPTS`` (N, len(SCRIPTS))."""
+    return np.concatenate([_counts(part) for part in _parts(lines)] or [np.zeros((0, len(SCRIPTS)), np.int64)])
 
 
-def _scripts(lines: Sequence[str]) -> NDArray[np.int8]:
+def _counts(lines: Sequence[str]) -> NDArray[np.int64]:
     codes, lengths = _codes(lines)
     script = np.append(-1, _SCRIPT)[np.searchsorted(_STARTS, codes, side="right")]
     owner = np.repeat(np.arange(len(lines)), lengths)
     letters = script >= 0
     cells = np.bincount(owner[letters] * len(SCRIPTS) + script[letters], minlength=len(lines) * len(SCRIPTS))
-    counts = cells.reshape(len(lines), len(SCRIPTS))
-    best = counts.argmax(1)
-    return np.where(counts[np.arange(len(lines)), best] >= _MIN_LETTERS, best, -1).astype(np.int8)
+    return cells.reshape(len(lines), len(SCRIPTS))
 
 
 def find_other_scripts(lines: Sequence[str]) -> tuple[str, NDArray[np.bool_]]:
     """Return the script of most lines, and flags (N,) of lines in another one.
 
-    Without a main script there are no flags.
+    Such a line has less than a tenth of its letters in the main script: names in Latin letters do not make a Japanese
+    line another one. Without a main script there are no flags.
     """
     flags = np.zeros(len(lines), np.bool_)
-    sample = scripts_of(lines[:: max(1, len(lines) // MAX_SAMPLE)])
-    known = sample[sample >= 0]
+    sample = count_scripts(lines[:: max(1, len(lines) // MAX_SAMPLE)])
+    known = sample.argmax(1)[sample.max(1, initial=0) >= _MIN_LETTERS]
     main = int(np.bincount(known).argmax()) if len(known) else 0
     # Lines of ASCII are Latin: most need not be looked at.
     is_latin = SCRIPTS[main] == "Latin"
     looked_at = np.fromiter((i for i, line in enumerate(lines) if not (is_latin and line.isascii())), np.int64)
-    scripts = scripts_of([lines[i] for i in looked_at])
-    wrong = (scripts >= 0) & (scripts != main)
+    counts = count_scripts([lines[i] for i in looked_at])
+    wrong = (counts.max(1, initial=0) >= _MIN_LETTERS) & (counts[:, main] < _MIN_MAIN_SHARE * counts.sum(1))
     if wrong.sum() < 0.2 * len(lines):
         flags[looked_at[wrong]] = True
     return SCRIPTS[main], flags

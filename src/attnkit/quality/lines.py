@@ -21,7 +21,12 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]  #: numbers of words, 0 for none
 
 # Scripts without spaces between words: every character is a word. Then words of any other script, then marks.
-_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+|[^\w\s]")
+# Python's \w has no vowel signs, which belong to words of Indic, Arabic and Hebrew text.
+_SIGNS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+_WORD = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
+    rf"|[\w{_SIGNS}]+|[^\w\s]"
+)
 _NUMBER = re.compile(r"\d+")
 _PAUSES = re.compile(r"[,،、，;；:：()（）\"«»„“”]")
 _QUESTIONS = "?？؟"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from attnkit.quality.findings import CheckReport, Severity, Stretch
 
-STOP_SHARE = 0.1  #: share of misaligned pairs from which training is not worth its time
+STOP_SHARE = 0.1  #: share of pairs that do not belong together from which training is not worth its time
 COPIED_SHARE = 0.5  #: share of copies from which the target seems to be the wrong file
+WRONG_FILE_SHARE = 0.9  #: share of copies from which cleaning would leave nothing
 WARN_SHARE = 0.02  #: share of copies that is mentioned first
 
 
@@ -20,8 +21,9 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
     by_name = {finding.name: finding for finding in report.findings}
     shifted = [stretch for stretch in report.stretches if stretch.kind == "shifted"]
     n_shifted = sum(stretch.n_lines for stretch in shifted)
-    if shifted:
-        severity: Severity = "stop" if n_shifted >= STOP_SHARE * n else "warning"
+    n_wrong = sum(stretch.n_lines for stretch in report.stretches)
+    severity: Severity = "stop" if n_wrong >= STOP_SHARE * n or not report.trainable else "warning"
+    if shifted and 2 * n_shifted >= n_wrong:
         return severity, _misaligned(shifted, n_shifted, report), (*clean, "--realign")
     if not report.trainable:
         fatal = next(finding for finding in report.findings if finding.fatal)
@@ -31,16 +33,20 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         return "stop", "Source and target are swapped, compared with the training files.", ()
     copied = by_name["copied"].count if "copied" in by_name else 0
     if copied >= COPIED_SHARE * n:
-        return "stop", f"The target is a copy of the source in {_of(copied, n)} pairs.", clean
+        text = f"The target is a copy of the source in {_of(copied, n)} pairs."
+        if copied >= WRONG_FILE_SHARE * n:  # nothing would be left of these files
+            return "stop", f"{text} Is {report.tgt} the right file?", ()
+        return "stop", text, clean
     if report.stretches:
-        return _unrelated(report, n, clean)
+        return severity, _unrelated(report, n), (*clean, *(["--realign"] if shifted else []))
     if copied >= WARN_SHARE * n:
         return "warning", f"The target is a copy of the source in {_of(copied, n)} pairs.", clean
     for name in ("swapped_pairs", "mojibake", "other_side", "other_script"):
         if name in by_name and by_name[name].count >= WARN_SHARE * n:
             found = by_name[name]
             side = "" if found.side == "pair" else f"{found.side} "
-            return "warning", f"{found.count:,} {side}{found.text} ({_percent(found.count, n)}).", clean
+            remedy = (*clean, "--repair") if name == "mojibake" else clean
+            return "warning", f"{found.count:,} {side}{found.text} ({_percent(found.count, n)}).", remedy
     if "few" in by_name:
         n_few = by_name["few"].count
         return "warning", f"{n_few:,} pairs are usable for training, but few: expect a weak model.", ()
@@ -75,12 +81,11 @@ _SAID = {
 }
 
 
-def _unrelated(report: CheckReport, n: int, clean: tuple[str, ...]) -> tuple[Severity, str, tuple[str, ...]]:
+def _unrelated(report: CheckReport, n: int) -> str:
     longest = max(report.stretches, key=lambda stretch: stretch.n_lines)
     total = sum(stretch.n_lines for stretch in report.stretches)
     more = f" Such stretches are {_percent(total, n)} of the corpus."
-    text = f"In lines {longest.first:,} to {longest.last:,}, {_SAID[longest.kind]}.{more}"
-    return ("stop" if total >= COPIED_SHARE * n else "warning"), text, clean
+    return f"In lines {longest.first:,} to {longest.last:,}, {_SAID[longest.kind]}.{more}"
 
 
 def _of(count: int, n: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from attnkit.protocols import UNK_ID
+from attnkit.quality.damage import has_word
+from attnkit.text.lines import is_blank
 
 Sign = Literal["cut", "repeated", "copied", "empty", "unknown", "split"]
 TEXTS: dict[Sign, str] = {
@@ -21,7 +22,6 @@ TEXTS: dict[Sign, str] = {
 }
 """Signs in the order of a summary, and how it names them."""
 MIN_REPEATS = 4  #: repetitions in a row of one to eight words
-_LETTERS = re.compile(r"[^\W\d_]{3}")
 
 
 def find_signs(
@@ -38,8 +38,8 @@ def find_signs(
     is_sign: dict[Sign, bool] = {
         "cut": not finished,
         "repeated": count_repeats(text.split()) >= MIN_REPEATS > count_repeats(source.split()),
-        "copied": text.casefold().split() == source.casefold().split() and _LETTERS.search(text) is not None,
-        "empty": not text.strip(),
+        "copied": text.casefold().split() == source.casefold().split() and has_word(text),
+        "empty": is_blank(text),
         "unknown": any(UNK_ID in ids for ids in segments),
         "split": is_cut,
     }
