@@ -83,6 +83,8 @@ IMAGE, NOTE = Tag("<img/>", "point"), Tag("[1]", "point")
         (["a ", B, "x", NOT_B], "y", [0], "<b>y</b>"),
         (["a ", B, "x", NOT_B, ITALIC, "z", NOT_I], "y", [0], "<b></b><i>y</i>"),
         (["a ", STAR, "x", NOT_STAR, ITALIC, "z", NOT_I], "y", [0], "<i>*y*</i>"),
+        (["a ", B, "red dog", NOT_B, " runs"], "rouge, chien court", [1, 1, 2, 3], "<b>rouge, chien</b> court"),
+        (["a ", B, "dog", NOT_B, " runs"], "un , chien ; court", [0, 1, 1, 1, 2], "un , <b>chien</b> ; court"),
         (["一只", B, "红", NOT_B, "狗"], "a red dog", [0, 2, 3], "a <b>red</b> dog"),
     ],
 )

@@ -8,7 +8,7 @@ nested as in the source, and each is written once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -24,6 +24,11 @@ def find_words(text: str) -> list[tuple[int, int]]:
     A Chinese or Japanese character is a word.
     """
     return [match.span() for match in _WORD.finditer(text)]
+
+
+def find_marks(text: str, words: Sequence[tuple[int, int]]) -> Set[int]:
+    """Return the numbers of the words that are punctuation."""
+    return {number for number, (begin, _) in enumerate(words) if not text[begin].isalnum()}
 
 
 @dataclass
@@ -98,7 +103,8 @@ def place_tags(marked: Marked, text: str, links: Sequence[int]) -> list[str | Ta
     """
     words = find_words(text)
     root = PlacedTag(Tag("", "open"), 0, len(marked.words), Tag("", "close"), marked.nodes, high=len(words))
-    _set_spans(root, links, len(marked.words))
+    marks, source_marks = find_marks(text, words), find_marks(marked.text, marked.words)
+    _set_spans(root, links, len(marked.words), marks, source_marks)
     parts: list[str | Tag] = []
     gaps = [text[end:begin] for (_, end), (begin, _) in zip([(0, 0), *words], [*words, (len(text), 0)], strict=True)]
     _Writer(parts, [text[begin:end] for begin, end in words], gaps).write(root)
@@ -117,12 +123,19 @@ def merge_text(parts: Sequence[str | Tag]) -> list[str | Tag]:
     return merged
 
 
-def _set_spans(parent: PlacedTag, links: Sequence[int], n_source: int) -> None:
-    """Set ``low`` and ``high`` of all nodes below a node, and sort them."""
+def _set_spans(parent: PlacedTag, links: Sequence[int], n_source: int, marks: Set[int], source_marks: Set[int]) -> None:
+    """Set ``low`` and ``high`` of all nodes below a node, and sort them.
+
+    ``marks`` are the words that are punctuation; an element begins and ends with one only as its source does.
+    """
     inside = range(parent.low, parent.high)
     elements, points = [], []
     for child in parent.children:
         own = [i for i in inside if child.begin <= links[i] < child.end]
+        while own and own[0] in marks and child.begin not in source_marks and len(own) > 1:
+            own = own[1:]
+        while own and own[-1] in marks and child.end - 1 not in source_marks and len(own) > 1:
+            own = own[:-1]
         if child.closing is not None and child.begin < child.end and not own and len(inside):
             own = [min(_point_place(child, links, inside, n_source), inside[-1])]  # better than around nothing
         if child.closing is not None and own:
@@ -153,7 +166,7 @@ def _set_spans(parent: PlacedTag, links: Sequence[int], n_source: int) -> None:
     places = {id(child): number for number, child in enumerate(parent.children)}
     parent.children.sort(key=lambda node: (node.low, node.high, places[id(node)]))
     for child in parent.children:
-        _set_spans(child, links, n_source)
+        _set_spans(child, links, n_source, marks, source_marks)
 
 
 def _point_place(node: PlacedTag, links: Sequence[int], inside: range, n_source: int) -> int:
