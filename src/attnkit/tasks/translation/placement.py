@@ -8,6 +8,7 @@ nested as in the source, and each is written once.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +17,8 @@ from attnkit.formats.passages import Tag
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+(?:['’.,:-][^\W_]+)*|[^\w\s]|_")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+_SYMBOLS = frozenset("%@#&{}/\\_*")  # punctuation of Unicode that belongs to what is next to it
 
 
 def find_words(text: str) -> list[tuple[int, int]]:
@@ -28,7 +31,8 @@ def find_words(text: str) -> list[tuple[int, int]]:
 
 def find_marks(text: str, words: Sequence[tuple[int, int]]) -> Set[int]:
     """Return the numbers of the words that are punctuation."""
-    return {number for number, (begin, _) in enumerate(words) if not text[begin].isalnum()}
+    first = (text[begin] for begin, _ in words)
+    return {number for number, c in enumerate(first) if unicodedata.category(c)[0] == "P" and c not in _SYMBOLS}
 
 
 @dataclass
