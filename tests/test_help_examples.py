@@ -130,6 +130,7 @@ def write_text(folder: Path) -> None:
     (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
     for name in ("out.de", "new.de", "old.de"):
         shutil.copy(folder / "test.de", folder / name)
+    (folder / "page.html").write_text("<p>A dog <b>runs</b> now.</p>\n")
     (folder / "lines.txt").write_text("The cat sat on the [MASK].\nA dog runs.\n")
     (folder / "prompts.txt").write_text("The cat\nA dog\n")
     (folder / "words.txt").write_text("king\nqueen\n")
