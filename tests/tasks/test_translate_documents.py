@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from attnkit.cli.main import main
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.formats.documents import PARSERS, parse_line
 from attnkit.formats.html import MARKUP
-from attnkit.formats.passages import Tag, render
+from attnkit.formats.passages import Passage, Tag, render
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words, place_tags, take_tags
-from attnkit.tasks.translation.translator import Translator
+from attnkit.tasks.translation.translator import Output, Translation, Translator
 from attnkit.text.protected import find_protected, is_kept
 
 PROTECTED = {
@@ -80,6 +81,8 @@ IMAGE, NOTE = Tag("<img/>", "point"), Tag("[1]", "point")
         ([B, "a b", NOT_B, " ", ITALIC, "c d", NOT_I], "A C B D", [0, 2, 1, 3], "<b>A C</b> <i>B D</i>"),
         (["See ", IMAGE, " the dog", NOTE, "."], "Voir le chien.", [0, 1, 2, 3], "Voir <img/> le chien[1]."),
         (["see", IMAGE], "", [], "<img/>"),
+        (["A ", IMAGE, IMAGE, " b"], "X y", [0, 1], "X <img/><img/> y"),
+        (["A ", IMAGE, " ", IMAGE, " b"], "", [], "<img/> <img/>"),
         (["a ", B, "x", NOT_B], "y", [0], "<b>y</b>"),
         (["a ", B, "x", NOT_B, ITALIC, "z", NOT_I], "y", [0], "<b></b><i>y</i>"),
         (["a ", STAR, "x", NOT_STAR, ITALIC, "z", NOT_I], "y", [0], "<i>*y*</i>"),
@@ -207,3 +210,54 @@ def test_protected_lines_stay_lines(
     assert len(found) == len(lines) + 1 and found[1] == "" and found[5] == "<br/>"
     assert "<b>" in found[0] and "</b>" in found[0]
     assert "http://x.y/z" in found[2] and re.search(r"3\D50", found[2]) and "{x}" in found[4]
+
+
+def test_a_part_that_comes_twice_has_to_come_twice(documents: DocumentTranslator) -> None:
+    found = render(documents.translate(parse_line("1 {x} 2 {x} 3 http://a.b/c 4 http://a.b/c 5 10:30 6 10:30")))
+    assert (found.count("{x}"), found.count("http://a.b/c"), found.count("10:30")) == (2, 2, 2)
+
+
+def test_deep_and_long_passages_take_linear_time(documents: DocumentTranslator) -> None:
+    deep = "1 " + "<b>" * 3000 + "2" + "</b>" * 3000 + " 3"
+    assert render(documents.translate(PARSERS["html"](deep))).count("<b>") == 3000
+    many = "".join(f"{i % 10} <i>{i % 7}</i> <img/>" for i in range(1500))
+    began = time.process_time()
+    marked = take_tags(parse_line(many)[1].parts)  # type: ignore[union-attr]
+    found = place_tags(marked, marked.text, list(range(len(marked.words))))
+    assert sum(isinstance(part, Tag) for part in found) == 4499 and time.process_time() - began < 5
+
+
+class Stub:
+    """A translator that shuffles words, drops some and repeats others."""
+
+    def __init__(self, translator: Translator, seed: int) -> None:
+        self._translator, self._rng = translator, random.Random(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._translator, name)
+
+    def stream(self, lines: list[str], *_: object, **__: object) -> Any:
+        for line in lines:
+            words = line.split()
+            text = " ".join(self._rng.choices(words or ["x"], k=self._rng.randint(0, len(words) + 1)))
+            yield Translation(
+                line, [[]], [Output(text, 0.0, 0.0, [[]], True, None, self.tgt_tokenizer)], self.src_tokenizer
+            )
+
+
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_whatever_is_translated_nothing_is_lost(documents: DocumentTranslator, format: Any) -> None:
+    rng = random.Random(5)
+    pieces = ["dog", "中文", "a.b", "x_y", " ", " ", ". ", " http://a.b/c?d ", " {name} ", " $3.50 ", " 12:30 "]
+    pieces += ["<b>", "</b>", "<i>", "</i>", "<img/>"]
+    stub = Stub(documents._translator, 6)
+    for _ in range(400):
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 30)))
+        source = PARSERS[format](text)
+        found = render(DocumentTranslator(stub).translate(source))  # type: ignore[arg-type]
+        assert Counter(m[0] for m in MARKUP.finditer(found)) == Counter(m[0] for m in MARKUP.finditer(text)), text
+        plain = re.sub(r"<.*?>", " ", found)  # no tag may be inside a part
+        passages = [piece for piece in source if isinstance(piece, Passage)] if format == "html" else []
+        for passage in passages:
+            for part in find_protected(take_tags(passage.parts).text):
+                assert is_kept(part, plain) or part.text not in re.sub(r"<.*?>", " ", text), text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -124,3 +125,14 @@ def test_lengths_are_those_of_99_percent_of_the_lines() -> None:
     found = learn_statistics(lines, [2] * 990 + [500] * 10)
     assert (found.sentences, found.tokens) == (1, 2)
     assert learn_statistics([], []) == SourceStatistics()
+
+
+@pytest.mark.parametrize("text", ["Dr. A ", "a. ", "A. ", "。 ", ". ", "e.g. A "])
+def test_long_lines_take_linear_time(text: str) -> None:
+    def seconds(n: int) -> float:
+        began = time.process_time()
+        SentenceSplitter().split(text * n)
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(40_000) < 40 * seconds(4000) + 0.5  # quadratic would be 100 times

@@ -192,8 +192,8 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
         if counts.n_protected:
             said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
         status.say(said)
-        if summary := counts.signs.as_text():
-            status.say(summary.replace(" lines may", " sentences may"))
+        if summary := counts.signs.as_text("sentences"):
+            status.say(summary)
 
 
 def resumable_output(request: TranslateRequest, output: Path | None) -> ResumableFiles:

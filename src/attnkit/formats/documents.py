@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attnkit.errors import DataError
-from attnkit.formats.html import MARKUP, parse_html
+from attnkit.formats.html import MARKUP, make_tag, parse_html
 from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
@@ -67,11 +66,7 @@ def parse_line(line: str) -> list[Piece]:
     place = 0
     for match in MARKUP.finditer(line):
         parts.append(line[place : match.start()])
-        alone = not match["name"] or match["rest"].endswith("/") or html.unescape(match["name"]).lower() in _ALONE
-        parts.append(Tag(match[0], "point" if alone else "close" if match["end"] else "open", match["name"] or ""))
+        parts.append(make_tag(match[0], match["name"], match["end"], match["rest"]))
         place = match.end()
     parts.append(line[place:])
     return list(make_pieces([part for part in parts if part], str))
-
-
-_ALONE = ("br", "hr", "img", "input", "wbr")

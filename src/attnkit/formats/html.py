@@ -15,11 +15,13 @@ MARKUP = re.compile(
 )
 """Comments, declarations, instructions and tags of HTML and XML."""
 
-_INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q s samp small span"  # noqa: SIM905
-    " strike strong sub sup time tt u var wbr".split()
+INLINE = frozenset[str]().union(
+    ["a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img"],
+    ["input", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup"],
+    ["time", "tt", "u", "var", "wbr"],
 )
-_VOID = frozenset(["img", "input", "wbr"])
+"""Elements inside of text, which do not end a block."""
+_VOID = frozenset(["br", "hr", "img", "input", "wbr"])
 _COPIED = frozenset(["script", "style", "pre", "textarea", "svg", "math", "template", "object", "code", "kbd", "samp"])
 """Elements whose content is not running text."""
 _COPIED_ATTRIBUTE = re.compile(
@@ -55,14 +57,21 @@ def _blocks(text: str) -> Iterator[Piece]:
                 place = match.end()
                 unclosed.add(name)  # searched once: its tags are tags like any others
         whole = text[match.start() : place]
-        if name in _INLINE or whole.startswith("<!--"):
-            is_point = not name or place > match.end() or name in _VOID or match["rest"].endswith("/")
-            run.append(Tag(whole, "point" if is_point else "close" if match["end"] else "open", name))
+        if name in INLINE or whole.startswith("<!--"):
+            is_whole = place > match.end()  # an element that is copied
+            run.append(Tag(whole, "point") if is_whole else make_tag(whole, name, match["end"], match["rest"]))
         else:
             yield from make_pieces(run, escape)
             yield whole
             run = []
     yield from make_pieces([*run, html.unescape(text[place:])], escape)
+
+
+def make_tag(text: str, name: str | None, end: str | None, rest: str | None) -> Tag:
+    """Return the tag that ``MARKUP`` matched; what has no content is a point."""
+    name = (name or "").lower()
+    alone = not name or name in _VOID or (rest or "").endswith("/")
+    return Tag(text, "point" if alone else "close" if end else "open", name)
 
 
 def element_end(text: str, begin: re.Match[str]) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
-from attnkit.formats.html import MARKUP, parse_html
+from attnkit.formats.html import INLINE, MARKUP, make_tag, parse_html
 from attnkit.formats.passages import Piece, Tag, make_pieces
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -49,87 +50,73 @@ def parse_markdown(text: str) -> list[Piece]:
 
 
 def _blocks(lines: list[str]) -> Iterator[Piece]:
-    place, n_lines = 0, len(lines)
-    if lines[0].rstrip() == "---":
-        closing = next((i for i in range(1, n_lines) if lines[i].rstrip() in ("---", "...")), 0)
-        if closing:
-            yield "\n".join(lines[: closing + 1])
-            place = closing + 1
-            yield "\n" if place < n_lines else ""
+    """Yield the pieces of all blocks; the line ends between them are copied."""
+    place = _front_matter_end(lines)
+    yield "".join(f"{line}\n" for line in lines[:place])
     paragraph: list[str] = []
-
-    def is_indented(i: int) -> bool:
-        return lines[i].startswith(("    ", "\t")) and not lines[i].lstrip().startswith(("-", "*", "+", ">", "|"))
-
     after_blank = True
-    while place < n_lines:
-        line = lines[place]
-        end = place + 1
-        fence = _FENCE.match(line[_QUOTES.match(line).end() if ">" in line[:4] else 0 :].lstrip())  # type: ignore[union-attr]
-        if fence:
-            mark = fence[1]
-            while end < n_lines and not lines[end].lstrip(" >\t").startswith(mark):
-                end += 1
-            end = min(n_lines, end + 1)
-        elif _HTML_BLOCK.match(line) and not paragraph and not line.lstrip().lower().startswith(_INLINE_STARTS):
-            while end < n_lines and lines[end].strip():
-                end += 1
-        elif "|" in line and end < n_lines and "|" in lines[end] and _TABLE_RULE.fullmatch(lines[end]):
-            while end < n_lines and "|" in lines[end]:
-                end += 1
-        elif not line.strip(" >\t\r") or _RULE.fullmatch(line) or _DEFINITION.match(line):
-            pass
-        elif after_blank and is_indented(place) and not paragraph:
-            pass
-        else:
-            begins = _PREFIX.match(line)
-            if paragraph and begins and begins[0].strip(" >\t"):
-                yield from _paragraph(paragraph)
-                paragraph = []
-                yield "\n"
-            elif paragraph:
-                paragraph.append(line)
-                place, after_blank = end, False
-                continue
-            paragraph = [line]
-            place, after_blank = end, False
-            if line.lstrip(" >\t").startswith("#"):
-                yield from _paragraph(paragraph)
-                paragraph = []
-                yield "\n" if place < n_lines else ""
-            continue
-        if paragraph:
-            yield from _paragraph(paragraph)
-            paragraph = []
-            yield "\n"
+    while place < len(lines):
+        kind, end = _find_block(lines, place, bool(paragraph), after_blank)
         block = lines[place:end]
-        if not fence and _HTML_BLOCK.match(line) and len(block) and line.strip():
-            yield from parse_html("\n".join(block))
-        elif not fence and len(block) > 1:
-            yield from _table(block)
+        if kind == "text":
+            paragraph += block
         else:
-            yield "\n".join(block)
-        after_blank = not line.strip()
+            if paragraph:
+                yield from _paragraph(paragraph)
+                yield "\n"
+            paragraph = block if kind == "beginning" else []
+            if kind == "heading":
+                yield from _paragraph(block)
+            elif kind == "html":
+                yield from parse_html("\n".join(block))
+            elif kind == "table":
+                yield from _table(block)
+            elif kind == "copied":
+                yield "\n".join(block)
+            if kind != "beginning" and end < len(lines):
+                yield "\n"
+        after_blank = not block[0].strip()
         place = end
-        yield "\n" if place < n_lines else ""
     yield from _paragraph(paragraph)
 
 
-_INLINE_STARTS = (
-    "<a ",
-    "<b>",
-    "<code",
-    "<em",
-    "<i>",
-    "<img",
-    "<kbd",
-    "<span",
-    "<strong",
-    "<sub",
-    "<sup",
-    "<u>",
-    "<http",
-)
+def _front_matter_end(lines: list[str]) -> int:
+    """Return the number of lines of the front matter, 0 without."""
+    if lines[0].rstrip() != "---":
+        return 0
+    return next((i + 1 for i in range(1, len(lines) - 1) if lines[i].rstrip() in ("---", "...")), 0)
+
+
+_Kind: TypeAlias = Literal["text", "beginning", "heading", "html", "table", "copied"]
+"""Of a block; ``text`` continues a paragraph or item, which ``beginning`` begins."""
+
+
+def _find_block(lines: list[str], place: int, in_paragraph: bool, after_blank: bool) -> tuple[_Kind, int]:
+    """Return the kind of the block at ``place`` and where it ends."""
+    line, end = lines[place], place + 1
+    if fence := _FENCE.match(line.lstrip(" >\t")):
+        closing = (i + 1 for i in range(end, len(lines)) if lines[i].lstrip(" >\t").startswith(fence[1]))
+        return "copied", next(closing, len(lines))
+    if not in_paragraph and _HTML_BLOCK.match(line) and not _begins_inline(line):
+        blank = (i for i in range(end, len(lines)) if not lines[i].strip())
+        return "html", next(blank, len(lines))
+    if "|" in line and end < len(lines) and "|" in lines[end] and _TABLE_RULE.fullmatch(lines[end]):
+        return "table", next((i for i in range(end, len(lines)) if "|" not in lines[i]), len(lines))
+    if not line.strip(" >\t\r") or _RULE.fullmatch(line) or _DEFINITION.match(line):
+        return "copied", end
+    is_indented = line.startswith(("    ", "\t")) and not line.lstrip().startswith(("-", "*", "+", ">", "|"))
+    if is_indented and after_blank and not in_paragraph:
+        return "copied", end
+    if line.lstrip(" >\t").startswith("#"):
+        return "heading", end
+    begins = _PREFIX.match(line)
+    is_item = begins is not None and begins[0].strip(" >\t") != ""
+    return ("text" if in_paragraph and not is_item else "beginning"), end
+
+
+def _begins_inline(line: str) -> bool:
+    tag = MARKUP.match(line.lstrip())
+    return tag is not None and (tag["name"] or "").lower() in INLINE
 
 
 def _table(rows: list[str]) -> Iterator[Piece]:
@@ -183,9 +170,7 @@ def _inline(text: str) -> list[str | Tag]:
         if match["escaped"]:
             parts.append(match["escaped"])
         elif match["html"]:
-            name, is_end = (match["html_name"] or "").lower(), match["html_end"]
-            alone = not name or name in ("br", "img", "hr", "wbr", "input") or (match["html_rest"] or "").endswith("/")
-            parts.append(Tag(whole, "point" if alone else "close" if is_end else "open", name))
+            parts.append(make_tag(whole, match["html_name"], match["html_end"], match["html_rest"]))
         elif match["close"]:
             begin = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][1] == "["), None)
             if begin is None:

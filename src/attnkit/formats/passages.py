@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
 TagKind: TypeAlias = Literal["open", "close", "point"]
+MAX_DEPTH = 64  #: of nested elements in a passage; the tags of deeper ones are copied
 SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -83,37 +86,30 @@ def make_pieces(parts: Iterable[str | Tag], escape: Callable[[str], str], n_line
 def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
     """Yield each part, and whether it is text or a tag that is closed in order."""
     single: set[int] = set()
-    opened: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    opened: list[tuple[int, str]] = []
+    n_opened: Counter[str] = Counter()
     for place, part in enumerate(parts):
         if not isinstance(part, Tag) or part.kind == "point":
             continue
-        if part.kind == "open":
-            opened.append(place)
-        elif part.name in [_name(parts[i]) for i in opened]:
-            while _name(parts[opened[-1]]) != part.name:
-                single.add(opened.pop())
-            opened.pop()
+        if part.kind == "open" and len(opened) < MAX_DEPTH:
+            opened.append((place, part.name))
+            n_opened[part.name] += 1
+        elif part.kind == "close" and n_opened[part.name]:
+            while opened[-1][1] != part.name:
+                begin, name = opened.pop()
+                single.add(begin)
+                n_opened[name] -= 1
+            pairs.append((opened.pop()[0], place))
+            n_opened[part.name] -= 1
         else:
             single.add(place)
-    single.update(opened)
+    single.update(begin for begin, _ in opened)
     # An element around a tag without a partner would be cut in two, so its own tags are copied as well.
-    stack: list[tuple[int, bool]] = []
-    for place, part in enumerate(parts):
-        if isinstance(part, Tag) and part.kind != "point" and place not in single:
-            if part.kind == "open":
-                stack.append((place, False))
-            else:
-                begin, is_cut = stack.pop()
-                if is_cut:
-                    single.update((begin, place))
-        elif place in single:
-            stack = [(begin, True) for begin, _ in stack]
+    before = list(accumulate((place in single for place in range(len(parts))), initial=0))
+    single.update(chain.from_iterable(pair for pair in pairs if before[pair[1]] > before[pair[0]]))
     for place, part in enumerate(parts):
         yield part, place not in single
-
-
-def _name(part: str | Tag) -> str:
-    return part.name if isinstance(part, Tag) else ""
 
 
 def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int) -> Iterator[Piece]:
@@ -138,14 +134,20 @@ def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int)
 
 def _core(parts: list[str | Tag]) -> tuple[int, int]:
     """Return the range within white space, points and elements around it all."""
+    ends: dict[int, int] = {}  # of elements, by where they begin
+    opened: list[int] = []
+    for place, part in enumerate(parts):
+        if isinstance(part, Tag) and part.kind == "open":
+            opened.append(place)
+        elif isinstance(part, Tag) and part.kind == "close":
+            ends[opened.pop()] = place
     begin, end = 0, len(parts)
     while True:
-        first, last = parts[begin], parts[end - 1]
-        if _is_outside(first):
+        if _is_outside(parts[begin]):
             begin += 1
-        elif _is_outside(last):
+        elif _is_outside(parts[end - 1]):
             end -= 1
-        elif isinstance(first, Tag) and first.kind == "open" and _partner(parts, begin) == end - 1:
+        elif ends.get(begin) == end - 1:
             begin, end = begin + 1, end - 1
         else:
             return begin, end
@@ -153,15 +155,3 @@ def _core(parts: list[str | Tag]) -> tuple[int, int]:
 
 def _is_outside(part: str | Tag) -> bool:
     return part.kind == "point" if isinstance(part, Tag) else not part.strip()
-
-
-def _partner(parts: list[str | Tag], place: int) -> int:
-    """Return the place of the tag that closes the one at ``place``."""
-    depth = 0
-    for i in range(place, len(parts)):
-        part = parts[i]
-        if isinstance(part, Tag) and part.kind != "point":
-            depth += 1 if part.kind == "open" else -1
-            if not depth:
-                return i
-    return -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_PATTERN = re.compile(
+PROTECTED = re.compile(
     r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”»]+[^\s<>\"“”».,;:!?)\]'’]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"]*[\w/])?)"
     r"|(?P<mail>\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b)"
     r"|(?P<placeholder>\{\{?[\w .:,#!+-]*\}?\}|%\([\w.]+\)[#0 +-]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[0+-]*\d*(?:\.\d+)?"
@@ -13,6 +13,7 @@ _PATTERN = re.compile(
     r"|(?P<number>(?<![\w.,])[$€£¥₹]\s?\d+(?:[.,:]\d+)*|(?<![\w.,:])\d+(?:[.,:/-]\d+)+(?:\s?[$€£¥₹%‰°]|\b)"
     r"|(?<![\w.,:])\d{2,}(?:\s?[$€£¥₹%‰°]|\b)|(?<![\w.,:])\d+\s?(?:[$€£¥₹%‰°]|(?:km|cm|mm|kg|mg|ml|GB|MB|kB|GHz|kWh?)\b))"
 )
+"""Addresses, placeholders and numbers; the group ``number`` is that of numbers."""
 
 
 class Protected(NamedTuple):
@@ -34,16 +35,16 @@ def find_protected(text: str) -> list[Protected]:
     """
     return [
         Protected(match.start(), match.end(), match[0], match["number"] is not None)
-        for match in _PATTERN.finditer(text)
+        for match in PROTECTED.finditer(text)
     ]
 
 
-def is_kept(part: Protected, text: str) -> bool:
-    """Return whether a translation has a part.
+def is_kept(part: Protected, text: str, times: int = 1) -> bool:
+    """Return whether a translation has a part as often as it should.
 
     Of a number only the digits count, as marks differ between languages.
     """
     if not part.is_number:
-        return part.text in text
+        return text.count(part.text) >= times
     digits = re.findall(r"\d+", part.text)
-    return re.search(r"(?<!\d)" + r"\D{1,2}".join(digits) + r"(?!\d)", text) is not None
+    return len(re.findall(r"(?<!\d)" + r"\D{1,2}".join(digits) + r"(?!\d)", text)) >= times

@@ -22,6 +22,7 @@ _SYMBOLS = tuple("$€£¥₹#@<")  # a sentence may begin with these, but not w
 _WIDE = frozenset("。！？｡")  # nothing has to follow these
 _QUOTING = ("と", "って")  # Japanese particles after a quotation, whose sentence goes on
 _SPACE = re.compile(r"\s*")
+_NEAR = 64  # characters around the end of a sentence that decide
 _LAST_WORD = re.compile(r"\S*\Z")
 _DOTTED = re.compile(r"[^\W\d_]+(\.[^\W\d_]+)+")  # U.S, z.B
 _SMALL_NUMBER = re.compile(r"\d{1,2}")
@@ -94,24 +95,26 @@ class SentenceSplitter:
 
         ``after`` is where the next sentence would start.
         """
-        mark, first = match.group(), line[after:].lstrip(_OPENERS + _SPACES)[:1]
+        mark, following = match.group(), line[after : after + _NEAR]
+        first = following.lstrip(_OPENERS + _SPACES)[:1]
         if not (first.isalnum() or first in _SYMBOLS) or first.islower():
             return False
         if mark[0] in _WIDE:
-            return not (mark[-1] in "」』" and line.startswith(_QUOTING, after))
+            return not (mark[-1] in "」』" and following.startswith(_QUOTING))
         if mark != ".":
             return True
-        found = _LAST_WORD.search(line, begin, match.start())
+        near = max(begin, match.start() - _NEAR)
+        found = _LAST_WORD.search(line[near : match.start()])
         assert found is not None, "the pattern matches the empty string"
         word = found.group().lstrip(_OPENERS)
         if _SMALL_NUMBER.fullmatch(word):
-            return not (ORDINAL in self._abbreviations or found.start() == begin)
+            return not (ORDINAL in self._abbreviations or near + found.start() == begin)
         if len(word) == 1 and word.isupper():
             return word == "I"  # else an initial
         if word.lower() in _TITLES or (word.lower() in _BEFORE_NUMBERS and first.isdigit()):
             return False
         if word.lower() in self._abbreviations or _DOTTED.fullmatch(word):
-            return line[after:].split(None, 1)[0].strip(_OPENERS + ",") in self._starters
+            return following.split(None, 1)[0].strip(_OPENERS + ",") in self._starters
         return True
 
 

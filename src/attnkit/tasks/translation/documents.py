@@ -7,9 +7,12 @@ these parts, and each is put back next to the word that it was next to.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +75,9 @@ class DocumentTranslator:
         self._config = config.model_copy(update={"num_hypotheses": 1})
         self._has_attention = all(run.config.model.has_attention for run in translator.runs)
         self.counts = DocumentCounts(signs or SignCounts())
-        if translator.runs[0].source_statistics is None and translator.segmenter.policy == "auto":
-            translator.segmenter.policy = "sentences"
+        self._segmenter = copy(translator.segmenter)
+        if translator.runs[0].source_statistics is None and self._segmenter.policy == "auto":
+            self._segmenter.policy = "sentences"
 
     def translate(self, pieces: Iterable[Piece], progress: Callable[[int], None] = lambda n: None) -> Iterator[Piece]:
         """Yield the pieces of a document with translated passages.
@@ -91,7 +95,7 @@ class DocumentTranslator:
 
     def _translate(self, passages: Sequence[Passage]) -> Iterator[Passage]:
         marked = [take_tags(passage.parts) for passage in passages]
-        split = self._translator.segmenter.sentences([one.text for one in marked], self.counts.n_passages + 1)
+        split = self._segmenter.sentences([one.text for one in marked], self.counts.n_passages + 1)
         sentences = [make_sentences(one.text, found) for one, found in zip(marked, split, strict=True)]
         tagged = [sentence for one, own in zip(marked, sentences, strict=True) if one.nodes for sentence in own]
         plain = [sentence for one, own in zip(marked, sentences, strict=True) if not one.nodes for sentence in own]
@@ -124,7 +128,8 @@ class DocumentTranslator:
         for sentence in sentences:
             parts = find_protected(sentence.source)
             self.counts.n_protected += len(parts)
-            lost = [part for part in parts if not is_kept(part, sentence.text)]
+            times = Counter(part.text for part in parts)
+            lost = [part for part in parts if not is_kept(part, sentence.text, times[part.text])]
             if lost:
                 self.counts.n_restored += len(lost)
                 losing.append((sentence, parts, take_tags(cut_out(sentence.source, parts))))
@@ -139,6 +144,7 @@ class DocumentTranslator:
             number = 0
             begins = {part.begin: part for part in parts}
             for piece in place_tags(one, text, links):
+                last = sentence.origins[-1] if sentence.origins else 0
                 if isinstance(piece, Tag):
                     part = begins[int(piece.name)]
                     sentence.text += part.text
@@ -146,7 +152,7 @@ class DocumentTranslator:
                     continue
                 own = find_words(piece)
                 places = [kept[links[number + k]] if kept else 0 for k in range(len(own))]
-                sentence.origins += spread(piece, list(zip(own, places, strict=True)), sentence.origins[-1:] or [0])
+                sentence.origins += spread(piece, list(zip(own, places, strict=True)), last)
                 sentence.text += piece
                 number += len(own)
 
@@ -227,40 +233,40 @@ def word_anchors(translation: Translation, tokenizer: Tokenizer) -> list[Anchor]
 def source_words_of_tokens(translation: Translation, words: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     """Return the word of each token of a source, -1 for white space."""
     aligned = align(translation.tokenizer, [translation.source])[0]
-    found = np.full(len(translation.source_ids[0]), -1)
-    for token, (begin, end) in enumerate(zip(aligned.begins, aligned.ends, strict=True)):
-        found[token] = next((k for k, (first, stop) in enumerate(words) if first < end and begin < stop), -1)
-    return found
+    spans = zip(aligned.begins.tolist(), aligned.ends.tolist(), strict=True)
+    found = np.array([word_at(words, begin, end) for begin, end in spans], np.int64)
+    return found[: len(translation.source_ids[0])]
 
 
 def target_words_of_tokens(
     tokenizer: Tokenizer, ids: Sequence[int], text: str, words: Sequence[tuple[int, int]]
 ) -> list[int]:
     """Return the word of each token of a translation, -1 for white space."""
-    raw = [tokenizer.bytes_of(id) for id in ids]
-    place = len(text) - sum(sum(byte & 0xC0 != 0x80 for byte in piece) for piece in raw)  # a dropped first space
-    found = []
-    for piece in raw:
-        end = place + sum(byte & 0xC0 != 0x80 for byte in piece)
-        found.append(
-            next((k for k, (first, stop) in enumerate(words) if first < max(end, place + 1) and place < stop), -1)
-        )
-        place = end
-    return found
+    # Every byte that does not continue a character begins one.
+    sizes = [sum(byte & 0xC0 != 0x80 for byte in tokenizer.bytes_of(id)) for id in ids]
+    places = list(accumulate(sizes, initial=len(text) - sum(sizes)))  # below 0 where a first space was dropped
+    return [word_at(words, begin, max(end, begin + 1)) for begin, end in pairwise(places)]
+
+
+def word_at(words: Sequence[tuple[int, int]], begin: int, end: int) -> int:
+    """Return the first word with characters in ``begin:end``, -1 without one."""
+    place = bisect_right(words, begin, key=lambda word: word[1])
+    return place if place < len(words) and words[place][0] < end else -1
 
 
 def links_to(words: Sequence[tuple[int, int]], anchors: Sequence[Anchor]) -> list[int]:
     """Return the source word at the place of each anchor, or the one before it."""
     begins = [begin for begin, _ in words]
-    return [max(0, int(np.searchsorted(begins, place, side="right")) - 1) for _, place in anchors]
+    return [max(0, bisect_right(begins, place) - 1) for _, place in anchors]
 
 
-def spread(text: str, anchors: Sequence[Anchor], before: Sequence[int] = (0,)) -> list[int]:
+def spread(text: str, anchors: Sequence[Anchor], before: int = 0) -> list[int]:
     """Return a place in the source for each character: that of its word.
 
-    Between words it is that of the word before.
+    Between words it is that of the word before, at first ``before``.
     """
-    origins = [before[0]] * len(text)
+    origins: list[int] = []
     for (begin, _), place in anchors:
-        origins[begin:] = [place] * (len(text) - begin)
-    return origins
+        origins += [before] * (begin - len(origins))
+        before = place
+    return origins + [before] * (len(text) - len(origins))

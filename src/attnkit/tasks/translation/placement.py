@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from attnkit.formats.passages import Tag
+from attnkit.text.protected import PROTECTED
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+(?:['’.,:-][^\W_]+)*|[^\w\s]|_")
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_WORD = re.compile(
+    PROTECTED.pattern + r"|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+(?:['’.,:-][^\W_]+)*|[^\w\s]|_"
+)
+_NEAR = 32  # source words on each side of a point that are asked for its place
 
 _SYMBOLS = frozenset("%@#&{}/\\_*")  # punctuation of Unicode that belongs to what is next to it
 
@@ -24,7 +28,7 @@ _SYMBOLS = frozenset("%@#&{}/\\_*")  # punctuation of Unicode that belongs to wh
 def find_words(text: str) -> list[tuple[int, int]]:
     """Return begin and end of words and marks.
 
-    A Chinese or Japanese character is a word.
+    A Chinese or Japanese character is a word, and so is a protected part: no tag goes inside.
     """
     return [match.span() for match in _WORD.finditer(text)]
 
@@ -35,7 +39,7 @@ def find_marks(text: str, words: Sequence[tuple[int, int]]) -> Set[int]:
     return {number for number, c in enumerate(first) if unicodedata.category(c)[0] == "P" and c not in _SYMBOLS}
 
 
-@dataclass
+@dataclass(eq=False)
 class PlacedTag:
     """An element or a point, at words ``begin`` to ``end`` of the source."""
 
@@ -67,6 +71,7 @@ def take_tags(parts: Sequence[str | Tag]) -> Marked:
     root: list[PlacedTag] = []
     stack: list[list[PlacedTag]] = [root]
     places: list[tuple[PlacedTag, str, int]] = []  # node, its end that is meant, and where in the text
+    behind = [*accumulate(reversed(parts), lambda text, part: part if isinstance(part, str) else text, initial="")]
     for number, part in enumerate(parts):
         if isinstance(part, str):
             text += part.lstrip() if not text or (text.endswith(" ") and part[:1] == " ") else part
@@ -79,19 +84,25 @@ def take_tags(parts: Sequence[str | Tag]) -> Marked:
             stack[-1][-1].closing = part
             places.append((stack[-1][-1], "end", len(text)))
         else:
-            after = next((other for other in parts[number + 1 :] if isinstance(other, str)), "")
-            spaced = (not text or text[-1].isspace(), not after or after[:1].isspace())
+            after = behind[len(parts) - number - 1]
+            near = ("" if not number else parts[number - 1], "" if number + 1 == len(parts) else parts[number + 1])
+            beside = [isinstance(part, Tag) and part.kind == "point" for part in near]  # points without a space between
+            spaced = (
+                not beside[0] and (not text or text[-1].isspace()),
+                not beside[1] and (not after or after[:1].isspace()),
+            )
             stack[-1].append(PlacedTag(part, 0, spaced=spaced))
             places.append((stack[-1][-1], "point", len(text)))
             if not spaced[0] and not spaced[1] and text[-1:].isalnum() and after[:1].isalnum():
                 text += " "  # two words that only the point keeps apart
     text = text.rstrip()
     words = find_words(text)
+    begins, ends = [begin for begin, _ in words], [end for _, end in words]
     for node, end, place in places:
         if end == "begin":
-            node.begin = sum(stop <= place for _, stop in words)
+            node.begin = bisect_right(ends, place)
         else:
-            node.end = sum(start < place for start, _ in words)
+            node.end = bisect_left(begins, place)
             if end == "point":
                 node.begin = node.end
     return Marked(text, words, root)
@@ -107,8 +118,7 @@ def place_tags(marked: Marked, text: str, links: Sequence[int]) -> list[str | Ta
     """
     words = find_words(text)
     root = PlacedTag(Tag("", "open"), 0, len(marked.words), Tag("", "close"), marked.nodes, high=len(words))
-    marks, source_marks = find_marks(text, words), find_marks(marked.text, marked.words)
-    _set_spans(root, links, len(marked.words), marks, source_marks)
+    _Spans(marked, text, words, links).set(root)
     parts: list[str | Tag] = []
     gaps = [text[end:begin] for (_, end), (begin, _) in zip([(0, 0), *words], [*words, (len(text), 0)], strict=True)]
     _Writer(parts, [text[begin:end] for begin, end in words], gaps).write(root)
@@ -127,68 +137,83 @@ def merge_text(parts: Sequence[str | Tag]) -> list[str | Tag]:
     return merged
 
 
-def _set_spans(parent: PlacedTag, links: Sequence[int], n_source: int, marks: Set[int], source_marks: Set[int]) -> None:
-    """Set ``low`` and ``high`` of all nodes below a node, and sort them.
+class _Spans:
+    """Finds the words of a translation in each element and behind each point."""
 
-    ``marks`` are the words that are punctuation; an element begins and ends with one only as its source does.
-    """
-    inside = range(parent.low, parent.high)
-    elements, points = [], []
-    for child in parent.children:
-        own = [i for i in inside if child.begin <= links[i] < child.end]
-        while own and own[0] in marks and child.begin not in source_marks and len(own) > 1:
-            own = own[1:]
-        while own and own[-1] in marks and child.end - 1 not in source_marks and len(own) > 1:
-            own = own[:-1]
-        if child.closing is not None and child.begin < child.end and not own and len(inside):
-            own = [min(_point_place(child, links, inside, n_source), inside[-1])]  # better than around nothing
-        if child.closing is not None and own:
-            child.low, child.high = own[0], own[-1] + 1
-            elements.append(child)
-        else:
-            child.low = child.high = _point_place(child, links, inside, n_source)
-            points.append(child)
-    # Elements that cross are cut between their middles, and keep the order of these.
-    elements.sort(key=lambda node: node.low + node.high)
-    for one, other in pairwise(elements):
-        if one.high > other.low:
-            cut = (max(one.low, other.low) + min(one.high, other.high)) // 2
-            one.high, other.low = max(one.low, cut), max(cut, other.low if other.low > cut else cut)
-            other.high = max(other.high, other.low)
-    # What must not be empty goes inside its neighbour, around one of its words.
-    for one in [element for element in elements if element.low == element.high and element.tag.needs_text]:
-        hosts = [other for other in elements if other.low < other.high and other.low <= one.low <= other.high]
-        if hosts:
-            elements.remove(one)
-            parent.children = [child for child in parent.children if child is not one]
-            hosts[0].children.append(one)
-    # A point that was outside an element stays outside.
-    for point in points:
-        for element in elements:
-            if element.low < point.low < element.high:
-                point.low = point.high = element.low if point.begin <= element.begin else element.high
-    places = {id(child): number for number, child in enumerate(parent.children)}
-    parent.children.sort(key=lambda node: (node.low, node.high, places[id(node)]))
-    for child in parent.children:
-        _set_spans(child, links, n_source, marks, source_marks)
+    def __init__(self, marked: Marked, text: str, words: Sequence[tuple[int, int]], links: Sequence[int]) -> None:
+        self._marks, self._source_marks = find_marks(text, words), find_marks(marked.text, marked.words)
+        self._n_source = len(marked.words)
+        self._targets: list[list[int]] = [[] for _ in marked.words]
+        """Words of the translation that are aligned to each source word, ascending."""
+        for target, source in enumerate(links if marked.words else ()):
+            self._targets[source].append(target)
 
-
-def _point_place(node: PlacedTag, links: Sequence[int], inside: range, n_source: int) -> int:
-    """Return the word of the translation that a point is placed before.
-
-    It is found by the source words next to the point.
-    """
-    if not len(inside):
-        return inside.start
-    before = [node.begin - 1 - k for k in range(n_source)]
-    after = [node.begin + k for k in range(n_source)]
-    glued = not node.spaced[0] and node.spaced[1]
-    for near in zip(before, after, strict=True) if glued else zip(after, before, strict=True):
-        for word in near:
-            own = [i for i in inside if links[i] == word]
+    def set(self, parent: PlacedTag) -> None:
+        """Set ``low`` and ``high`` of all nodes below a node, and sort them."""
+        inside = range(parent.low, parent.high)
+        elements, points = list[PlacedTag](), list[PlacedTag]()
+        for child in parent.children:
+            own = self._own_words(child, inside) if child.closing is not None else []
             if own:
-                return own[-1] + 1 if word < node.begin else own[0]
-    return inside.start + round(len(inside) * node.begin / max(1, n_source))
+                child.low, child.high = own[0], own[-1] + 1
+                elements.append(child)
+            else:
+                child.low = child.high = self._point_place(child, inside)
+                points.append(child)
+        # Elements that cross are cut between their middles, and keep the order of these.
+        elements.sort(key=lambda node: node.low + node.high)
+        for one, other in pairwise(elements):
+            if one.high > other.low:
+                cut = (max(one.low, other.low) + min(one.high, other.high)) // 2
+                one.high, other.low = max(one.low, cut), max(cut, other.low)
+                other.high = max(other.high, other.low)
+        self._fill(parent, elements)
+        # A point that was outside an element stays outside.
+        lows = [element.low for element in elements]
+        for point in points:
+            element = elements[place] if (place := bisect_left(lows, point.low) - 1) >= 0 else None
+            if element is not None and element.low < point.low < element.high:
+                point.low = point.high = element.low if point.begin <= element.begin else element.high
+        places = {id(child): number for number, child in enumerate(parent.children)}
+        parent.children.sort(key=lambda node: (node.low, node.high, places[id(node)]))
+        for child in parent.children:
+            self.set(child)
+
+    def _own_words(self, node: PlacedTag, inside: range) -> list[int]:
+        """Return the words of an element, without marks at its ends.
+
+        Marks that its source begins or ends with stay.
+        """
+        own = sorted(i for word in range(node.begin, node.end) for i in self._targets[word] if i in inside)
+        first, last = 0, len(own)
+        while last - first > 1 and own[first] in self._marks and node.begin not in self._source_marks:
+            first += 1
+        while last - first > 1 and own[last - 1] in self._marks and node.end - 1 not in self._source_marks:
+            last -= 1
+        if not own and node.begin < node.end and len(inside):  # one word is better than nothing
+            return [min(self._point_place(node, inside), inside[-1])]
+        return own[first:last]
+
+    def _fill(self, parent: PlacedTag, elements: list[PlacedTag]) -> None:
+        """Move elements that must not be empty into their neighbours."""
+        for one in [element for element in elements if element.low == element.high and element.tag.needs_text]:
+            hosts = (other for other in elements if other.low < other.high and other.low <= one.low <= other.high)
+            if (host := next(hosts, None)) is not None:
+                elements.remove(one)
+                parent.children.remove(one)
+                host.children.append(one)
+
+    def _point_place(self, node: PlacedTag, inside: range) -> int:
+        """Return the word that a point is before, by the nearest source words."""
+        glued = not node.spaced[0] and node.spaced[1]
+        for k in range(min(_NEAR, self._n_source)):
+            near = [node.begin - 1 - k, node.begin + k]
+            for word in near if glued else reversed(near):
+                targets = self._targets[word] if 0 <= word < self._n_source else []
+                own = [i for i in targets if i in inside]
+                if own:
+                    return own[-1] + 1 if word < node.begin else own[0]
+        return inside.start + round(len(inside) * node.begin / max(1, self._n_source))
 
 
 @dataclass
@@ -240,8 +265,12 @@ class _Writer:
 
 
 def _ends_with_space(parts: Sequence[str | Tag]) -> bool:
-    text = next((part for part in reversed(parts) if isinstance(part, str) and part), " ")
-    return text[-1].isspace()
+    for part in reversed(parts):
+        if isinstance(part, str) and part:
+            return part[-1].isspace()
+        if isinstance(part, Tag) and part.kind == "point":
+            return False
+    return True
 
 
 def _is_mark(word: str) -> bool:

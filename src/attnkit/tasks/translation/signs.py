@@ -75,9 +75,9 @@ class SignCounts:
         self.n_flagged += bool(signs)
         self.by_sign.update(signs)
 
-    def as_text(self) -> str:
-        """Return a summary, empty if no line has a sign."""
+    def as_text(self, unit: str = "lines") -> str:
+        """Return a summary, empty if nothing has a sign."""
         if not self.n_flagged:
             return ""
         parts = [f"{self.by_sign[sign]:,} {text}" for sign, text in TEXTS.items() if self.by_sign[sign]]
-        return f"{self.n_flagged:,} of {self.n_lines:,} lines may be wrong: {', '.join(parts)}"
+        return f"{self.n_flagged:,} of {self.n_lines:,} {unit} may be wrong: {', '.join(parts)}"
