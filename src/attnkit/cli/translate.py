@@ -77,9 +77,7 @@ def command(
       attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
-    from attnkit.cli import console
     from attnkit.decoding.config import SearchConfig
-    from attnkit.io import atomic
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
@@ -87,8 +85,7 @@ def command(
     check_not_overwriting(output, inputs)  # before torch is loaded
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     from attnkit.data.loader import Batching
-    from attnkit.tasks.translation.signs import SignCounts
-    from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
+    from attnkit.tasks.translation.stream import TranslateRequest
 
     request = TranslateRequest(
         runs=runs,
@@ -113,26 +110,37 @@ def command(
         dictionary=dictionary,
     )
     if request.format is not None or protect:
-        refused = ("resume", "target_prefix", "replace_unknowns", "return_scores", "return_attention", "json")
-        refuse_options(given, format, [*refused, *(["protect"] if request.format is not None else [])])
+        refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_attention", "json"]
+        refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
     if request.format is not None:
         write_document(request, output)
-        return
-    if input is not None:
-        suggest_format(input, protect)
+    else:
+        write_lines(request, output, resume)
+
+
+def write_lines(request: TranslateRequest, output: Path | None, resume: bool) -> None:
+    """Translate lines and write them as they are done."""
+    from attnkit.cli import console
+    from attnkit.io import atomic
+    from attnkit.tasks.translation.signs import SignCounts
+    from attnkit.tasks.translation.stream import translate_stream
+    from attnkit.text.lines import STDIN
+
+    if request.source != STDIN and not request.protect:
+        suggest_format(request.source)
     files = resumable_output(request, output) if resume else None
     if files is not None:
         request = replace(request, skip=files.state)
         if files.is_resumed:
             console.info(f"resuming after line {files.state:,}")
     with (
-        console.prompting(input is None, "type a line to translate; Ctrl-D ends") as prompt,
+        console.prompting(request.source == STDIN, "type a line to translate; Ctrl-D ends") as prompt,
         nullcontext() if files is not None else atomic.open_output(output) as stream,
         console.StatusLine(plain_every=60.0) as status,
     ):
         # On a terminal the translations themselves show how far it is.
         shown = output is not None or not (sys.stdout is not None and sys.stdout.isatty())
-        follow = console.follow_lines(status, source, request.skip) if shown else lambda n_lines: None
+        follow = console.follow_lines(status, request.source, request.skip) if shown else lambda n_lines: None
         began, n_done, counts = time.monotonic(), request.skip, SignCounts()
         for n_lines, lines in translate_stream(request, status.warn, follow, counts):
             n_done += n_lines
@@ -150,7 +158,7 @@ def command(
             rate = (n_done - request.skip) / seconds
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
         if shown and (summary := counts.as_text()):
-            status.say(f"{summary} (--json flags each)")
+            status.say(summary if request.protect else f"{summary} (--json flags each)")
 
 
 def refuse_options(given: dict[str, object], format: str, refused: list[str]) -> None:
@@ -164,13 +172,13 @@ def refuse_options(given: dict[str, object], format: str, refused: list[str]) ->
         raise UsageError(f"{option} cannot be combined with {with_what}", where=option, help=f"remove {option}")
 
 
-def suggest_format(input: Path, protect: bool) -> None:
+def suggest_format(input: Path) -> None:
     """Say that a file with markup is read as lines of text."""
     from attnkit.cli import console
     from attnkit.formats.documents import SUFFIXES
 
     suggested = SUFFIXES.get(input.suffix.lower())
-    if suggested is not None and not protect:
+    if suggested is not None:
         console.info(f"{input.name} is read as lines of text; --format {suggested} keeps its markup")
 
 
