@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/sentences.py --run RUN --data FOLDER [--beam-size 5]
 
-RUN is a translator of Multi30k; FOLDER has val.en, val.de, test_2016_flickr.en and .de. Their sentences that end with a
-mark are joined to lines of two to five, with spaces, double spaces and tabs between them. Printed and written to
+RUN is a translator of Multi30k; FOLDER has val.en, val.de, test_2016_flickr.en and .de. Their sentences, each ended by
+a mark, are joined to lines of two to five by spaces, double spaces and tabs. Printed and written to
 benchmarks/results/sentences.json: how many sentences the rules find, how many lines come back with as many, and BLEU of
 the joined lines translated as sentences, as whole lines, and of the single sentences translated and then joined.
 """
@@ -25,11 +25,12 @@ ENDED = re.compile(r"[.!?]\s*$")
 
 
 def read_pairs(folder: Path) -> list[tuple[str, str]]:
-    """Return the sentence pairs of both files whose source ends with a mark."""
+    """Return the sentence pairs of both files; every source ends with a mark."""
     pairs = []
     for name in ("val", "test_2016_flickr"):
         src, tgt = ((folder / f"{name}.{side}").read_text().splitlines() for side in ("en", "de"))
-        pairs += [(a.strip(), b.strip()) for a, b in zip(src, tgt, strict=True) if ENDED.search(a)]
+        ended = [line.strip() if ENDED.search(line) else f"{line.strip()}." for line in src]
+        pairs += [(a, b.strip()) for a, b in zip(ended, tgt, strict=True)]
     return pairs
 
 
