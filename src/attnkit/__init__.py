@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnkit.engine.engine_choice import Engine
     from attnkit.kernels.simd.targets import Precision
-    from attnkit.tasks.translation.translator import Translator
+    from attnkit.tasks.translation.translator import TranslationPipeline
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
 
@@ -53,7 +53,7 @@ def train(
     preset: str = "auto",
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> Translator:
+) -> TranslationPipeline:
     """Train a translation model, or resume its run, and return the best model.
 
     Works like ``attnkit train``, but without output. Problems in text or checkpoints are issued as ``UserWarning``.
@@ -94,7 +94,7 @@ def load(
     precision: Precision = "float32",
     engine: Engine = "auto",
     threads: int | None = None,
-) -> Translator:
+) -> TranslationPipeline:
     """Load a run, or several runs as an ensemble, for translation and scoring.
 
     ``engine`` selects compiled loops (CPU) or torch, ``auto`` compiled loops if possible. ``threads``: None takes all

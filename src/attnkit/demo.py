@@ -11,7 +11,7 @@ from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.metrics.bleu import MetricScore, corpus_bleu
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.translator import Translation, load_translator
+from attnkit.tasks.translation.translator import TranslatedLine, load_translator
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, as_files, make_corpus
 from attnkit.text.toy.lexicon import translate_word_for_word
 
@@ -56,7 +56,7 @@ class DemoResults:
     word_by_word: MetricScore  #: BLEU of translating word by word with the corpus's own lexicon
     examples: list[tuple[str, str, str]]
     """(source, reference, translation) of test sentences with pairs of words that never co-occur in training."""
-    notes: list[Translation]  #: translations of the sentences of the lecture notes, with attention
+    notes: list[TranslatedLine]  #: translations of the sentences of the lecture notes, with attention
 
 
 def write_corpus(folder: Path, seed: int) -> Corpus:

@@ -19,7 +19,7 @@ from attnkit.formats.html import MARKUP
 from attnkit.formats.passages import Passage, Tag, render
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words, place_tags, take_tags
-from attnkit.tasks.translation.translator import Output, Translation, Translator
+from attnkit.tasks.translation.translator import Output, TranslatedLine, TranslationPipeline
 from attnkit.text.protected import find_protected, is_kept
 
 PROTECTED = {
@@ -137,7 +137,7 @@ def test_any_alignment_keeps_all_tags_balanced_and_all_words() -> None:
 def documents(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> DocumentTranslator:
     kind, _, without = request.param.partition("-")
     run = workshop.random_run(trained, kind, **({"model__alignment": "none"} if without else {}))
-    return DocumentTranslator(Translator([run], LocalSearch([run.model], run.device)))
+    return DocumentTranslator(TranslationPipeline([run], LocalSearch([run.model], run.device)))
 
 
 PAGE = """<html><head><title>1 2 3</title></head><body>
@@ -230,7 +230,7 @@ def test_deep_and_long_passages_take_linear_time(documents: DocumentTranslator) 
 class Stub:
     """A translator that shuffles words, drops some and repeats others."""
 
-    def __init__(self, translator: Translator, seed: int) -> None:
+    def __init__(self, translator: TranslationPipeline, seed: int) -> None:
         self._translator, self._rng = translator, random.Random(seed)
 
     def __getattr__(self, name: str) -> Any:
@@ -240,7 +240,7 @@ class Stub:
         for line in lines:
             words = line.split()
             text = " ".join(self._rng.choices(words or ["x"], k=self._rng.randint(0, len(words) + 1)))
-            yield Translation(
+            yield TranslatedLine(
                 line, [[]], [Output(text, 0.0, 0.0, [[]], True, None, self.tgt_tokenizer)], self.src_tokenizer
             )
 

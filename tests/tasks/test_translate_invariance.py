@@ -19,7 +19,7 @@ from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.search_backend import WholeSearch
 from attnkit.engine.seq2seq import LocalSearch
-from attnkit.tasks.translation.translator import Translation, Translator, load_translator
+from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {}),
@@ -50,10 +50,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> tuple[str, Translator]:
+def model(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> tuple[str, TranslationPipeline]:
     kind, changes = MODELS[request.param]
     run = workshop.random_run(trained, kind, **changes)
-    translator = Translator([run], LocalSearch([run.model], run.device))
+    translator = TranslationPipeline([run], LocalSearch([run.model], run.device))
     translator.search = translator.configure({"no_repeat_ngram_size": 2})  # random weights like to repeat themselves
     return request.param, translator
 
@@ -67,13 +67,13 @@ def make_lines(n: int) -> list[str]:
     return lines
 
 
-def facts(found: list[Translation]) -> tuple[list[str], list[float]]:
+def facts(found: list[TranslatedLine]) -> tuple[list[str], list[float]]:
     outputs = [output for translation in found for output in translation.outputs]
     return [output.text for output in outputs], [output.score for output in outputs]
 
 
 def assert_batches_change_nothing(
-    translator: Translator, lines: list[str], alone: int, config: SearchConfig, ties: int = 0
+    translator: TranslationPipeline, lines: list[str], alone: int, config: SearchConfig, ties: int = 0
 ) -> None:
     """Compare batches of 64 with smaller ones and shuffled lines; the first ``alone`` lines also by themselves."""
     expected = facts(list(translator.stream(lines, config)))
@@ -97,26 +97,26 @@ def assert_same(found: Any, expected: Any, what: str, ties: int) -> None:
 
 
 @pytest.mark.sample(2)
-def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
+def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, TranslationPipeline]) -> None:
     _, translator = model
     assert_batches_change_nothing(translator, make_lines(45), 20, translator.search)  # a thousand: the slow test below
 
 
 @pytest.mark.sample(3)
-def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
+def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, TranslationPipeline]) -> None:
     _, translator = model
     assert_batches_change_nothing(translator, make_lines(45), 45, translator.configure({"beam_size": 1}))
 
 
 @pytest.mark.slow
-def test_hundreds_of_lines_of_every_model(model: tuple[str, Translator]) -> None:
+def test_hundreds_of_lines_of_every_model(model: tuple[str, TranslationPipeline]) -> None:
     name, translator = model
     n = 1000 if name == "transformer" else 300
     assert_batches_change_nothing(translator, make_lines(n), n, translator.configure({"beam_size": 5}), ties=n // 300)
 
 
 @pytest.mark.sample(3)
-def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> None:
+def test_samples_are_keyed_by_line_and_seed(model: tuple[str, TranslationPipeline]) -> None:
     _, translator = model
     lines = make_lines(60)
     config = translator.configure({"sampling": True, "seed": 7, "num_hypotheses": 2, "top_k": 5})
@@ -142,8 +142,8 @@ def test_compiled_loops_ignore_how_lines_are_batched(workshop: Any, trained: Pat
     n_words = run.tgt_tokenizer.vocab_size - run.tgt_tokenizer.n_unused
     packed = PackedTransformer(run.config.model, weights, n_words)  # type: ignore[arg-type]
     threads = (WholeSearch(CompiledSearch(packed, n_threads=n)) for n in (1, 3))
-    one, several = (Translator([run], searcher) for searcher in threads)
-    torch = Translator([run], LocalSearch([run.model], run.device))
+    one, several = (TranslationPipeline([run], searcher) for searcher in threads)
+    torch = TranslationPipeline([run], LocalSearch([run.model], run.device))
     lines = make_lines(150 if name == "transformer" else 45)
     for options in ({"beam_size": 1}, {"beam_size": 3}):
         for translator in (one, several):

@@ -18,7 +18,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.shortlist import FREQUENT, LexiconShortlist, UnknownReplacer, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
-from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
 from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig
@@ -58,9 +58,9 @@ def own_lexicon(path: Path, tokenizer: Tokenizer, rows: list[tuple[int, int]], f
 
 
 @pytest.fixture(scope="module", params=["transformer", "rnn"])
-def random_translator(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> Translator:
+def random_translator(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> TranslationPipeline:
     run = workshop.random_run(trained, request.param)
-    return Translator([run], LocalSearch([run.model], run.device))
+    return TranslationPipeline([run], LocalSearch([run.model], run.device))
 
 
 def digits(n: int, seed: int = 3) -> list[str]:
@@ -80,7 +80,7 @@ def test_what_a_sentence_may_use(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(2)
-def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> None:
+def test_few_words_stay_few(random_translator: TranslationPipeline, tmp_path: Path) -> None:
     """Every token of a translation is one that its own line allows; another lexicon gives other text."""
     translator, lines = random_translator, digits(40)
     tokenizer = translator.tgt_tokenizer
@@ -114,7 +114,7 @@ def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> No
         translator.shortlist = None
 
 
-def test_all_tokens_change_nothing(random_translator: Translator, tmp_path: Path) -> None:
+def test_all_tokens_change_nothing(random_translator: TranslationPipeline, tmp_path: Path) -> None:
     translator, lines = random_translator, digits(80, 4)
     tokenizer = translator.tgt_tokenizer
     every = [(-1, id) for id in range(tokenizer.vocab_size)]

@@ -19,14 +19,14 @@ import torch
 from attnkit.data.loader import Batching
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
-from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 from attnkit.text import lines as stream_module
 from attnkit.text.lines import flush_interval, line_batches
 from attnkit.text.sentences import split_line
 
 
 @pytest.fixture(scope="module")
-def translator(trained: Path) -> Translator:
+def translator(trained: Path) -> TranslationPipeline:
     return load_translator([trained])
 
 
@@ -113,7 +113,7 @@ def test_attention_has_a_row_per_target_and_a_column_per_source_token(trained: P
         assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in weights)
 
 
-def test_the_score_is_the_log_probability_over_the_length(translator: Translator) -> None:
+def test_the_score_is_the_log_probability_over_the_length(translator: TranslationPipeline) -> None:
     for alpha in (0.0, 1.0):
         config = translator.configure({"length_penalty": alpha, "num_hypotheses": 3})
         for output in next(translator.stream(["1 2 3 4"], config)).outputs:
@@ -121,7 +121,7 @@ def test_the_score_is_the_log_probability_over_the_length(translator: Translator
             assert any(output.score == pytest.approx(output.log_prob / n**alpha, abs=1e-5) for n in lengths)
 
 
-def test_prefixes_begin_the_translations(trained: Path, translator: Translator, tmp_path: Path) -> None:
+def test_prefixes_begin_the_translations(trained: Path, translator: TranslationPipeline, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_text("9 9\n\n0\n\n")
     lines, _ = stream(trained, b"1 2 3\n4 5\n\n6\n", tmp_path, prefixes=tmp_path / "prefixes")
     assert len(lines) == 4
@@ -131,8 +131,8 @@ def test_prefixes_begin_the_translations(trained: Path, translator: Translator, 
     assert lines[3] == translator.translate(["6"])[0]  # a blank prefix leaves it free
 
 
-def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None:
-    short = Translator(translator.runs, translator.searcher)
+def test_an_over_long_line_is_split_and_rejoined(translator: TranslationPipeline) -> None:
+    short = TranslationPipeline(translator.runs, translator.searcher)
     short.segmenter.max_length, short.segmenter.policy = 12, "lines"
     line = "1 2 3 4. 5 6 7 8 9 0 1 2, 3 4 5 6 7 " + "8" * 30
     texts = split_line(line, 12, lambda text: len(translator.src_tokenizer.encode([text])[0]))
@@ -148,8 +148,8 @@ def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None
         torch.testing.assert_close(torch.tensor(part.outputs[0].attention), torch.tensor([weights]))
 
 
-def test_a_prefix_begins_the_first_part_alone(translator: Translator) -> None:
-    short = Translator(translator.runs, translator.searcher)
+def test_a_prefix_begins_the_first_part_alone(translator: TranslationPipeline) -> None:
+    short = TranslationPipeline(translator.runs, translator.searcher)
     short.segmenter.max_length, short.segmenter.policy = 12, "lines"
     (found,) = short.stream(["1 2 3 4. 5 6 7 8"], prefixes=["9 9"])
     first, *others = (translator.tgt_tokenizer.decode(translator.tgt_tokenizer.encode(["9 9"]))[0], *found.outputs)
@@ -237,7 +237,7 @@ def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path
         load_translator([trained, other])
 
 
-def test_settings_of_the_search_are_checked(translator: Translator) -> None:
+def test_settings_of_the_search_are_checked(translator: TranslationPipeline) -> None:
     with pytest.raises(UsageError, match="unknown key 'beam'") as caught:
         translator.translate(["1"], beam=3)
     assert caught.value.help == "did you mean 'beam_size'?"
@@ -247,7 +247,7 @@ def test_settings_of_the_search_are_checked(translator: Translator) -> None:
         translator.translate(["1"], beam_size=0)
 
 
-def test_the_library_translates(trained: Path, translator: Translator) -> None:
+def test_the_library_translates(trained: Path, translator: TranslationPipeline) -> None:
     import attnkit
 
     lines = ["1 2 3", "", "4 5 6"]
@@ -264,7 +264,7 @@ def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Pa
     from attnkit.engine.seq2seq import LocalSearch
 
     run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
-    translator = Translator([run], LocalSearch([run.model], run.device))
+    translator = TranslationPipeline([run], LocalSearch([run.model], run.device))
     assert translator.configure({"max_length": 300}).max_length == 300
     for options in ({"max_length": 301}, {"max_ratio": 5.0}, {"min_length": 300, "max_length": 400}):
         with pytest.raises(UsageError, match="the model has 300"):

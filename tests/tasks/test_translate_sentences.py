@@ -14,7 +14,7 @@ from attnkit.errors import RunError
 from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.segmenting import Segmenter, SplitPolicy, join_segments
-from attnkit.tasks.translation.translator import Translator
+from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.sentences import SourceStatistics
 
 LINE = "0 1 2 3?  4 5 6! 7 8 9"
@@ -22,19 +22,19 @@ SENTENCES = ["0 1 2 3?", "4 5 6!", "7 8 9"]
 
 
 @pytest.fixture
-def translator(workshop: Any, trained: Path) -> Translator:
+def translator(workshop: Any, trained: Path) -> TranslationPipeline:
     run = workshop.random_run(trained, "transformer")
-    return Translator([run], LocalSearch([run.model], run.device))
+    return TranslationPipeline([run], LocalSearch([run.model], run.device))
 
 
-def set_policy(translator: Translator, policy: SplitPolicy, statistics: SourceStatistics | None) -> list[str]:
+def set_policy(translator: TranslationPipeline, policy: SplitPolicy, statistics: SourceStatistics | None) -> list[str]:
     told: list[str] = []
     translator.segmenter = Segmenter(translator.src_tokenizer, translator.segmenter.max_length, statistics, policy)
     translator.segmenter.tell = told.append
     return told
 
 
-def test_sentences_are_translated_alone_and_joined_with_their_white_space(translator: Translator) -> None:
+def test_sentences_are_translated_alone_and_joined_with_their_white_space(translator: TranslationPipeline) -> None:
     set_policy(translator, "sentences", None)
     first, second, third = translator.translate(SENTENCES)
     assert translator.translate([LINE]) == [f"{first}  {second} {third}"]
@@ -46,7 +46,7 @@ def test_sentences_are_translated_alone_and_joined_with_their_white_space(transl
     ("sentences", "tokens", "splits"), [(1, 1000, True), (3, 1000, False), (3, 1, True), (2, 1000, True)]
 )
 def test_auto_splits_what_is_longer_than_the_training_text(
-    translator: Translator, sentences: int, tokens: int, splits: bool
+    translator: TranslationPipeline, sentences: int, tokens: int, splits: bool
 ) -> None:
     told = set_policy(translator, "auto", SourceStatistics(sentences=sentences, tokens=tokens))
     [found] = translator.stream([LINE])
@@ -56,12 +56,12 @@ def test_auto_splits_what_is_longer_than_the_training_text(
     assert len(told) == splits and all(text.startswith("line 1 has 3 sentences") for text in told)
 
 
-def test_a_run_without_statistics_keeps_lines_whole(translator: Translator) -> None:
+def test_a_run_without_statistics_keeps_lines_whole(translator: TranslationPipeline) -> None:
     told = set_policy(translator, "auto", None)
     assert [len(found.source_ids) for found in translator.stream([LINE])] == [1] and told == []
 
 
-def test_scores_are_sums_over_aligned_sentences(translator: Translator, workshop: Any, trained: Path) -> None:
+def test_scores_are_sums_over_aligned_sentences(translator: TranslationPipeline, workshop: Any, trained: Path) -> None:
     run = workshop.random_run(trained, "transformer")
     segmenter = Segmenter(run.src_tokenizer, 100, None, "sentences")
 

@@ -22,7 +22,7 @@ from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import check_lengths
-from attnkit.tasks.translation.translator import Translator
+from attnkit.tasks.translation.translator import TranslationPipeline
 
 
 def extract_attention(query: AttentionQuery) -> AttentionReport:
@@ -73,13 +73,13 @@ def _documents(classifier: HanPredictor, query: AttentionQuery) -> Iterator[Atte
         yield AttentionExample(document, found.label, maps, facts=facts, sides=("Document", "Label"))
 
 
-def load_attending(query: AttentionQuery) -> tuple[Translator, LoadedRun]:
+def load_attending(query: AttentionQuery) -> tuple[TranslationPipeline, LoadedRun]:
     """Load a run for search by torch; raise ``RunError`` if it has no attention."""
     run = load_run(query.run, device=query.device, checkpoint=query.checkpoint)
     if not run.config.model.has_attention:
         help = "train a model with attention: --set model.alignment=additive"
         raise RunError("this model has no attention weights", where=str(run.path), help=help)
-    return Translator([run], LocalSearch([run.model], run.device)), run
+    return TranslationPipeline([run], LocalSearch([run.model], run.device)), run
 
 
 def run_summary(run: LoadedRun) -> dict[str, str]:
@@ -106,7 +106,7 @@ class ForcedTarget:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def written_lines(translator: Translator, run: LoadedRun, query: AttentionQuery) -> Iterator[ForcedTarget]:
+def written_lines(translator: TranslationPipeline, run: LoadedRun, query: AttentionQuery) -> Iterator[ForcedTarget]:
     """Yield each line with its given translation, or else with the model's own.
 
     Raises ``DataError`` if a line is blank or too long, or if a given translation has too many tokens.

@@ -23,7 +23,7 @@ from attnkit.formats.passages import Passage, Piece, Tag
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
 from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.translator import Translation, Translator
+from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline
 from attnkit.text.offsets import align
 from attnkit.text.protected import Protected, find_protected, is_kept
 from attnkit.text.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ class DocumentTranslator:
 
     def __init__(
         self,
-        translator: Translator,
+        translator: TranslationPipeline,
         config: SearchConfig | None = None,
         batching: Batching | None = None,
         signs: SignCounts | None = None,
@@ -112,7 +112,7 @@ class DocumentTranslator:
             self.counts.n_tags += sum(isinstance(part, Tag) for part in passage.parts)
             yield replace(passage, parts=join_sentences(one, own))
 
-    def _search(self, lines: list[str], record: bool) -> list[Translation]:
+    def _search(self, lines: list[str], record: bool) -> list[TranslatedLine]:
         """Return the translations of sentences, which are not split any further."""
         segmenter = self._translator.segmenter
         policy, segmenter.policy = segmenter.policy, "lines"
@@ -209,7 +209,7 @@ Anchor = tuple[tuple[int, int], int]
 """A word of a translation, as begin and end, and the place in the source that it is aligned to."""
 
 
-def word_anchors(translation: Translation, tokenizer: Tokenizer) -> list[Anchor]:
+def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anchor]:
     """Align each word of the best translation to a place in the source.
 
     By attention; without, or if the sentence was cut, by relative position.
@@ -230,7 +230,7 @@ def word_anchors(translation: Translation, tokenizer: Tokenizer) -> list[Anchor]
     return [(word, sources[int(sums[k].argmax())][0]) for k, word in enumerate(words)]
 
 
-def source_words_of_tokens(translation: Translation, words: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+def source_words_of_tokens(translation: TranslatedLine, words: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     """Return the word of each token of a source, -1 for white space."""
     aligned = align(translation.tokenizer, [translation.source])[0]
     spans = zip(aligned.begins.tolist(), aligned.ends.tolist(), strict=True)

@@ -21,7 +21,7 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.translator import Translation, Translator, open_ensemble
+from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
 from attnkit.text.lines import read_line_batches, read_lines
 
 
@@ -56,13 +56,13 @@ class TranslateRequest:
 
 def open_translator(
     request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int], None]
-) -> tuple[Translator, EngineSearch, SearchJob]:
+) -> tuple[TranslationPipeline, EngineSearch, SearchJob]:
     """Open the runs of a request, without their weights."""
     check_request(request)
     opened = open_ensemble(request.runs, request.checkpoint)
     engine, threads = request.engine, request.threads
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
-    translator = Translator(opened, searcher)
+    translator = TranslationPipeline(opened, searcher)
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
@@ -167,7 +167,7 @@ def check_request(request: TranslateRequest) -> None:
             raise RunError(f"{path} is a file, not a run folder", help=help)
 
 
-def render_lines(translation: Translation, request: TranslateRequest) -> list[str]:
+def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list[str]:
     """Return an input line's output: one line per hypothesis, or one JSON object."""
     if request.as_json:
         kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]

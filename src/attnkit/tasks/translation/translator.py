@@ -48,7 +48,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedLine:
     """A source line and its hypotheses, best first."""
 
     source: str
@@ -79,7 +79,7 @@ def load_translator(
     threads: int | None = None,
     checkpoint: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
-) -> Translator:
+) -> TranslationPipeline:
     """Load one run or an ensemble; ``engine`` selects compiled loops or torch.
 
     Every run must have the named ``checkpoint`` (e.g. ``last``, ``averaged`` or ``step-400``); None selects the best.
@@ -92,7 +92,7 @@ def load_translator(
     opened = open_ensemble(runs, checkpoint)
     searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=notify)
     searcher.load()
-    return Translator(opened, searcher)
+    return TranslationPipeline(opened, searcher)
 
 
 def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRun]:
@@ -104,8 +104,8 @@ def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRu
     return opened
 
 
-class Translator:
-    """Translator with ``num_hypotheses`` outputs per line; blank lines stay blank."""
+class TranslationPipeline:
+    """Translates lines, with ``num_hypotheses`` outputs per line; blank lines stay blank."""
 
     def __init__(self, runs: Sequence[OpenedRun], searcher: SearchBackend) -> None:
         self.runs = list(runs)
@@ -171,8 +171,8 @@ class Translator:
         *,
         prefixes: Iterable[str] | None = None,
         record: bool = False,
-    ) -> Iterator[Translation]:
-        """Yield one ``Translation`` per line, in order; read a window of lines ahead."""
+    ) -> Iterator[TranslatedLine]:
+        """Yield one ``TranslatedLine`` per line, in order; read a window of lines ahead."""
         batching = batching or Batching()
         job = SearchJob(config or self.search, record or self.replacer is not None)
         windows = line_batches(lines, batching.window, None)
@@ -186,7 +186,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         where: str = "prefixes",
         first: int = 0,
-    ) -> Iterator[Iterator[Translation]]:
+    ) -> Iterator[Iterator[TranslatedLine]]:
         """Yield an iterator over the translations of each window of lines.
 
         ``prefixes`` has one target prefix per line, blank for no prefix; ``where`` names their source in errors.
@@ -210,7 +210,7 @@ class Translator:
 
     def _translate_window(
         self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching, n_before: int
-    ) -> Iterator[Translation]:
+    ) -> Iterator[TranslatedLine]:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
         batches = make_batches([len(part.ids) for part in flat], batching)
@@ -245,7 +245,7 @@ class Translator:
 
     def join(
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
-    ) -> Translation:
+    ) -> TranslatedLine:
         """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
         outputs = []
         for rank in range(config.num_hypotheses):
@@ -269,4 +269,4 @@ class Translator:
                 )
             )
         is_cut = any(part.before is None for part in parts)
-        return Translation(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut)
+        return TranslatedLine(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut)
