@@ -105,7 +105,7 @@ def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRu
 
 
 class TranslationPipeline:
-    """Translates lines, with ``num_hypotheses`` outputs per line; blank lines stay blank."""
+    """Translates lines, ``num_hypotheses`` outputs per line; blank lines stay blank."""
 
     def __init__(self, runs: Sequence[OpenedRun], searcher: SearchBackend) -> None:
         self.runs = list(runs)
