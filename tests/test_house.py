@@ -24,6 +24,7 @@ FLOORS = [
     {"engine"},
     {"tasks"},
     {"analysis", "conversion", "serving", "demo"},
+    {"library"},
     {"cli", "__init__"},
     {"__main__"},
 ]

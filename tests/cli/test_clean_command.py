@@ -25,9 +25,8 @@ def test_a_run_scores_pairs(
 
     src, tgt = workshop.file("valid.src"), workshop.file("valid.tgt")
     lines = [path.read_text().split("\n")[:-1] for path in (src, tgt)]
-    scores = attnkit.load(trained, device="cpu").score(*lines)
-    n_tokens = [len(ids) + 1 for ids in attnkit.load(trained, device="cpu").tgt_tokenizer.encode(lines[1])]
-    means = [score / n for score, n in zip(scores, n_tokens, strict=True)]
+    scores = attnkit.Translator.load(trained, device="cpu").score(*lines)
+    means = [score.log_prob / score.n_tokens for score in scores]
     least = sorted(means)[len(means) // 2] + 1e-4
     out = tmp_path / "out"
     options = ["--any-language", "--keep-copies", "--duplicates", "keep", "--max-ratio", "100"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from attnkit import load
 from attnkit.cli.export import command
 from attnkit.conversion.export_ctranslate2 import entry_names, export_ctranslate2
 from attnkit.errors import RunError, SystemFailure, UsageError
 from attnkit.io import atomic
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -41,14 +41,16 @@ def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
 def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, cap: int) -> None:
     lines = (digits / "test.src").read_text().splitlines()
     assert len(lines) == 1000
-    expected = load(run, device="cpu").translate(lines, beam_size=beam_size, length_penalty=1.0, max_length=cap)
+    expected = load_translator([run], device="cpu").translate(
+        lines, beam_size=beam_size, length_penalty=1.0, max_length=cap
+    )
     found = readme_functions(exported, cap)["translate"](lines, beam_size)
     assert len(set(expected)) > 150, "the toy model must have learnt to say different things"
     assert found == expected
 
 
 def test_names_of_entries_lead_back_to_ids(run: Path, exported: Path) -> None:
-    translator = load(run, device="cpu")
+    translator = load_translator([run], device="cpu")
     joint = translator.src_tokenizer is translator.tgt_tokenizer
     sides = ("shared", "shared") if joint else ("source", "target")
     for side, tokenizer in zip(sides, (translator.src_tokenizer, translator.tgt_tokenizer), strict=True):

@@ -32,7 +32,7 @@ from attnkit.formats.exportable import check_marian
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface.config import bert_json, marian_json
 from attnkit.formats.huggingface.layout import to_marian
-from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig
@@ -100,7 +100,7 @@ def test_the_next_sentence_is_judged_the_same(tmp_path: Path) -> None:
 
 HEADS: dict[str, tuple[Any, Any, Any]] = {
     "BertForSequenceClassification": (SequenceClassifier, "text-classification", AutoModelForSequenceClassification),
-    "BertForTokenClassification": (TokenClassifier, "token-classification", AutoModelForTokenClassification),
+    "BertForTokenClassification": (TokenTagger, "token-classification", AutoModelForTokenClassification),
     "BertForQuestionAnswering": (SpanPredictor, "question-answering", AutoModelForQuestionAnswering),
 }
 
@@ -129,7 +129,7 @@ def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
             torch.testing.assert_close(found.end_logits[real.bool()], ends[real.bool()], **NEAR)
             return
         mine = model(ids, real.bool(), segments)
-    kept = real.bool() if kind is TokenClassifier else slice(None)
+    kept = real.bool() if kind is TokenTagger else slice(None)
     torch.testing.assert_close(found.logits[kept], mine[kept], **NEAR)
     assert theirs.config.id2label == dict(enumerate(labels))
 

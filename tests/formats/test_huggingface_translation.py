@@ -12,8 +12,8 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from attnkit import load
 from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.tasks.translation.translator import load_translator
 
 SETTINGS: dict[str, list[str]] = {"joint": [], "separate": ["joint_vocabulary=false", "model.tie_embeddings=target"]}
 
@@ -29,7 +29,9 @@ def test_text_is_equal(
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
     target = PreTrainedTokenizerFast.from_pretrained(folder / ("target" if name == "separate" else ""))
     for beams in (1, 4):
-        expected = load(run, device="cpu").translate(lines, beam_size=beams, length_penalty=1.0, max_length=30)
+        expected = load_translator([run], device="cpu").translate(
+            lines, beam_size=beams, length_penalty=1.0, max_length=30
+        )
         inputs = tokenizer(lines, return_tensors="pt", padding=True)
         with torch.no_grad():
             ids = model.generate(**inputs, num_beams=beams, max_length=31, early_stopping=beams > 1)

@@ -13,7 +13,7 @@ from attnkit.models.bert import (
     Bert,
     SequenceClassifier,
     SpanPredictor,
-    TokenClassifier,
+    TokenTagger,
     best_span,
     encoder_without_mlm_head,
     freeze,
@@ -38,7 +38,7 @@ def rows(n: int = 3, length: int = 9) -> tuple[Tensor, Tensor]:
 def test_padding_changes_no_answer() -> None:
     ids, real = rows()
     torch.manual_seed(1)
-    for model in (SequenceClassifier(config(), V, 5), TokenClassifier(config(), V, 5)):
+    for model in (SequenceClassifier(config(), V, 5), TokenTagger(config(), V, 5)):
         model = model.double().eval()
         together = model(ids, real)
         for i, n in enumerate(real.sum(1).tolist()):

@@ -18,7 +18,7 @@ from attnkit.engine.loading import load_model
 from attnkit.engine.predict import Predictor, PredictRequest, open_predictor
 from attnkit.engine.registry import TASKS
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.models.bert import SequenceClassifier, SpanPredictor, TokenClassifier
+from attnkit.models.bert import SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -58,7 +58,7 @@ def random_run(
     size, sizes = words.vocab_size, [len(labels)] if task != "question-answering" else []
     kinds: dict[str, Any] = {
         "text-classification": SequenceClassifier,
-        "token-classification": TokenClassifier,
+        "token-classification": TokenTagger,
         "question-answering": SpanPredictor,
     }
     model = kinds[task](config.model, size, *sizes)

@@ -22,7 +22,7 @@ from attnkit.engine.predict import PredictRequest
 from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
-from attnkit.models.bert import TokenClassifier
+from attnkit.models.bert import TokenTagger
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
 from attnkit.tasks.finetuning.task import label_loss
@@ -61,7 +61,7 @@ def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, 
 def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
     opened, prepared, _ = taught
     torch.manual_seed(5)
-    model = TokenClassifier(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels))
+    model = TokenTagger(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels))
     model.load_state_dict(opened.model.state_dict())
     with torch.no_grad():
         model.output.weight.add_(torch.randn_like(model.output.weight), alpha=0.42)  # some are wrong now
@@ -134,7 +134,7 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
 def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     torch.manual_seed(1)
     config = configure("token-classification", Path("a"), None).model
-    model = TokenClassifier(config, 50, 3).double()
+    model = TokenTagger(config, 50, 3).double()
     from attnkit.data.windows import TagBatch
 
     ids = torch.randint(4, 50, (2, 6))
@@ -205,7 +205,7 @@ def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list
     config = configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll")
     prepared = TASK.load_data(config, run / "data")
     labels = prepared.labels
-    model = TokenClassifier(config.model, prepared.tokenizer.vocab_size, len(labels))
+    model = TokenTagger(config.model, prepared.tokenizer.vocab_size, len(labels))
     with torch.no_grad():
         model.output.bias[labels.index(said)] += 99
     evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
@@ -244,7 +244,7 @@ def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
         configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data"
     )
     assert prepared.valid.batch(np.array([0])).labels.tolist() == [1, -1]
-    model = TokenClassifier(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
+    model = TokenTagger(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
     with torch.no_grad():
         model.output.bias += torch.tensor([0.0, 99.0, 0.0])  # says B-x of every word
     scores = TASK.evaluation(configure("token-classification", Path("a"), None), prepared, torch.device("cpu"), None)(

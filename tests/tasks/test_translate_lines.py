@@ -251,13 +251,23 @@ def test_the_library_translates(trained: Path, translator: TranslationPipeline) 
     import attnkit
 
     lines = ["1 2 3", "", "4 5 6"]
-    loaded = attnkit.load(trained)
-    assert loaded.translate(lines, beam_size=5) == attnkit.load(str(trained), device="cpu").translate(
-        lines, beam_size=5
-    )
-    assert loaded.translate(lines) == translator.translate(lines)
-    assert len(loaded.translate(lines, beam_size=5, num_hypotheses=2)) == 6
+    loaded = attnkit.Translator.load(trained)
+    found = loaded.translate(lines, beam_size=5)
+    assert found == attnkit.Translator.load(str(trained), device="cpu").translate(lines, beam_size=5)
+    assert [one.text for one in found] == [str(one) for one in found] == translator.translate(lines, beam_size=5)
+    assert list(loaded.translate_stream(iter(lines), beam_size=5)) == found
+    several = loaded.translate(lines, beam_size=5, num_hypotheses=2)
+    assert [one.text for one in several] == [one.text for one in found]
+    both = [[one.text, *(other.text for other in one.alternatives)] for one in several]
+    assert [text for texts in both for text in texts] == translator.translate(lines, beam_size=5, num_hypotheses=2)
     assert loaded.translate([]) == []
+    plain = found[0].to_dict()
+    assert plain["source"] == "1 2 3" and "attention" not in plain
+    (weights,) = loaded.translate(["1 2 3"], attention=True)[0].attention or []
+    assert len(weights) == len(found[0].tokens) + ("cut" not in found[0].signs), "with the end symbol, if it ends"
+    assert len(weights[0]) == len(found[0].source_tokens) + 1
+    with pytest.raises(DataError, match="3 lines, but 1 prefixes"):
+        loaded.translate(lines, prefixes=["1"])
 
 
 def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:

@@ -53,7 +53,7 @@ def test_loading_as_a_library_warns(trained: Path, tmp_path: Path) -> None:
         translator = attnkit.load(run, run, device="cpu")
     (text,) = texts(told)
     assert text.startswith("model.safetensors of checkpoint step-12 cannot be used")
-    assert translator.runs[0].checkpoint == "step-10"
+    assert translator.summary.checkpoint == "step-10"
 
 
 def test_exporting_warns(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.windows import InMemoryTokens, Longs, cut_windows
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.compiled_language_models import set_precision
-from attnkit.engine.loading import load_model
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
@@ -89,24 +89,40 @@ def open_reader(
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config: Any = read_run_config(chosen, *LANGUAGE_TASKS)
+    check_layer(config, layer)
+    opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
+    set_precision(opened, precision, notify)
+    return make_reader(opened, layer, tuple(warnings))
+
+
+def check_layer(config: Any, layer: int | None) -> None:
+    """Raise ``UsageError`` for a layer that a language model does not have."""
     n_layers = config.model.n_layers
     if layer is not None and not 0 <= layer <= n_layers:
         help = f"choose 0 (embeddings) to {n_layers} (last layer)"
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
-    opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
-    set_precision(opened, precision, notify)
+
+
+def make_reader(opened: LoadedModel, layer: int | None = None, warnings: tuple[str, ...] = ()) -> Reader:
+    """Return a reader of a loaded BERT or GPT, pretrained or fine-tuned.
+
+    Raises:
+        UsageError: an unknown layer.
+    """
+    config = opened.config
+    check_layer(config, layer)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
     learned_from = getattr(config.data, "sequence_length", None), getattr(config, "max_row_length", None)
     limits = [limit for limit in (config.model.max_positions, *learned_from) if limit is not None]
     longest = min(limits, default=_LONGEST)
     return Reader(
         model=cast("Bert | Gpt", model),
-        tokenizer=read_tokenizer(chosen),
-        layer=n_layers if layer is None else layer,
+        tokenizer=read_tokenizer(opened.checkpoint),
+        layer=config.model.n_layers if layer is None else layer,
         max_tokens=longest - (2 if isinstance(model, Bert) else 1),
         backwards=getattr(config, "direction", "") == "right-to-left",
         device=opened.device,
-        warnings=tuple(warnings),
+        warnings=warnings,
     )
 
 

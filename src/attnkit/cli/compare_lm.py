@@ -38,7 +38,7 @@ def command(
     set_threads(threads)
     found = compare((bert, gpt), text, top, device=device, checkpoint=checkpoint, warn=console.warn)
     if json:
-        parts = {guessed.model.lower(): guessed.as_dictionary() for guessed in found}
+        parts = {guessed.model.lower(): guessed.to_dict() for guessed in found}
         console.result(dumps({"text": text, **parts}, ensure_ascii=False))
         return
     width = min(console.width(), 120)

@@ -55,7 +55,7 @@ def command(
         for found in [filler.fill(texts)] if texts else filler.fill_stdin(strict, console.warn):
             for filled in found:
                 if json:
-                    lines = [dumps(filled.as_dictionary(), ensure_ascii=False)]
+                    lines = [dumps(filled.to_dict(), ensure_ascii=False)]
                 else:
                     lines = [filled.filled if fill else console.printable(filled.text)]
                     for number, guesses in enumerate(() if fill else filled.masks, 1):

@@ -89,7 +89,7 @@ def command(
             answers = [] if stream else generator.generate(prompts, n, n_lines)
             for text, made in zip(prompts, answers, strict=False):
                 if json:
-                    plain = {"prompt": text, "texts": [each.as_dictionary() for each in made]}
+                    plain = {"prompt": text, "texts": [each.to_dict() for each in made]}
                     out.write(dumps(plain, ensure_ascii=False) + "\n")
                 else:
                     out.writelines((each.text if alone else one_line(each.text)) + "\n" for each in made)

@@ -28,13 +28,13 @@ from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
 from attnkit.io import atomic
 from attnkit.io.safe_read import TensorEntry
-from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.text.conll import holds_space
 from attnkit.training.state import TrainState
 
-Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
+Model = Bert | Gpt | SequenceClassifier | TokenTagger | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
@@ -247,7 +247,7 @@ def _build(plan: ImportPlan, config: BertConfig | GptConfig, vocab_size: int) ->
         return SpanPredictor(config, vocab_size)
     if plan.labels is None:
         return Bert(config, vocab_size)
-    kind = SequenceClassifier if plan.task == "text-classification" else TokenClassifier
+    kind = SequenceClassifier if plan.task == "text-classification" else TokenTagger
     return kind(config, vocab_size, len(plan.labels.labels))
 
 

@@ -205,7 +205,7 @@ class SequenceClassifier(EncoderWithHead):
         return self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
 
 
-class TokenClassifier(EncoderWithHead):
+class TokenTagger(EncoderWithHead):
     """Classifier of individual tokens."""
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,10 @@ class AnswerPrediction:
     end: int | None  #: offset after its last character
     best: str  #: text of the best span, even if ``text`` is empty
     no_answer_margin: float  #: logit margin of no answer over the best span
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data."""
+        return asdict(self)
 
 
 _MAX_MARGIN = 1e9  #: upper bound of margins; those of empty contexts are infinite

@@ -33,7 +33,7 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
-from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenClassifier, freeze, layers_of
+from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger, freeze, layers_of
 from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.training.losses import LossTerm
@@ -43,7 +43,7 @@ DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefix
 POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
-ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenClassifier | SpanPredictor)
+ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenTagger | SpanPredictor)
 
 
 class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):

@@ -35,7 +35,7 @@ from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Evaluation, Stop
 from attnkit.errors import DataError
 from attnkit.metrics.labels import span_scores
-from attnkit.models.bert import TokenClassifier
+from attnkit.models.bert import TokenTagger
 from attnkit.models.linear import without_dropout
 from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
 from attnkit.tasks.finetuning.config import TokenClassificationConfig
@@ -161,13 +161,13 @@ def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest:
     return TokenClassificationDataset(texts, marks, longest)
 
 
-def tag_logits(model: TokenClassifier, batch: TagBatch) -> Tensor:
+def tag_logits(model: TokenTagger, batch: TagBatch) -> Tensor:
     """Return logits (N, tags) of the N words of a batch, at least float32."""
     return to_float32(model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts))
 
 
 def for_each_word(
-    model: TokenClassifier,
+    model: TokenTagger,
     rows: TokenClassificationDataset,
     device: torch.device,
     n_tokens: int,
@@ -202,7 +202,7 @@ class TokenClassificationEvaluation:
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)  #: (words, gold, predicted), as entities or as plain tags
 
-    def __call__(self, model: TokenClassifier) -> dict[str, float]:
+    def __call__(self, model: TokenTagger) -> dict[str, float]:
         """Return ``loss`` in nats per word, and the other metrics in percent."""
         labels, sentences = self.prepared.labels, self.prepared.valid_examples
         nll, n_known = 0.0, 0
@@ -233,7 +233,7 @@ def _shown(words: Sequence[str], tags: Sequence[str], plain: bool) -> str:
     return "; ".join(f"{one.type}: {' '.join(words[one.begin : one.end])}" for one in entities(tags)) or "-"
 
 
-class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifier]):
+class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenTagger]):
     """One tag per word."""
 
     description, example = "A token classifier", "words.txt"
@@ -260,10 +260,10 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenClassifie
 
         return load_examples(folder, open_rows, parse, agree)
 
-    def model(self, config: TokenClassificationConfig, vocab_size: int, n_labels: int) -> TokenClassifier:
-        return TokenClassifier(config.model, vocab_size, n_labels)
+    def model(self, config: TokenClassificationConfig, vocab_size: int, n_labels: int) -> TokenTagger:
+        return TokenTagger(config.model, vocab_size, n_labels)
 
-    def logits(self, model: TokenClassifier, batch: TagBatch) -> Tensor:
+    def logits(self, model: TokenTagger, batch: TagBatch) -> Tensor:
         return tag_logits(model, batch)
 
     def evaluation(

@@ -50,7 +50,7 @@ class PositionPrediction:
         nll = -sum(math.log(max(place.probability, 1e-300)) for place in self.places)
         return math.exp(min(700.0, nll / len(self.places)))
 
-    def as_dictionary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the predictions as plain data for ``--json``."""
         return {**asdict(self), "right": self.n_correct, "perplexity": self.perplexity}
 

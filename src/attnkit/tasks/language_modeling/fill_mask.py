@@ -43,7 +43,7 @@ class FilledText:
     filled: str  #: the line with the most probable token for each mask
     masks: list[list[Guess]]  #: predictions per mask, the most probable first, without special tokens
 
-    def as_dictionary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the predictions as plain data for ``--json``."""
         masks = [[{**asdict(each), "probability": rounded(each.probability)} for each in mask] for mask in self.masks]
         return {"text": self.text, "filled": self.filled, "masks": masks}

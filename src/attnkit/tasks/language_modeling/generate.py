@@ -45,7 +45,7 @@ class GeneratedText:
     log_prob: float  #: natural log-probability of the generated tokens, including the end symbol
     end: Literal["end", "length"]  #: reason for stopping: the end symbol or the maximum length
 
-    def as_dictionary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the text as plain data for ``--json``."""
         return {**asdict(self), "log_prob": round(self.log_prob, _DIGITS)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -68,6 +68,16 @@ class EngineSearch:
             return GPU
         reasons = [reason_against_model(run.config.model) for run in self.runs]
         return next(filter(None, reasons), None)
+
+    @property
+    def chosen(self) -> Literal["compiled", "torch"]:
+        """Engine that searches: that of the loaded models."""
+        return "compiled" if self._reason is None else "torch"
+
+    @property
+    def place(self) -> str:
+        """Device of the models, once loaded."""
+        return "cpu" if self._reason is None or self._loaded is None else str(self._loaded[0].device)
 
     def load(self, job: SearchJob | None = None, *, prefixes: bool = False, shortlists: bool = False) -> None:
         """Load the models, for a search if known; raise ``RunError`` for bad weights."""

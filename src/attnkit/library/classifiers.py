@@ -1,0 +1,251 @@
+"""Runs of ``finetune`` and of document classification behind calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attnkit.engine.predict import Predictor, PredictRequest, open_predictor
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.kernels.simd.targets import Precision
+from attnkit.library.files import as_lines, warn
+from attnkit.library.language_models import summarize
+from attnkit.library.summary import RunSummary
+from attnkit.protocols import Entity, entities
+from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
+from attnkit.tasks.finetuning.question_answering import AnswerPrediction, QuestionAnsweringPredictor
+from attnkit.tasks.finetuning.text_classification import TextClassificationPredictor
+from attnkit.tasks.text_classification.predict import HanPredictor
+from attnkit.text.squad import Paragraph, Question
+
+_WINDOW = 256  #: examples of a stream that are read ahead
+
+
+def open_classifier(run: str | Path, request: PredictRequest) -> tuple[Predictor, RunSummary]:
+    """Open a predictor of any task with the summary of its run."""
+    predictor = open_predictor(request, warn)
+    engine = "torch" if request.precision == "float32" else "compiled"
+    return predictor, summarize(predictor.opened, request.precision, engine)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The label of a text."""
+
+    label: str
+    probability: float
+    probabilities: Mapping[str, float]  #: label -> probability, the most probable first
+    sentences: list[list[str]] | None = None  #: tokens of each sentence, by a document classifier (model han)
+    word_weights: list[list[float]] | None = None  #: attention weight of each of these tokens
+    sentence_weights: list[float] | None = None  #: attention weight of each sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the label as plain data, without what the model does not have."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class TextClassifier:
+    """A classifier of texts, pairs of texts or documents."""
+
+    def __init__(self, predictor: TextClassificationPredictor | HanPredictor, summary: RunSummary) -> None:
+        self.summary = summary
+        self.labels = list(predictor.labels)
+        self._predictor = predictor
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        *,
+        device: str = "auto",
+        precision: Precision = "float32",
+        threads: int | None = None,
+        checkpoint: str | None = None,
+    ) -> TextClassifier:
+        """Load a run of ``finetune --task text-classification`` or of ``train --task``.
+
+        Raises:
+            RunError: the run is missing, damaged or of another task.
+            UsageError: the model or the device does not have the precision.
+        """
+        request = PredictRequest(
+            Path(run), [], device=device, precision=precision, threads=threads, checkpoint=checkpoint
+        )
+        predictor, summary = open_classifier(run, request)
+        if not isinstance(predictor, TextClassificationPredictor | HanPredictor):
+            raise _other_task(predictor, "text-classification")
+        return cls(predictor, summary)
+
+    def __repr__(self) -> str:
+        return f"TextClassifier({self.summary}; labels {', '.join(self.labels[:5])}{'…' * (len(self.labels) > 5)})"
+
+    def predict(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[Classification]:
+        """Return the label of each text, or of each text with its member of ``pairs``.
+
+        Raises:
+            UsageError: pairs for a document classifier.
+            ValueError: there are not as many pairs as texts.
+        """
+        lines = as_lines(texts)
+        if pairs is not None and len(pairs) != len(lines):
+            raise ValueError(f"{len(lines):,} texts, but {len(pairs):,} pairs")
+        if isinstance(self._predictor, HanPredictor):
+            if pairs is not None:
+                raise UsageError("a document classifier does not read pairs", help="leave out pairs")
+            found = self._predictor.classify(lines)
+            return [
+                self._classification(one.probabilities, one.sentences, one.word_weights, one.sentence_weights)
+                for one in found
+            ]
+        seconds = [None] * len(lines) if pairs is None else list(pairs)
+        return [self._classification(row) for row in self._predictor.classify(lines, seconds)]
+
+    def predict_stream(self, texts: Iterable[str]) -> Iterator[Classification]:
+        """Yield what ``predict`` returns, text by text; read a window of texts ahead."""
+        remaining = iter(texts)
+        while window := list(islice(remaining, _WINDOW)):
+            yield from self.predict(window)
+
+    def _classification(self, row: Sequence[float], *attention: Any) -> Classification:
+        order = sorted(range(len(row)), key=lambda i: -row[i])
+        shares = {self.labels[i]: row[i] for i in order}
+        return Classification(self.labels[order[0]], row[order[0]], shares, *attention)
+
+
+@dataclass(frozen=True)
+class TagPrediction:
+    """The tags of a sentence."""
+
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]  #: of each tag
+
+    @property
+    def entities(self) -> list[Entity]:
+        """The entities that the tags name; none if tags have no ``B-`` and ``I-``."""
+        return entities(self.tags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return words, tags and entities as plain data."""
+        named = [{**one._asdict(), "text": " ".join(self.words[one.begin : one.end])} for one in self.entities]
+        return {**asdict(self), "entities": named}
+
+
+class TokenClassifier:
+    """A tagger: one tag per word."""
+
+    def __init__(self, predictor: TokenClassificationPredictor, summary: RunSummary) -> None:
+        self.summary = summary
+        self.labels = list(predictor.labels)
+        self._predictor = predictor
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        *,
+        device: str = "auto",
+        precision: Precision = "float32",
+        threads: int | None = None,
+        checkpoint: str | None = None,
+    ) -> TokenClassifier:
+        """Load a run of ``finetune --task token-classification``.
+
+        Raises:
+            RunError: the run is missing, damaged or of another task.
+            UsageError: the model or the device does not have the precision.
+        """
+        request = PredictRequest(
+            Path(run), [], device=device, precision=precision, threads=threads, checkpoint=checkpoint
+        )
+        predictor, summary = open_classifier(run, request)
+        if not isinstance(predictor, TokenClassificationPredictor):
+            raise _other_task(predictor, "token-classification")
+        return cls(predictor, summary)
+
+    def __repr__(self) -> str:
+        return f"TokenClassifier({self.summary}; {len(self.labels)} tags)"
+
+    def predict(self, sentences: Sequence[str | Sequence[str]]) -> list[TagPrediction]:
+        """Return the tags of each sentence: a list of words, or a text split at spaces."""
+        if isinstance(sentences, str):
+            raise TypeError("give a list of sentences, not one string")
+        given = [one.split() if isinstance(one, str) else list(one) for one in sentences]
+        found = self._predictor.tag(given)
+        return [
+            TagPrediction(list(one.words), one.tags, [float(p) for p in one.probabilities.max(axis=1, initial=0)])
+            for one in found
+        ]
+
+    def predict_stream(self, sentences: Iterable[str | Sequence[str]]) -> Iterator[TagPrediction]:
+        """Yield what ``predict`` returns, sentence by sentence."""
+        remaining = iter(sentences)
+        while window := list(islice(remaining, _WINDOW)):
+            yield from self.predict(window)
+
+
+class QuestionAnswering:
+    """A model that answers questions by spans of a context."""
+
+    def __init__(self, predictor: QuestionAnsweringPredictor, summary: RunSummary) -> None:
+        self.summary = summary
+        self._predictor = predictor
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        *,
+        device: str = "auto",
+        precision: Precision = "float32",
+        threads: int | None = None,
+        checkpoint: str | None = None,
+        no_answer_threshold: float | None = None,
+    ) -> QuestionAnswering:
+        """Load a run of ``finetune --task question-answering``.
+
+        ``no_answer_threshold`` is the logit margin above which no answer is given; None: the model's own rule.
+
+        Raises:
+            RunError: the run is missing, damaged or of another task.
+            UsageError: the model or the device does not have the precision.
+        """
+        request = PredictRequest(
+            Path(run),
+            [],
+            device=device,
+            precision=precision,
+            threads=threads,
+            checkpoint=checkpoint,
+            no_answer_threshold=no_answer_threshold,
+        )
+        predictor, summary = open_classifier(run, request)
+        if not isinstance(predictor, QuestionAnsweringPredictor):
+            raise _other_task(predictor, "question-answering")
+        return cls(predictor, summary)
+
+    def __repr__(self) -> str:
+        return f"QuestionAnswering({self.summary})"
+
+    def predict(self, questions: Sequence[str], contexts: Sequence[str]) -> list[AnswerPrediction]:
+        """Return the answer to each question in its context.
+
+        Raises:
+            DataError: there are not as many contexts as questions.
+        """
+        asked, given = as_lines(questions), as_lines(contexts)
+        if len(asked) != len(given):
+            raise DataError(f"{len(asked):,} questions, but {len(given):,} contexts", help="give one context each")
+        paragraphs = [
+            Paragraph("", context, (Question("", question, (), False),))
+            for question, context in zip(asked, given, strict=True)
+        ]
+        return self._predictor.answer(paragraphs)
+
+
+def _other_task(predictor: Predictor, task: str) -> RunError:
+    what = f"this is a run of task '{predictor.task}', not of {task}"
+    return RunError(what, where=str(predictor.opened.path), help="use attnkit.load, which knows every task")

@@ -1,0 +1,154 @@
+"""Calls on text: check, clean, vocab, align and score. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.config import validate
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.library.files import Files, Text, lines_of, paths_of
+
+if TYPE_CHECKING:
+    from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
+    from attnkit.quality.clean import CleanReport
+    from attnkit.quality.findings import CheckReport
+    from attnkit.tasks.word_alignment.lexicon import AlignmentReport
+    from attnkit.tasks.word_alignment.symmetrize import Method
+    from attnkit.text.tokenizer import Tokenizer
+
+
+def check(
+    src: str | Path,
+    tgt: str | Path,
+    *,
+    train_src: str | Path | None = None,
+    train_tgt: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> CheckReport:
+    """Check a parallel corpus, as ``attnkit check`` does.
+
+    Args:
+        src: source text, one sentence per line.
+        tgt: target text.
+        train_src: training source; lines that also occur in it are reported.
+        train_tgt: training target.
+        settings: limits, e.g. ``{"max_ratio": 4.0}``.
+
+    Raises:
+        DataError: a file cannot be read as text.
+    """
+    from attnkit.quality.doctor import examine_pair
+    from attnkit.text.config import CheckConfig
+
+    others = None if train_src is None else (Path(train_src), None if train_tgt is None else Path(train_tgt))
+    return examine_pair(Path(src), Path(tgt), validate(CheckConfig, dict(settings or {})), others=others)
+
+
+def clean(
+    src: str | Path,
+    tgt: str | Path,
+    output: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> CleanReport:
+    """Write the pairs worth training on, and why others were dropped, to a folder.
+
+    ``settings``: filters and repairs of ``attnkit clean``, e.g. ``{"realign": True, "duplicates": "near"}``. Calling it
+    again resumes an interrupted cleaning.
+
+    Raises:
+        DataError: no pair is left.
+        UsageError: the folder holds something else, or the settings changed.
+    """
+    from attnkit.quality.clean import CleanRequest
+    from attnkit.quality.clean import clean as clean_files
+    from attnkit.quality.config import CleanConfig
+
+    config = validate(CleanConfig, dict(settings or {}))
+    return clean_files(CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite))
+
+
+def vocab(files: Files, output: str | Path | None = None, *, settings: Mapping[str, Any] | None = None) -> Tokenizer:
+    """Build a vocabulary from text files and return its tokenizer.
+
+    ``settings``: options of ``attnkit vocab``, e.g. ``{"kind": "unigram", "size": 4000}``. ``output``: file to write.
+
+    Raises:
+        DataError: a file cannot be read as text.
+        UsageError: an invalid option.
+    """
+    from attnkit.text.config import VocabularyConfig
+    from attnkit.text.vocabulary import train_vocabulary
+
+    tokenizer = train_vocabulary(paths_of(files), validate(VocabularyConfig, dict(settings or {})))
+    if output is not None:
+        atomic.write_text(Path(output), tokenizer.to_json())
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class WordAlignment:
+    """Aligned words of two files."""
+
+    links: list[list[tuple[int, int]]]  #: of each line pair: (source word, target word), zero-based
+    report: AlignmentReport
+
+
+def align(
+    src: str | Path,
+    tgt: str | Path,
+    *,
+    output: str | Path | None = None,
+    run: str | Path | None = None,
+    method: Method = "grow-diag-final-and",
+    iterations: int = 5,
+) -> WordAlignment:
+    """Align the words of two files by IBM Model 1, as ``attnkit align`` does.
+
+    Args:
+        src: source text, one sentence per line.
+        tgt: target text.
+        output: lexicon file to write, tab-separated.
+        run: run whose tokens are aligned instead of words.
+        method: direction or symmetrization heuristic.
+        iterations: EM iterations.
+
+    Raises:
+        DataError: line counts differ, or there is nothing to align.
+    """
+    from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest
+
+    given = None if run is None else Path(run)
+    aligner = Aligner(AlignRequest(Path(src), Path(tgt), run=given, method=method, iterations=iterations))
+    with nullcontext() if output is None else atomic.open_output(Path(output)) as book:
+        aligner.learn(book, links=True)
+    return WordAlignment([list(links) for links in aligner.links()], aligner.report)
+
+
+def score_bleu(
+    hypotheses: Text,
+    references: Text,
+    *more_references: Text,
+    metric: MetricName = "bleu",
+    tokenize: BleuTokenizer = "13a",
+    lowercase: bool = False,
+) -> MetricScore:
+    """Score translations by BLEU, chrF or TER; texts are lists of lines, or files.
+
+    Raises:
+        DataError: the texts do not have the same number of lines, or none.
+    """
+    from attnkit.metrics.bleu import build_metric, score_corpus
+
+    hyps, *versions = (lines_of(text) for text in (hypotheses, references, *more_references))
+    for lines in versions:
+        if not hyps or len(lines) != len(hyps):
+            help = "line n of one must be the translation of line n of the other"
+            raise DataError(f"{len(hyps):,} translations, but {len(lines):,} references", help=help)
+    return score_corpus(build_metric(metric, tokenize=tokenize, lowercase=lowercase), hyps, versions)

@@ -1,0 +1,78 @@
+"""``attnkit.load``: a trained run of any task. Torch-free until a call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnkit.engine.engine_choice import Engine
+    from attnkit.kernels.simd.targets import Precision
+    from attnkit.library.autoencoder import AutoEncoder
+    from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
+    from attnkit.library.language_models import CausalLM, MaskedLM
+    from attnkit.library.translation import Translator
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+    Loaded = (
+        Translator | MaskedLM | CausalLM | TextClassifier | TokenClassifier | QuestionAnswering | AutoEncoder | Vectors
+    )
+
+CLASSES = {
+    "translation": "library.translation:Translator",
+    "mlm": "library.language_models:MaskedLM",
+    "clm": "library.language_models:CausalLM",
+    "text-classification": "library.classifiers:TextClassifier",
+    "token-classification": "library.classifiers:TokenClassifier",
+    "question-answering": "library.classifiers:QuestionAnswering",
+    "autoencode": "library.autoencoder:AutoEncoder",
+    "word2vec": "tasks.word2vec.vectors:Vectors",
+}
+"""Task -> the class that uses its runs."""
+
+
+def load(
+    run: str | Path,
+    *runs: str | Path,
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: int | None = None,
+    checkpoint: str | None = None,
+) -> Loaded:
+    """Load a run as the class of its task; several translators are an ensemble.
+
+    Each class has a ``load`` of its own, with its own return type: ``attnkit.Translator.load(RUN)``.
+
+    Args:
+        run: run folder.
+        runs: further translators of an ensemble.
+        device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        precision: ``float32``, or on CPUs ``bfloat16`` and ``int8``.
+        engine: of translators and generators: compiled loops (CPU) or torch; ``auto``: compiled loops if possible.
+        threads: None takes all CPUs.
+        checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
+
+    Raises:
+        RunError: a run is missing or damaged, or several runs are not all translators.
+        UsageError: an argument that the run's task does not have, or that the machine cannot offer.
+    """
+    from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.engine.checkpoint_metadata import read_run_config
+    from attnkit.engine.registry import load_symbol
+
+    task = read_run_config(RunFolder(Path(run)).checkpoint(checkpoint)[0]).task
+    found: Any = load_symbol(CLASSES[task])
+    given: dict[str, Any] = {"checkpoint": checkpoint}
+    if task != "word2vec":
+        given |= {"device": device, "precision": precision, "threads": threads}
+    if task in ("translation", "clm"):
+        given["engine"] = engine
+    elif engine != "auto":
+        raise UsageError(f"a run of task '{task}' has no choice of engine", where="engine", help="leave it out")
+    if runs and task != "translation":
+        raise UsageError("only translators can be an ensemble", where=str(run), help="load the runs one by one")
+    loaded: Loaded = found.load(run, *runs, **given)
+    return loaded

@@ -1,0 +1,218 @@
+"""Training by calls: one function per training command. Torch-free until a call.
+
+A call takes what its command takes: the files and flags as arguments, a YAML file or a configuration as ``config``, and
+any key as ``settings``. Calling it again resumes the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+
+from attnkit.config import flatten
+from attnkit.errors import UsageError
+from attnkit.library.files import Files, paths_of, warn
+from attnkit.library.loading import load
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from attnkit.engine.events import Event, TrainRequest
+    from attnkit.library.autoencoder import AutoEncoder
+    from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
+    from attnkit.library.language_models import CausalLM, MaskedLM
+    from attnkit.library.loading import Loaded
+    from attnkit.library.translation import Translator
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+
+class TrainingArguments(TypedDict, total=False):
+    """Arguments of all training functions; each sets what its flag sets."""
+
+    config: str | Path | Mapping[str, Any] | None
+    """YAML file, or its content as nested mappings."""
+    settings: Mapping[str, Any] | None
+    """Configuration keys and values, e.g. ``{"model.d_model": 512}``."""
+    preset: str
+    """Preset of all other keys; ``auto`` chooses by the size of the corpus."""
+    init_from: str | Path | None
+    """Run that provides initial weights and vocabulary."""
+    max_steps: int | None
+    max_epochs: float | None
+    max_minutes: float | None
+    seed: int | None
+    device: str | None
+    precision: str | None
+    threads: int | None
+    tensorboard: bool | None
+    overwrite: bool
+    """Rename an existing run folder and start a new run."""
+    quiet: bool
+    """Show no progress in a terminal."""
+    on_event: Callable[[Event], None] | None
+    """Receives each event of ``engine.events``; an exception that it raises stops the training."""
+
+
+_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
+_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
+_OTHERS = {"config", "settings", "preset", "init_from", "overwrite", "quiet", "on_event"}
+
+
+def train(
+    src: Files,
+    tgt: Files,
+    run: str | Path,
+    *,
+    valid_src: Files | None = None,
+    valid_tgt: Files | None = None,
+    model: Literal["transformer", "rnn"] | None = None,
+    **arguments: Unpack[TrainingArguments],
+) -> Translator:
+    """Train a translator, or resume its run, and return the best model.
+
+    Problems in text or checkpoints are issued as ``UserWarning``.
+
+    Args:
+        src: source text, one sentence per line; line n of ``tgt`` translates line n.
+        tgt: target text.
+        run: run folder.
+        valid_src: validation source; None holds out a part of the text.
+        valid_tgt: validation target.
+        model: kind of model.
+        arguments: see ``TrainingArguments``.
+
+    Raises:
+        UsageError: an unknown setting or an invalid value.
+        DataError: text that cannot be used for training.
+        DivergedError: ten steps in a row were not finite.
+    """
+    flags: dict[str, Any] = {"data.src": _listed(src), "data.tgt": _listed(tgt), "model.kind": model}
+    flags |= {"data.valid_src": _listed(valid_src), "data.valid_tgt": _listed(valid_tgt)}
+    return cast("Translator", _train(flags, run, arguments))
+
+
+def pretrain_mlm(
+    files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
+) -> MaskedLM:
+    """Pretrain BERT on raw text, or resume its run.
+
+    Arguments and errors: see ``train``.
+    """
+    flags = {"task": "mlm", "data.files": _listed(files), "data.valid_files": _listed(valid)}
+    return cast("MaskedLM", _train(flags, run, arguments))
+
+
+def pretrain_clm(
+    files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
+) -> CausalLM:
+    """Pretrain GPT on raw text, or resume its run.
+
+    Arguments and errors: see ``train``.
+    """
+    flags = {"task": "clm", "data.files": _listed(files), "data.valid_files": _listed(valid)}
+    return cast("CausalLM", _train(flags, run, arguments))
+
+
+def finetune(
+    pretrained: str | Path,
+    task: Literal["text-classification", "token-classification", "question-answering"],
+    files: Files,
+    run: str | Path,
+    *,
+    valid: Files | None = None,
+    **arguments: Unpack[TrainingArguments],
+) -> TextClassifier | TokenClassifier | QuestionAnswering:
+    """Fine-tune the encoder of a pretrained run for a task, or resume the run.
+
+    ``files``: tables (text-classification), CoNLL (token-classification) or SQuAD JSON (question-answering). Arguments
+    and errors: see ``train``.
+    """
+    flags = {"task": task, "data.files": _listed(files), "data.valid_files": _listed(valid)}
+    return cast(
+        "TextClassifier | TokenClassifier | QuestionAnswering",
+        _train(flags, run, {"init_from": pretrained, **arguments}),
+    )
+
+
+def train_autoencoder(
+    files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
+) -> AutoEncoder:
+    """Train an auto-encoder of lines or of vectors (.npy, .csv), or resume its run.
+
+    Arguments and errors: see ``train``.
+    """
+    flags = {"task": "autoencode", "data.files": _listed(files), "data.valid_files": _listed(valid)}
+    return cast("AutoEncoder", _train(flags, run, arguments))
+
+
+def train_classifier(
+    files: Files, run: str | Path, *, valid: Files | None = None, **arguments: Unpack[TrainingArguments]
+) -> TextClassifier:
+    """Train a document classifier (model han) on labeled text, or resume its run.
+
+    Arguments and errors: see ``train``.
+    """
+    flags = {"task": "text-classification", "data.files": _listed(files), "data.valid_files": _listed(valid)}
+    return cast("TextClassifier", _train(flags, run, arguments))
+
+
+def word2vec(files: Files, run: str | Path, **arguments: Unpack[TrainingArguments]) -> Vectors:
+    """Train word vectors on text, or resume their run.
+
+    ``Word2Vec`` trains on sentences in memory. Keys of ``settings`` are the flags of ``attnkit word2vec train``, e.g.
+    ``{"method": "glove", "dim": 50}``. Arguments and errors: see ``train``.
+    """
+    return cast("Vectors", _train({"task": "word2vec", "data.files": _listed(files)}, run, arguments))
+
+
+def _listed(files: Files | None) -> list[str] | None:
+    """Return the names of one or several files."""
+    return None if files is None else [str(path) for path in paths_of(files)]
+
+
+def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, Any]) -> Loaded:
+    """Train as the command with these flags does; return the loaded run."""
+    from attnkit.engine.resolve import inherited, preset_of, resolve
+    from attnkit.engine.trainer import TrainRequest
+
+    unknown = sorted(arguments.keys() - _KEYS.keys() - _OTHERS)
+    if unknown:
+        known = ", ".join([*_KEYS, *sorted(_OTHERS)])
+        raise UsageError(f"unknown argument '{unknown[0]}'", help=f"keys go into settings; arguments are {known}")
+    path, overwrite = Path(run), bool(arguments.get("overwrite"))
+    init_from = arguments.get("init_from")
+    source = None if init_from is None else Path(init_from)
+    config = arguments.get("config")
+    tree = dict(config) if isinstance(config, Mapping) else {}
+    given = {_KEYS[name]: value for name, value in arguments.items() if name in _KEYS}
+    resolved = resolve(
+        {**flatten(tree), **flags_given(flags), **flags_given(given), **(arguments.get("settings") or {})},
+        file=None if config is None or tree else Path(config),
+        preset_name=arguments.get("preset", "auto"),
+        earlier=None if overwrite else preset_of(path),
+        fixed=None if source is None else inherited(source, None if overwrite else path),
+    )
+    _follow(TrainRequest(resolved.config, path, overwrite, source), arguments.get("on_event"))
+    return load(path, device=getattr(resolved.config, "device", "auto"))
+
+
+def flags_given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that have a value."""
+    return {key: value for key, value in flags.items() if value is not None}
+
+
+def _follow(request: TrainRequest, on_event: Callable[[Event], None] | None) -> None:
+    """Train to the end; issue warnings and hand on events."""
+    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
+    from attnkit.engine.trainer import train as events
+    from attnkit.plotting.progress_text import data_check_lines
+
+    for event in events(request):
+        if on_event is not None:
+            on_event(event)
+        texts = [event.text] if isinstance(event, WarningEvent) else []
+        if isinstance(event, DataCheckEvent):
+            texts = [text.removeprefix("warning: ") for text in data_check_lines(event.report)]
+        for text in texts:
+            warn(text)

@@ -1,0 +1,225 @@
+"""Runs of ``train`` for translation behind calls. Compiled loops import no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from attnkit.engine.engine_choice import Engine
+from attnkit.errors import DataError, RunError
+from attnkit.formats.documents import DocumentFormat, parse_document
+from attnkit.formats.passages import render
+from attnkit.kernels.simd.targets import Precision
+from attnkit.library.files import as_lines, warn
+from attnkit.library.summary import RunSummary, checkpoint_scores, count_weights, describe_model
+from attnkit.tasks.translation.documents import DocumentTranslator
+from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.score import PairScore, score_pairs
+from attnkit.tasks.translation.signs import Sign
+from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Split = Literal["auto", "sentences", "lines"]
+
+
+class SearchArguments(TypedDict, total=False):
+    """Options of a search, as in ``decoding`` of a configuration."""
+
+    beam_size: int
+    sampling: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    num_hypotheses: int
+    length_penalty: float
+    coverage_penalty: float
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    min_length: int
+    max_length: int | None
+    max_ratio: float
+    extra: int
+    n_words: int | None
+    scores: bool
+
+
+@dataclass(frozen=True)
+class Hypothesized:
+    """One translation of a line among several."""
+
+    text: str
+    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
+    log_prob: float  #: natural log-probability, summed over sentences
+    tokens: list[str]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The best translation of a line, and its alternatives."""
+
+    source: str
+    text: str
+    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
+    log_prob: float  #: natural log-probability, summed over sentences
+    tokens: list[str]
+    source_tokens: list[str]
+    signs: list[Sign]  #: signs that the translation went wrong
+    alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
+    attention: list[list[list[float]]] | None = None
+    """Of each sentence: weights (target tokens, source tokens), both with the end symbol; None unless recorded."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the translation as plain data, without attention unless recorded."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Translator:
+    """A translation model, or an ensemble of several.
+
+    >>> translator = attnkit.Translator.load("run")  # doctest: +SKIP
+    >>> [translation.text for translation in translator.translate(["A dog runs."])]  # doctest: +SKIP
+    ['Ein Hund rennt.']
+    """
+
+    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary) -> None:
+        self.summary = summary
+        self._pipeline = pipeline
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        *runs: str | Path,
+        device: str = "auto",
+        precision: Precision = "float32",
+        engine: Engine = "auto",
+        threads: int | None = None,
+        checkpoint: str | None = None,
+        split: Split = "auto",
+    ) -> Translator:
+        """Load a run, or several as an ensemble; arguments are those of ``attnkit.load``.
+
+        ``split`` says whether lines are split into sentences: ``auto`` splits those that are much longer than the lines
+        of the training text.
+
+        Raises:
+            RunError: a run is missing, damaged or of another task, or their vocabularies differ.
+            UsageError: the engine or the precision is not available for these runs.
+        """
+        opened = open_ensemble([Path(path) for path in (run, *runs)], checkpoint)
+        searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=warn)
+        searcher.load()
+        for text in dict.fromkeys(text for one in opened for text in one.warnings):
+            warn(text)
+        pipeline = TranslationPipeline(opened, searcher)
+        pipeline.segmenter.policy, pipeline.segmenter.tell = split, warn
+        first = opened[0]
+        summary = RunSummary(
+            path=first.path,
+            task="translation",
+            model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
+            checkpoint=first.checkpoint,
+            scores=checkpoint_scores(first.files, first.config.metrics),
+            n_parameters=sum(count_weights(one.files) for one in opened),
+            vocab_size=first.tgt_tokenizer.vocab_size,
+            device=searcher.place,
+            precision=precision,
+            engine=searcher.chosen,
+        )
+        return cls(pipeline, summary)
+
+    def __repr__(self) -> str:
+        return f"Translator({self.summary})"
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        attention: bool = False,
+        **options: Unpack[SearchArguments],
+    ) -> list[Translation]:
+        """Translate lines; a blank line stays blank.
+
+        Args:
+            lines: source lines.
+            prefixes: beginnings of the translations, one per line; blank for none.
+            attention: whether to record attention weights.
+            options: see ``SearchArguments``, e.g. ``beam_size=1``.
+
+        Raises:
+            UsageError: an invalid option.
+            RunError: attention is asked for, but the model has none.
+            DataError: there are not as many prefixes as lines.
+        """
+        texts = as_lines(lines)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
+        return list(self._translate(texts, prefixes, attention, options))
+
+    def translate_stream(
+        self, lines: Iterable[str], *, attention: bool = False, **options: Unpack[SearchArguments]
+    ) -> Iterator[Translation]:
+        """Yield what ``translate`` returns, in order; read a window of lines ahead."""
+        return self._translate(lines, None, attention, options)
+
+    def _translate(
+        self, lines: Iterable[str], prefixes: Iterable[str] | None, attention: bool, options: SearchArguments
+    ) -> Iterator[Translation]:
+        config = self._pipeline.configure({**options})
+        run = self._pipeline.runs[0]
+        if attention and not run.config.model.has_attention:
+            raise RunError("this model has no attention weights", where=str(run.path), help="leave out attention")
+        record = attention or config.coverage_penalty != 0
+        found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
+        return (as_translation(line, attention) for line in found)
+
+    def translate_document(self, text: str, format: DocumentFormat, **options: Unpack[SearchArguments]) -> str:
+        """Translate a document and keep its markup.
+
+        URLs, placeholders, numbers and code are kept as they are.
+
+        Raises:
+            DataError: the document is not of its format.
+        """
+        pieces = parse_document(text, format, Path("document"))
+        documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
+        return render(documents.translate(pieces))
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+        """Return the log-probability of each target given its source, by the first run.
+
+        Raises:
+            DataError: there are not as many targets as sources, or a line is too long for the model.
+        """
+        src, tgt = as_lines(sources), as_lines(targets)
+        if len(src) != len(tgt):
+            raise DataError(f"{len(src):,} sources, but {len(tgt):,} targets", help="give one target for each source")
+        searcher = self._pipeline.searcher
+        assert isinstance(searcher, EngineSearch), "made by load"
+        scorer, device = searcher.load_scorer()
+        return list(score_pairs(self._pipeline.runs[0], scorer, device, zip(src, tgt, strict=True)))
+
+
+def as_translation(line: TranslatedLine, attention: bool) -> Translation:
+    """Return a translated line as the library shows it."""
+    best, *others = (
+        Hypothesized(one.text, one.score, one.log_prob, [token for part in one.tokens for token in part])
+        for one in line.outputs
+    )
+    return Translation(
+        source=line.source,
+        **vars(best),
+        source_tokens=[token for part in line.source_tokens for token in part],
+        signs=line.signs,
+        alternatives=others,
+        attention=(line.outputs[0].attention or []) if attention else None,
+    )

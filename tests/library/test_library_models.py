@@ -1,0 +1,199 @@
+"""Each class of the library against the command line's own parts, and against a definition."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import finetuned
+import numpy as np
+import pytest
+import torch
+from hub_runs import configure, save_run, shaken, vocabulary
+
+import attnkit
+from attnkit.engine.loading import load_model
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.models.bert import Bert
+from attnkit.models.gpt import Gpt
+from attnkit.models.layers import PackedLayout
+from attnkit.protocols import BOS_ID, EOS_ID
+
+LINES = ["the lazy dog sleeps", "", "the quick brown fox jumps over the lazy dog", "who?"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for name, task, options in (
+        ("bert", "mlm", {}),
+        ("gpt", "clm", {}),
+        ("back", "clm", {"direction": "right-to-left"}),
+    ):
+        torch.manual_seed(6)
+        words = vocabulary("bpe")
+        config = configure(task, words, **options)
+        model = (Bert if task == "mlm" else Gpt)(config.model, words.vocab_size)
+        found[name] = save_run(folder / name, config, shaken(model), words)
+    return found
+
+
+def log_prob(model: Any, row: list[int], place: int, id: int) -> float:
+    """Return the log-probability of an id at a place of a row, by a pass of its own."""
+    with torch.no_grad():
+        logits = model.head(model.hidden(torch.tensor([row]), PackedLayout.unpacked(1))[0, place]).double()
+    return float(logits.log_softmax(-1)[id])
+
+
+def test_scores_of_bert_mask_each_token_in_turn(runs: dict[str, Path]) -> None:
+    opened = load_model(runs["bert"], "mlm", device="cpu")
+    tokenizer = read_tokenizer(opened.checkpoint)
+    mask = tokenizer.token_id("[MASK]")
+    assert mask is not None
+    for line, score in zip(LINES, attnkit.MaskedLM.load(runs["bert"], device="cpu").score(LINES), strict=True):
+        ids = tokenizer.encode([line])[0]
+        expected = [
+            log_prob(opened.model, [BOS_ID, *ids[:i], mask, *ids[i + 1 :], EOS_ID], i + 1, id)
+            for i, id in enumerate(ids)
+        ]
+        assert score.tokens == tokenizer.tokens(ids)
+        assert score.token_log_probs == pytest.approx(expected, abs=1e-4)
+        assert score.log_prob == pytest.approx(sum(expected), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gpt", "back"])
+def test_scores_of_gpt_read_each_text_once(runs: dict[str, Path], name: str) -> None:
+    opened = load_model(runs[name], "clm", device="cpu")
+    tokenizer = read_tokenizer(opened.checkpoint)
+    for line, score in zip(LINES, attnkit.CausalLM.load(runs[name], device="cpu").score(LINES), strict=True):
+        ids = tokenizer.encode([line])[0]
+        read = ids[::-1] if name == "back" else ids
+        expected = [log_prob(opened.model, [BOS_ID, *read[:i]], -1, id) for i, id in enumerate(read)]
+        assert score.token_log_probs == pytest.approx(expected[::-1] if name == "back" else expected, abs=1e-4)
+
+
+def test_scores_do_not_depend_on_other_lines(runs: dict[str, Path]) -> None:
+    for model in (attnkit.MaskedLM.load(runs["bert"], device="cpu"), attnkit.CausalLM.load(runs["gpt"], device="cpu")):
+        together = model.score(LINES * 3)
+        assert together == [model.score([line])[0] for line in LINES] * 3
+
+
+def test_masks_are_filled(runs: dict[str, Path]) -> None:
+    model = attnkit.MaskedLM.load(runs["bert"], device="cpu")
+    lines = ["the lazy [MASK] sleeps", "[MASK]?"]
+    found = model.fill(lines, top=3)
+    assert [len(one.masks[0]) for one in found] == [3, 3]
+    assert list(model.fill_stream(iter(lines), top=3)) == found
+    assert found[0].to_dict()["filled"] == found[0].filled
+    with pytest.raises(DataError, match=r"no \[MASK\]"):
+        model.fill(["no mask"])
+    with pytest.raises(DataError, match=r"contains \[MASK\]"):
+        model.score(["a [MASK]"])
+    with pytest.raises(TypeError, match="list of texts"):
+        model.fill("the [MASK]")
+    assert "MaskedLM" in repr(model) and "cpu, float32" in repr(model)
+
+
+def test_vectors_of_lines(runs: dict[str, Path]) -> None:
+    bert = attnkit.MaskedLM.load(runs["bert"], device="cpu")
+    opened = load_model(runs["bert"], "mlm", device="cpu")
+    ids = read_tokenizer(opened.checkpoint).encode(LINES[:1])[0]
+    with torch.no_grad():
+        states = opened.model.hidden(torch.tensor([[BOS_ID, *ids, EOS_ID]]), PackedLayout.unpacked(1))[0]
+    np.testing.assert_allclose(bert.embed(LINES)[0], states[1:-1].mean(0), atol=1e-5)
+    np.testing.assert_allclose(bert.embed(LINES, what="cls")[0], states[0], atol=1e-5)
+    assert not bert.embed(LINES)[1].any(), "a blank line has no tokens"
+    assert attnkit.CausalLM.load(runs["gpt"], device="cpu").embed(LINES).shape == bert.embed(LINES).shape
+    with pytest.raises(UsageError, match="no layer 9"):
+        bert.embed(LINES, layer=9)
+
+
+def test_a_text_streams_as_it_is_generated(runs: dict[str, Path]) -> None:
+    model = attnkit.CausalLM.load(runs["gpt"], device="cpu")
+    whole = model.generate(["the lazy"], max_new_tokens=12)[0]
+    pieces = list(model.stream("the lazy", max_new_tokens=12))
+    assert "".join(pieces) == whole.text and len(pieces) > 3
+    assert model.summary.engine in repr(model)
+    sampled = model.generate(["the", "a"], n=2, temperature=0.9, seed=3, max_new_tokens=6)
+    assert len(sampled) == 4 and sampled == model.generate(["the", "a"], n=2, temperature=0.9, seed=3, max_new_tokens=6)
+
+
+def test_a_stream_that_is_left_ends_its_thread(runs: dict[str, Path]) -> None:
+    model = attnkit.CausalLM.load(runs["gpt"], device="cpu")
+    before = threading.active_count()
+    stream = model.stream("the lazy", max_new_tokens=1000)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+    assert model.generate(["the lazy"], max_new_tokens=2), "the generator is free again"
+
+
+def test_errors_in_a_stream_reach_the_caller(runs: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match="right-to-left"):
+        attnkit.CausalLM.load(runs["back"], device="cpu").stream("the")
+    model = attnkit.CausalLM.load(runs["gpt"], device="cpu")
+    with pytest.raises(UsageError, match="temperature"):
+        model.stream("the", temperature=-1.0)
+    with pytest.raises(AttributeError):
+        list(model.stream(None))  # type: ignore[arg-type]
+
+
+def test_a_text_classifier_gives_what_predict_gives(tmp_path: Path) -> None:
+    run = finetuned.random_run(tmp_path / "run", "text-classification", ["bad", "good"])
+    model = attnkit.TextClassifier.load(run, device="cpu")
+    found = model.predict(LINES)
+    predictor: Any = finetuned.predicting(run)
+    for one, row in zip(found, predictor.classify(LINES, [None] * len(LINES)), strict=True):
+        assert one.probability == max(row) and one.label == ["bad", "good"][row.index(max(row))]
+        assert list(one.probabilities.values()) == sorted(row, reverse=True)
+    assert list(model.predict_stream(iter(LINES))) == found
+    assert set(found[0].to_dict()) == {"label", "probability", "probabilities"}
+    assert "labels bad, good" in repr(model)
+    with pytest.raises(ValueError, match="4 texts, but 1 pairs"):
+        model.predict(LINES, ["a"])
+    with pytest.raises(RunError, match="of task 'text-classification', not of token-classification"):
+        attnkit.TokenClassifier.load(run, device="cpu")
+
+
+def test_a_tagger_tags_words_and_texts(tmp_path: Path) -> None:
+    labels = ["B-LOC", "B-PER", "I-PER", "O"]
+    run = finetuned.random_run(tmp_path / "run", "token-classification", labels)
+    model = attnkit.TokenClassifier.load(run, device="cpu")
+    found = model.predict(["ada lives in london", ["ada", "lives", "in", "london"], ""])
+    assert found[0] == found[1] and found[2].tags == []
+    assert len(found[0].tags) == len(found[0].probabilities) == 4
+    entities = found[0].to_dict()["entities"]
+    assert [one["text"] for one in entities] == [" ".join(found[0].words[e.begin : e.end]) for e in found[0].entities]
+
+
+def test_answers_are_spans_of_the_context(tmp_path: Path) -> None:
+    model = attnkit.QuestionAnswering.load(finetuned.random_run(tmp_path / "run", "question-answering"), device="cpu")
+    context = "ada lives in london, paris sleeps"
+    (answer,) = model.predict(["who sleeps?"], [context])
+    assert answer.begin is not None and context[answer.begin : answer.end] == answer.text
+    with pytest.raises(DataError, match="1 questions, but 0 contexts"):
+        model.predict(["who?"], [])
+
+
+def test_load_knows_every_task(runs: dict[str, Path], trained: Path) -> None:
+    assert type(attnkit.load(runs["bert"], device="cpu")) is attnkit.MaskedLM
+    assert type(attnkit.load(runs["gpt"], device="cpu", engine="torch")) is attnkit.CausalLM
+    assert type(attnkit.load(trained, device="cpu")) is attnkit.Translator
+    with pytest.raises(UsageError, match="no choice of engine"):
+        attnkit.load(runs["bert"], engine="torch")
+    with pytest.raises(UsageError, match="only translators can be an ensemble"):
+        attnkit.load(runs["bert"], runs["bert"])
+    with pytest.raises(RunError, match="this is a run of task 'mlm'"):
+        attnkit.CausalLM.load(runs["bert"])
+
+
+def test_what_a_run_is(trained: Path) -> None:
+    summary = attnkit.Translator.load(trained, device="cpu", engine="torch").summary
+    opened = load_model(trained, "translation", device="cpu")
+    assert summary.n_parameters == sum(p.numel() for p in opened.model.parameters())
+    assert (summary.task, summary.engine, summary.precision) == ("translation", "torch", "float32")
+    assert summary.checkpoint == opened.checkpoint.name and set(summary.scores) == set(opened.config.metrics)
+    assert summary.to_dict()["path"] == str(trained)
