@@ -229,6 +229,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
         (["--seed", 0], "require --against"),
         (["--samples", 1000], "require --against"),
         (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize requires the metric bleu"),
+        (["--chrf-word-order", 2], "--chrf-word-order requires the metric chrf"),
         (["--lowercase", "-m", "ter"], "has no effect on TER"),
         (["--max-order", 4], "requires --formula notes"),
         (["--formula", "notes", "--tokenize", "13a"], "--formula notes takes one REF"),
@@ -237,6 +238,14 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
 def test_options_that_scoring_would_ignore(call: Call, workshop: Any, arguments: list[Any], words: str) -> None:
     lines = workshop.file("test.tgt")
     refused(call("score-bleu", lines, lines, *arguments), 2, words, "leave one of them out")
+
+
+def test_options_that_sampling_would_ignore(call: Call, trained: Path) -> None:
+    both = ("--sampling", "--beam-size", 5)
+    refused(call("translate", trained, "-i", "/dev/null", *both), 2, "sampling has no beam", "at --beam-size")
+    refused(call("translate", "no-such-run", *both), 2, "sampling has no beam")  # before anything is opened
+    refused(call("translate", trained, "-i", "/dev/null", "--seed", 3), 2, "a seed needs sampling", "add --sampling")
+    assert call("translate", trained, "-i", "/dev/null", "--sampling", "--seed", 3)[0] == 0
 
 
 def test_options_that_other_commands_would_ignore(call: Call, workshop: Any, tmp_path: Path) -> None:

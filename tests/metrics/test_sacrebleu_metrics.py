@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, paired_bootstrap, score_corpus, score_sentences
+from attnkit.errors import UsageError
+from attnkit.metrics.bleu import BleuTokenizer, build_metric, corpus_bleu, corpus_chrf, paired_bootstrap, score_corpus, score_sentences
 
 REF = [
     "The cat sat on the mat.", "A dog runs through the GRASS!", "Two people, one bicycle: that's all.",
@@ -58,6 +59,41 @@ def test_all_metrics_equal_the_command(lines: dict[str, Path], n_refs: int) -> N
     theirs = sacrebleu(*refs, "-i", lines["hyp"], "-m", "bleu", "chrf", "ter", "-f", "text", "-w", "2")
     ours = attnkit(lines["hyp"], *refs, "-m", "bleu", "-m", "chrf", "-m", "ter")
     assert [line.strip() for line in theirs.splitlines()] == ours.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("order", "more"), [(2, ()), (1, ("--lowercase",)), (0, ())])
+def test_chrf_with_words_equals_the_command(lines: dict[str, Path], order: int, more: tuple[str, ...]) -> None:
+    both = ("-m", "chrf", "--chrf-word-order", str(order))
+    lower = ("--chrf-lowercase",) if more else ()
+    theirs = sacrebleu(lines["ref"], "-i", lines["hyp"], *both, *lower, "-f", "text", "-w", "2")
+    ours = attnkit(lines["hyp"], lines["ref"], *both, *more)
+    assert theirs.strip() == ours.stdout.strip() and f"|nw:{order}|" in ours.stdout
+
+
+@pytest.mark.parametrize(("tokenize", "package"), [("flores200", "sentencepiece"), ("ja-mecab", "sacrebleu[ja]")])
+def test_tokenizers_without_their_package_say_which(
+    lines: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tokenize: BleuTokenizer, package: str
+) -> None:
+    for name in ("sentencepiece", "MeCab", "ipadic"):
+        monkeypatch.setitem(sys.modules, name, None)  # import raises ImportError
+    with pytest.raises(UsageError, match=tokenize) as refused:
+        build_metric("bleu", tokenize=tokenize)
+    assert refused.value.help == f"pip install '{package}'"
+
+
+def test_flores_tokenizer_equals_the_command(
+    lines: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a small model in the place of the one that sacreBLEU would download."""
+    trainer = pytest.importorskip("sentencepiece")
+    (tmp_path / "models").mkdir()
+    prefix = tmp_path / "small"
+    trainer.SentencePieceTrainer.train(input=str(lines["ref"]), model_prefix=str(prefix), vocab_size=70)
+    prefix.with_suffix(".model").rename(tmp_path / "models/sacrebleu_tokenizer_spm.model")
+    monkeypatch.setenv("SACREBLEU", str(tmp_path))
+    theirs = sacrebleu(lines["ref"], "-i", lines["hyp"], "--tokenize", "flores101", "-f", "text", "-w", "2")
+    ours = attnkit(lines["hyp"], lines["ref"], "--tokenize", "flores101")
+    assert theirs.strip() == ours.stdout.strip() and "|tok:flores101|" in ours.stdout
 
 
 @pytest.mark.sample(2)

@@ -26,6 +26,10 @@ def command(
         list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
     tokenize: Annotated[BleuTokenizer | None, Option(help="Tokenizer of BLEU. [default: 13a]")] = None,
+    chrf_word_order: Annotated[
+        int | None,
+        Option(min=0, max=bleu.MAX_WORD_ORDER, help="Maximum word n-gram order of chrF; 2: chrF++. [default: 0]"),
+    ] = None,
     lowercase: Annotated[bool, Option(help="Ignore case in BLEU and chrF (TER always does).")] = False,
     sentence: Annotated[bool, Option(help="Print sentence-level scores instead of the corpus score.")] = False,
     against: Annotated[
@@ -49,6 +53,7 @@ def command(
     Examples:
       attnkit score-bleu out.de test.de
       attnkit score-bleu out.de test.de -m bleu -m chrf -m ter --json
+      attnkit score-bleu out.de test.de -m chrf --chrf-word-order 2
       attnkit score-bleu new.de test.de --against old.de
       attnkit score-bleu out.de test.de --formula notes --max-order 2
     """
@@ -59,6 +64,7 @@ def command(
         (formula == "notes" and others, "--formula notes takes one REF and no -m, --against, --tokenize, --lowercase"),
         (formula != "notes" and max_order, "--max-order requires --formula notes"),
         (not against and (samples or seed is not None), "--samples and --seed require --against"),
+        (chrf_word_order is not None and "chrf" not in names, "--chrf-word-order requires the metric chrf"),
         (tokenize and "bleu" not in names, "--tokenize requires the metric bleu"),
         (lowercase and set(names) == {"ter"}, "--lowercase has no effect on TER, which always ignores case"),
     ):
@@ -89,7 +95,11 @@ def command(
         console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))
         return
     splits: BleuTokenizer = tokenize or "13a"
-    chosen = [bleu.build_metric(one, tokenize=splits, lowercase=lowercase, by_sentence=sentence) for one in names]
+    words = chrf_word_order or 0
+    chosen = [
+        bleu.build_metric(one, tokenize=splits, lowercase=lowercase, by_sentence=sentence, chrf_word_order=words)
+        for one in names
+    ]
     if against:
         baseline, n_samples, seed = versions.pop(), samples or 1000, 12345 if seed is None else seed
         found = [bleu.paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]

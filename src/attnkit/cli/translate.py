@@ -31,16 +31,16 @@ def command(
     ] = False,
     split: options.Split = "auto",
     resume: Annotated[bool, Option(help="Write -o in durable parts; rerun the command to resume.")] = False,
-    beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
+    beam_size: Annotated[int | None, Option(help="Beam size; 1: greedy search. [default: the run's]")] = None,
     sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
     temperature: Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")] = None,
     top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
     top_p: options.TopP = None,
-    seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
+    seed: Annotated[int | None, Option(help="Random seed of --sampling.")] = None,
     length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
     coverage_penalty: Annotated[float | None, Option(help="Weight of the coverage penalty (Wu et al. 2016).")] = None,
     repetition_penalty: options.RepetitionPenalty = None,
-    no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
+    no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this many subwords.")] = None,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
@@ -77,13 +77,14 @@ def command(
       attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
-    from attnkit.decoding.config import SearchConfig
+    from attnkit.decoding.config import SearchConfig, check_search_options
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
     inputs = [path for path in (source, target_prefix, shortlist, dictionary) if path is not None]
-    check_not_overwriting(output, inputs)  # before torch is loaded
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
+    check_search_options(search)  # before torch is loaded
+    check_not_overwriting(output, inputs)
     from attnkit.data.loader import Batching
     from attnkit.tasks.translation.stream import TranslateRequest
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, Field, model_validator
+
+from attnkit.errors import UsageError
 
 MAX_TOKENS = 1 << 20  #: upper bound of all length settings, in tokens
 
@@ -32,7 +36,7 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     repetition_penalty: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     """Divisor of positive, factor of negative logits of words used before (CTRL, Keskar et al. 2019); 1 is off."""
     no_repeat_ngram_size: int = Field(default=0, ge=0, le=MAX_TOKENS)
-    """Size of n-grams that may occur only once in a translation; 0 is off."""
+    """Size of n-grams of tokens (subwords) that may occur only once in a translation; 0 is off."""
     min_length: int = Field(default=0, ge=0, lt=MAX_TOKENS)
     """Minimum number of tokens before end-of-sentence; ignored if no other token is allowed."""
     max_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
@@ -59,3 +63,16 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if self.max_length is not None and self.min_length >= self.max_length:
             raise ValueError("min_length must be below max_length, which counts the end of the sentence")
         return self
+
+
+def check_search_options(options: Mapping[str, object]) -> None:
+    """Raise ``UsageError`` for options that were given together but exclude each other.
+
+    ``SearchConfig`` cannot tell a given value from a run's default, so it does not check this.
+    """
+    if options.get("sampling") and options.get("beam_size") is not None:
+        raise UsageError(
+            "sampling has no beam: every translation is drawn on its own",
+            where="--beam-size",
+            help="leave out --beam-size or --sampling; --num-hypotheses sets the number of samples",
+        )

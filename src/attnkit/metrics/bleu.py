@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.errors import SystemFailure, UsageError
+
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
@@ -51,7 +53,12 @@ def _ngrams(tokens: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
 
 
 MetricName = Literal["bleu", "chrf", "ter"]
-BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
+BleuTokenizer = Literal[
+    "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200", "spBLEU-1K"
+]
+"""sacreBLEU's tokenizers. The last five need other packages; the last three download a model on first use."""
+_TOKENIZER_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+MAX_WORD_ORDER = 10
 
 
 @dataclass(frozen=True)
@@ -68,12 +75,22 @@ class MetricScore:
 
 
 def build_metric(
-    metric: MetricName, *, tokenize: BleuTokenizer = "13a", lowercase: bool = False, by_sentence: bool = False
+    metric: MetricName,
+    *,
+    tokenize: BleuTokenizer = "13a",
+    lowercase: bool = False,
+    by_sentence: bool = False,
+    chrf_word_order: int = 0,
 ) -> Metric:
     """Build a sacreBLEU metric.
 
     ``tokenize`` applies to BLEU only, ``lowercase`` to BLEU and chrF; TER always ignores case. With ``by_sentence``,
-    BLEU skips the n-gram orders that are longer than a sentence (sacreBLEU's effective order).
+    BLEU skips the n-gram orders that are longer than a sentence (sacreBLEU's effective order). ``chrf_word_order`` is
+    the longest n-gram of words that chrF counts besides those of characters; 2 is chrF++ (Popović 2017).
+
+    Raises:
+        UsageError: The package of the tokenizer is not installed.
+        SystemFailure: The model of the tokenizer cannot be downloaded.
     """
     # Importing sacreBLEU takes half a second, too long for help pages.
     from sacrebleu.metrics.bleu import BLEU
@@ -81,9 +98,17 @@ def build_metric(
     from sacrebleu.metrics.ter import TER
 
     if metric == "bleu":
-        return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=by_sentence)
+        try:
+            return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=by_sentence)
+        except OSError as error:
+            what = f"cannot load the model of the tokenizer {tokenize}: {error}"
+            raise SystemFailure(what, help="sacreBLEU downloads it on first use: check the network") from error
+        except (ImportError, RuntimeError) as error:  # without MeCab, sacreBLEU raises a RuntimeError
+            package = _TOKENIZER_PACKAGES.get(tokenize, "sentencepiece")
+            what = f"the tokenizer {tokenize} needs the package {package}"
+            raise UsageError(what, where="--tokenize", help=f"pip install '{package}'") from error
     if metric == "chrf":
-        return CHRF(lowercase=lowercase)
+        return CHRF(lowercase=lowercase, word_order=chrf_word_order)
     return TER()
 
 

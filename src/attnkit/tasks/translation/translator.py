@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
-from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.config import SearchConfig, check_search_options
 from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids, search_parts
@@ -153,9 +153,13 @@ class TranslationPipeline:
         """Return the search settings of the run, overridden by ``options``.
 
         Raises:
-            UsageError: an unknown setting, an invalid value, or a length that exceeds the model's positions.
+            UsageError: an unknown setting, an invalid value, settings that exclude each other, or a length that exceeds
+                the model's positions.
         """
+        check_search_options(options)
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
+        if not config.sampling and "seed" in options:
+            raise UsageError("a seed needs sampling", where="--seed", help="add --sampling or leave out --seed")
         lengths = {"max_length": config.limit(self.segmenter.max_length + 1), "min_length": config.min_length + 1}
         name = max(lengths, key=lengths.__getitem__)
         if self.longest is not None and lengths[name] > self.longest:
