@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from attnkit.cli.main import COMMANDS, GROUPS, describe
+from attnkit.config import has_key
+from attnkit.config.other_tools import KEYS
+from attnkit.engine.registry import TASKS
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -60,13 +63,68 @@ def test_keys_and_values(call: Call, workshop: Any, tmp_path: Path) -> None:
 def test_commands_and_flags(call: Call, trained: Path) -> None:
     refused(call("trian"), 2, "unknown command 'trian'", "did you mean 'train'?")
     refused(call("xyzzy"), 2, "attnkit --help")
-    refused(call("translate", trained, "--beem-size", 3), 2, "--beem-size", "help: attnkit translate --help")
+    refused(call("translate", trained, "--beem-size", 3), 2, "unknown option --beem-size", "did you mean --beam-size?")
+    refused(call("translate", trained, "--xyzzy"), 2, "unknown option --xyzzy", "attnkit translate --help lists")
     refused(call("translate", trained, "--beam-size", "many"), 2, "--beam-size", "valid int")
     refused(call("translate", trained, "--beam-size", 2, "--num-hypotheses", 3, "-i", "/dev/null"), 2, "beam_size")
     refused(call("translate"), 2, "RUN")
     refused(call("train"), 2, "no training data given", "--src a.en --tgt a.de")
     (said, _) = refused(call("train", "--preset", "huge"), 2, "'huge' is not one of")
     assert "Value error" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "meant"),
+    [
+        ("train", "--epochs", "did you mean --max-epochs?"),
+        ("train", "--max-update", "did you mean --max-steps?"),
+        ("train", "--fp16", "did you mean --precision?"),
+        ("train", "--save-dir", "did you mean --output?"),
+        ("train", "--lr", "use --set optimization.learning_rate=VALUE"),
+        ("train", "--batch-size", "use --set optimization.batch_tokens=VALUE (it counts tokens, not sentences)"),
+        ("train", "--num-layers", "use --set model.encoder_layers=VALUE and model.decoder_layers=VALUE"),
+        ("train", "--hidden-size", "use --set model.d_model=VALUE"),
+        ("pretrain-mlm", "--num-layers", "use --set model.n_layers=VALUE"),
+        ("pretrain-clm", "--block-size", "use --set data.sequence_length=VALUE"),
+        ("finetune run --task text-classification", "--patience", "use --set limits.early_stopping_patience=VALUE"),
+        ("translate run", "--num-beams", "did you mean --beam-size?"),
+        ("translate run", "--nbest", "did you mean --num-hypotheses?"),
+        ("word2vec train", "--lr", "did you mean --alpha?"),
+        ("word2vec train", "--vector-size", "did you mean --dim?"),
+    ],
+)
+def test_options_of_other_tools_are_answered_with_ours(call: Call, command: str, option: str, meant: str) -> None:
+    lines = refused(call(*command.split(), option, 3), 2, f"unknown option {option}")
+    assert lines[-1] == f"help: {meant}"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("lr", "'optimization.learning_rate'"),
+        ("optimization.epochs", "'limits.max_epochs'"),
+        ("optimization.batch_size", "'optimization.batch_tokens'"),
+        ("beams", "'decoding.beam_size'"),
+        ("hidden_size", "'model.d_model'"),
+        ("model.num_layers", "'model.encoder_layers' or 'model.decoder_layers'"),
+        ("training.warmup", "'optimization'"),
+        ("dropout", "'model.dropout'"),
+        ("decoding.max_len", "'decoding.max_length'"),  # its own section comes first
+    ],
+)
+def test_keys_of_other_tools_are_answered_with_ours(
+    call: Call, workshop: Any, tmp_path: Path, key: str, meant: str
+) -> None:
+    lines = refused(call(*workshop.arguments("transformer", tmp_path / "run"), "--set", f"{key}=3"), 2, "unknown key")
+    assert lines[-1].startswith(f"help: did you mean {meant}?")
+
+
+def test_every_key_in_the_table_of_other_tools_exists() -> None:
+    options = {"quiet", "output", "overwrite", "max_new_tokens"}  # flags without a key
+    trees = [{"model": {"kind": kind}} for kind in ("transformer", "rnn", "bert", "gpt", "")]
+    configs = [kind.config for kind in TASKS.values()]
+    for key in {key for keys in KEYS.values() for key in keys} - options:
+        assert any(has_key(config, tree, key) for config in configs for tree in trees), key
 
 
 def test_run_folders(call: Call, trained: Path, tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "pairs of 10^18": (["toy-corpus", "reverse", "-o", "toy", "--pairs", str(10**18)], ("--pairs",)),
     "two times standard input": (["score-bleu", "-", "-"], ("standard input",)),
     "pairs from standard input": (["score", "{run}", "-", "-"], ("standard input",)),
-    "a flag of bytes": (["check", "\udcff", "--\udcff"], ("No such option",)),
+    "a flag of bytes": (["check", "\udcff", "--\udcff"], ("unknown option",)),
     "a command of bytes": (["\udcff"], ("unknown command",)),
     "a command of escapes": (["\x1b[31m"], ("unknown command '<U+001B>[31m'",)),
     "an endless command": (["x" * 100_000], ("unknown command 'xxx",)),

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from attnkit.errors import UsageError
-from attnkit.metrics.bleu import BleuTokenizer, build_metric, corpus_bleu, corpus_chrf, paired_bootstrap, score_corpus, score_sentences
+from attnkit.metrics.bleu import (
+    BleuTokenizer,
+    build_metric,
+    corpus_bleu,
+    corpus_chrf,
+    paired_bootstrap,
+    score_corpus,
+    score_sentences,
+)
 
 REF = [
     "The cat sat on the mat.", "A dog runs through the GRASS!", "Two people, one bicycle: that's all.",

@@ -19,6 +19,7 @@ import typer.main
 
 from attnkit.cli import console
 from attnkit.cli.options import command_hints
+from attnkit.cli.unknown_options import suggest_option
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
@@ -249,6 +250,10 @@ def describe(error: BaseException) -> tuple[list[str], int]:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
         message = error.format_message().replace("Value error, ", "")  # the prefix of pydantic
+        word = getattr(error, "option_name", None)
+        if type(error).__name__ == "NoSuchOption" and context and isinstance(word, str):
+            near = list(getattr(error, "possibilities", None) or ())
+            return [f"error: unknown option {word}", f"help: {suggest_option(word, near, context)}"], 2
         return [f"error: {message}", f"help: {path} --help"], 2
     # Torch has its own out-of-memory errors, but must not be imported here.
     # A failed mmap may raise a SystemError, and a library that cannot be mapped an ImportError.

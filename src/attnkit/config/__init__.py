@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from attnkit.config.other_tools import meant_keys, remark
 from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
 
@@ -109,10 +110,7 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
     message = problem["msg"].removeprefix("Value error, ")
     where = _where(".".join(keys), origins, message)
     if problem["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(brief(keys[-1]), sorted(_siblings(model, tree, keys[:-1])), n=1)
-        meant = ".".join([*keys[:-1], *close])
-        hint = f"did you mean '{meant}'?" if close else "run `attnkit train --dry-run` to see all keys"
-        return UsageError(f"unknown key '{dotted}'", where=where, help=hint)
+        return UsageError(f"unknown key '{dotted}'", where=where, help=_suggest(model, tree, keys))
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         context = problem.get("ctx", {})
         choices = str(context.get("expected") or context.get("expected_tags", ""))
@@ -123,6 +121,27 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
     if dotted and not isinstance(value, dict):
         return UsageError(f"{dotted}: invalid value {shown}: {_lower(message)}", where=where)
     return UsageError(_lower(message) if not dotted else f"{dotted}: {_lower(message)}", where=where)
+
+
+def has_key(model: type[BaseModel], tree: Tree, dotted: str) -> bool:
+    """Return whether a configuration has a key, given the kinds in ``tree``."""
+    *section, name = dotted.split(".")
+    return name in _siblings(model, tree, section)
+
+
+def _suggest(model: type[BaseModel], tree: Tree, keys: list[str]) -> str:
+    """Return the help for an unknown key: the keys that may be meant."""
+    word, section = brief(keys[-1]), "".join(f"{key}." for key in keys[:-1])
+    known = meant_keys(word, lambda key: has_key(model, tree, key))
+    own = [key for key in known if section and key.startswith(section)]
+    siblings = sorted(_siblings(model, tree, keys[:-1]))
+    # In a section that exists, a typing error is likelier than a word that means another section's key.
+    cutoff = 0.75 if known else 0.6
+    close = [] if own or (known and not section) else difflib.get_close_matches(word, siblings, n=1, cutoff=cutoff)
+    meant = own or [f"{section}{name}" for name in close] or known
+    if not meant:
+        return "run `attnkit train --dry-run` to see all keys"
+    return f"did you mean {' or '.join(repr(key) for key in meant)}?{remark(meant, word)}"
 
 
 def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:

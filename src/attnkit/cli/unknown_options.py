@@ -1,0 +1,50 @@
+"""Answers to options that a command does not have: the option or key that is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnkit.config.other_tools import meant_keys, remark
+
+DEFAULTS = {
+    "train": ("translation", "transformer"),
+    "pretrain-mlm": ("mlm", "bert"),
+    "pretrain-clm": ("clm", "gpt"),
+    "finetune": ("text-classification", "bert"),
+    "word2vec train": ("word2vec", ""),
+}
+"""Training command -> its default task and kind of model."""
+
+
+def suggest_option(word: str, near: list[str], context: Any) -> str:
+    """Return the help for an unknown option: what may be meant, or where the options are listed.
+
+    Args:
+        word: the option as it was given, with its hyphens.
+        near: options of the command that are spelled alike.
+        context: click's context of the command; Any, as click's classes have other names in each typer version.
+    """
+    path = context.command_path
+    flags = {flag for parameter in context.command.params for flag in parameter.opts if flag.startswith("--")}
+    keys = meant_keys(word, lambda key: True)
+    for key in keys:
+        flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
+        if flag in flags:
+            return f"did you mean {flag}?{remark(keys, word)}"
+    close = [flag for flag in near if flag != "--help"]
+    if keys and "--set" in flags:
+        keys = keys_of(path.partition(" ")[2], keys)
+        if keys:
+            return f"use --set {' and '.join(f'{key}=VALUE' for key in keys)}{remark(keys, word)}"
+    return f"did you mean {close[0]}?" if close else f"{path} --help lists the options"
+
+
+def keys_of(command: str, keys: list[str]) -> list[str]:
+    """Return the keys that exist in the configuration of a training command."""
+    from attnkit.config import has_key
+    from attnkit.engine.registry import task_spec
+
+    if command not in DEFAULTS:
+        return []
+    task, model = DEFAULTS[command]
+    return [key for key in keys if has_key(task_spec(task, model).config, {"model": {"kind": model}}, key)]
