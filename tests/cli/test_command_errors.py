@@ -86,7 +86,7 @@ def test_commands_and_flags(call: Call, trained: Path) -> None:
         ("train", "--hidden-size", "use --set model.d_model=VALUE"),
         ("pretrain-mlm", "--num-layers", "use --set model.n_layers=VALUE"),
         ("pretrain-clm", "--block-size", "use --set data.sequence_length=VALUE"),
-        ("finetune run --task text-classification", "--patience", "use --set limits.early_stopping_patience=VALUE"),
+        ("pretrain-clm", "--patience", "use --set limits.early_stopping_patience=VALUE"),
         ("translate run", "--num-beams", "did you mean --beam-size?"),
         ("translate run", "--nbest", "did you mean --num-hypotheses?"),
         ("word2vec train", "--lr", "did you mean --alpha?"),
@@ -304,6 +304,32 @@ def test_options_that_sampling_would_ignore(call: Call, trained: Path) -> None:
     refused(call("translate", "no-such-run", *both), 2, "sampling has no beam")  # before anything is opened
     refused(call("translate", trained, "-i", "/dev/null", "--seed", 3), 2, "a seed needs sampling", "add --sampling")
     assert call("translate", trained, "-i", "/dev/null", "--sampling", "--seed", 3)[0] == 0
+
+
+def test_mistakes_are_told_before_locks_and_before_torch(workshop: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    arguments = workshop.arguments("transformer", run)[1:]
+    cases = (["--set", "lr=1"], ["--valid-src", "no", "--valid-tgt", "no"], ["--vocab", "no"], ["--tensorboard"])
+    code = f"""
+import sys
+sys.modules["tensorboard"] = None
+from pathlib import Path
+from attnkit.checkpoints.lock import take_lock
+from attnkit.cli.main import run
+from attnkit.runtime.signals import Signals
+lock = take_lock(Path({str(run)!r}))
+for more in {[*cases, []]!r}:
+    run(["train", *{list(map(str, arguments))!r}, *more], False, Signals())
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert said[:4] == [
+        "error: unknown key 'lr'", "error: no such file: no", "error: no such vocabulary file: no",
+        "error: TensorBoard is not installed",
+    ]  # fmt: skip
+    assert "is in use by process" in said[4] and done.stdout == "False\n"
 
 
 def test_options_that_other_commands_would_ignore(call: Call, workshop: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from typer import Option
 
 from attnkit.cli import console
-from attnkit.cli.options import DryRun, Json, Overwrite
+from attnkit.cli.options import DryRun, Json, Overwrite, Quiet
 from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class TrainingOptions:
     overwrite: Overwrite = False
     tensorboard: Annotated[bool | None, Option(help="Write TensorBoard event files.")] = None
     dry_run: DryRun = False
+    quiet: Quiet = False
     json: Json = False
 
 
@@ -81,8 +82,6 @@ def run_training(
     from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.resolve import inherited, preset_of, resolve
 
-    if not training.dry_run and os.environ.get("RANK", "0") == "0":  # other ranks would find the lock of rank 0
-        check_not_in_use(output)
     resolved = resolve(
         {key: getattr(training, name) for name, key in KEYS.items()} | dict(flags),
         sets=training.sets or [],
@@ -94,9 +93,16 @@ def run_training(
     if resolved.config.checkpoints.average == 1:
         what, help = "averaging needs at least two checkpoints", "set checkpoints.average=0 to disable averaging"
         raise UsageError(what, where=f"checkpoints.average ({resolved.origin('checkpoints.average')})", help=help)
+    if getattr(resolved.config, "tensorboard", False):
+        from attnkit.engine.tensorboard import check_tensorboard
+
+        check_tensorboard()
     if training.dry_run:
         show_plan(resolved, training, output, init_from)
         return
+    check_other_files(resolved.config, output, training.overwrite)
+    if os.environ.get("RANK", "0") == "0":  # other ranks would find the lock of rank 0
+        check_not_in_use(output)
     from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
     fail_fast_on_repeat(output)  # before torch is loaded
@@ -129,7 +135,27 @@ def run_training(
         except StoppedError as stopped:
             if rank is None:
                 raise
-            console.info(stopped.what)  # exit with 0: torchrun kills and restarts its processes after any other code
+            console.alert(stopped.what)  # exit with 0: torchrun kills and restarts its processes after any other code
+
+
+def check_other_files(config: Any, output: Path, overwrite: bool) -> None:
+    """Raise the error of a missing validation or vocabulary file.
+
+    The training files were counted before, and a run that has encoded its text needs none of these files again.
+    """
+    from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.text.lines import open_binary
+    from attnkit.text.tokenizer import load
+
+    if not overwrite and RunFolder(output).data_path.exists():
+        return
+    for key in ("valid_src", "valid_tgt", "valid_files"):
+        for path in map(Path, getattr(config.data, key, None) or ()):
+            if not path.exists():  # a pipe can be opened only once
+                open_binary(path).close()
+    for path in map(Path, getattr(config, "vocabulary_files", None) or ()):
+        if not path.exists():
+            load(path)
 
 
 def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path, init_from: Path | None) -> None:
@@ -195,18 +221,28 @@ def follow(
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
     from attnkit.engine.events import TrainingProgress, TrainingStarted, ValidationFinished
-    from attnkit.plotting.progress_text import Clock, count, data_check_lines, duration, progress_bar, scores
+    from attnkit.plotting.progress_text import (
+        Clock,
+        SamplePrinter,
+        count,
+        data_check_lines,
+        duration,
+        progress_bar,
+        scores,
+    )
     from attnkit.training.records import StepRecord
 
-    clock = Clock()
+    clock, samples = Clock(), SamplePrinter(line.say)
     for event in events:
         if isinstance(event, StatusEvent):
             line.say(event.text)
         elif isinstance(event, WarningEvent):
-            line.say(f"warning: {event.text}")
+            line.warn(event.text)
         elif isinstance(event, DataCheckEvent):
+            line.clear()
             for text in data_check_lines(event.report):
-                line.say(text)
+                is_fault = event.report.severity == "stop" or text.startswith("warning: ")
+                (console.alert if is_fault else console.info)(text)
             if event.report.severity == "stop" and event.report.trainable and not event.accepted:
                 event.accepted = console.confirm(f"{event.report.verdict}\nTrain anyway?")
         elif isinstance(event, TrainingStarted):
@@ -218,10 +254,7 @@ def follow(
         elif isinstance(event, ValidationFinished):
             star = "  *" if event.record.improved else ""  # best so far
             line.say(f"step {event.record.step:>6,}  dev  {scores(event.record.metrics)}{star}")
-            for number, sample in enumerate(event.samples):
-                named = zip(("source", "reference", "model"), sample, strict=True)
-                rows = [f"  {name:>9}  {text if len(text) <= 67 else text[:66] + '…'}" for name, text in named]
-                line.say("\n" * bool(number) + "\n".join(rows))
+            samples.add(event.samples)
             clock.skip()
         elif isinstance(event, TrainingProgress):
             rates = f"lr {event.learning_rate:.2e}  {count(event.speed)} {event.unit}/s"
@@ -229,12 +262,13 @@ def follow(
             line.update(f"{progress_bar(event.done)}  loss {event.loss:.4f}  {rates}  {left} left")
         elif isinstance(event, StepRecord):
             if event.skipped:
-                line.say(f"warning: step {event.step:,} is skipped: its loss or its gradient is not finite")
+                line.warn(f"step {event.step:,} is skipped: its loss or its gradient is not finite")
             rate, seconds = clock.tick(event.n_tokens, event.progress)
             loss = "skipped: not finite" if event.skipped else f"loss {event.loss:.3f}"
             speed = f"  {count(rate)} tok/s  {duration(seconds)} left" if rate else ""
             text = f"{progress_bar(event.progress)}  step {event.step:,}  {loss}  lr {event.learning_rate:.1e}{speed}"
             line.update(text)
         else:
+            samples.finish()
             line.clear()
             handle(event)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from attnkit.cli.options import JsonPairs, Source, Summary, Target, TargetVocab
+from attnkit.cli.options import JsonPairs, Quiet, Source, Summary, Target, TargetVocab
 from attnkit.tasks.word_alignment.symmetrize import Method
 
 
@@ -30,6 +30,7 @@ def command(
         int, Option(min=1, max=1 << 31, help="Maximum number of word pairs in memory, about 100 bytes each.")
     ] = 33_554_432,
     summary: Summary = False,
+    quiet: Quiet = False,
     json: JsonPairs = False,
 ) -> None:
     """Align the words of two files; print links as 0-0 1-2, one line per pair.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Option
 
 from attnkit.cli import console
-from attnkit.cli.options import Json, Source, Target
+from attnkit.cli.options import Json, Quiet, Source, Target
 from attnkit.errors import UsageError
 from attnkit.quality.config import CleanConfig
 
@@ -42,6 +42,7 @@ def command(
     run: Annotated[Path | None, Option(help="Run that scores pairs, for --min-log-prob.", metavar="RUN")] = None,
     min_log_prob: Annotated[float | None, Option(help="Minimum log-probability per target token, with --run.")] = None,
     overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Filter and repair a parallel corpus; write kept and dropped pairs.

@@ -1,4 +1,7 @@
-"""Terminal output: results to stdout, everything else to stderr."""
+"""Terminal output: results to stdout, everything else to stderr.
+
+``--quiet`` silences messages and progress; results, warnings, errors and prompts stay.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,23 @@ def result(text: str = "") -> None:
         stream.write(f"{text}\n")
 
 
+_settings = {"quiet": False}  # of this process: a command line has one --quiet
+
+
+def set_quiet(quiet: bool) -> bool:
+    """Silence messages and progress from here on; the callback of ``--quiet``."""
+    _settings["quiet"] = quiet
+    return quiet
+
+
 def info(text: str = "") -> None:
-    """Print a message to stderr."""
+    """Print a message to stderr, unless ``--quiet`` was given."""
+    if not _settings["quiet"]:
+        alert(text)
+
+
+def alert(text: str = "") -> None:
+    """Print an error or a question to stderr, even with ``--quiet``."""
     _write(f"{printable(text)}\n")
 
 
@@ -49,8 +67,8 @@ def printable(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Print a warning to stderr."""
-    info(f"warning: {text}")
+    """Print a warning to stderr, even with ``--quiet``."""
+    alert(f"warning: {text}")
 
 
 @contextmanager
@@ -73,11 +91,11 @@ def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
 
     def prompt() -> None:
         for text in greetings:
-            info(text)
+            alert(text)
         _write("> ")
 
     yield prompt
-    info()  # start the shell's prompt on a new line
+    alert()  # start the shell's prompt on a new line
 
 
 def confirm(question: str) -> bool:
@@ -134,7 +152,7 @@ class StatusLine:
     def update(self, text: str) -> None:
         """Show ``text``, unless the last update was only a moment ago."""
         now = time.monotonic()
-        if now - self._last < self._every:
+        if _settings["quiet"] or now - self._last < self._every:
             return
         self._last = now
         if self._live:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from attnkit.cli.options import Quiet
+
 if TYPE_CHECKING:
     from attnkit.demo import DemoResults
 
@@ -16,6 +18,7 @@ def command(
         "demo-run"
     ),
     seed: Annotated[int, Option(min=0, help="Random seed for the corpus and training.")] = 1,
+    quiet: Quiet = False,
 ) -> None:
     """Train a small English-French model on a generated corpus; translate with it.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, CpuPrecision, Device, EncoderLayer, Strict, Threads
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, EncoderLayer, Quiet, Strict, Threads
 
 
 def command(
@@ -28,6 +28,7 @@ def command(
     precision: CpuPrecision = "float32",
     threads: Threads = None,
     strict: Strict = False,
+    quiet: Quiet = False,
 ) -> None:
     """Embed lines or vectors, one output row per input row; totals go to stderr.
 

@@ -19,7 +19,6 @@ import typer.main
 
 from attnkit.cli import console
 from attnkit.cli.options import command_hints
-from attnkit.cli.unknown_options import suggest_option
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
@@ -27,7 +26,7 @@ MAX_LINE_LENGTH = 1000  #: maximum characters per line of a message, which may q
 _NO_MEMORY = re.compile(r"(can't|[Cc]annot) allocate memory|out of memory|failed to map segment")
 READER = "attnkit reader"  #: name of the thread that reads ahead from standard input
 
-HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100_000}  #: as wide as the terminal
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -222,9 +221,9 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
         if debug:
             import traceback
 
-            console.info("".join(traceback.format_exception(error)).rstrip())
+            console.alert("".join(traceback.format_exception(error)).rstrip())
         cut = (line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…" for line in lines)
-        console.info("\n".join(cut))
+        console.alert("\n".join(cut))
     return code
 
 
@@ -252,6 +251,8 @@ def describe(error: BaseException) -> tuple[list[str], int]:
         message = error.format_message().replace("Value error, ", "")  # the prefix of pydantic
         word = getattr(error, "option_name", None)
         if type(error).__name__ == "NoSuchOption" and context and isinstance(word, str):
+            from attnkit.cli.unknown_options import suggest_option
+
             near = list(getattr(error, "possibilities", None) or ())
             return [f"error: unknown option {word}", f"help: {suggest_option(word, near, context)}"], 2
         return [f"error: {message}", f"help: {path} --help"], 2

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from typer import Argument, Option
 from typer.models import OptionInfo
 
+from attnkit.cli.console import set_quiet
 from attnkit.engine.names import LanguagePreset
 
 
@@ -34,6 +35,7 @@ Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz or .bz2.", 
 Target = Annotated[Path, Argument(help="Target text; line n translates line n of SRC.", metavar="TGT")]
 OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; default: standard output.")]
 Summary = Annotated[bool, Option(help="Print only the totals.")]
+Quiet = Annotated[bool, Option("-q", "--quiet", help="Print results, warnings and errors only.", callback=set_quiet)]
 Json = Annotated[bool, Option(help="Print JSON.")]
 JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")]
 TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate.")]

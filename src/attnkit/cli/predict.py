@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, CpuPrecision, Device, OutputFile, Threads
+from attnkit.cli.options import CheckpointName, CpuPrecision, Device, OutputFile, Quiet, Threads
 
 if TYPE_CHECKING:
     from attnkit.engine.predict import Totals
@@ -36,6 +36,7 @@ def command(
     precision: CpuPrecision = "float32",
     threads: Threads = None,
     strict: Annotated[bool, Option(help="Reject invalid UTF-8 (always done for tables, CoNLL and SQuAD).")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Predict labels, tags or answers, one line per input; scores go to stderr.
 

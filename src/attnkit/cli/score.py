@@ -21,6 +21,7 @@ def command(
     precision: options.Precision = "float32",
     engine: options.Engine = "auto",
     threads: options.Threads = None,
+    quiet: options.Quiet = False,
     json: options.JsonPairs = False,
 ) -> None:
     """Print natural log-probabilities, one line per pair; totals go to stderr.

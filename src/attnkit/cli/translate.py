@@ -63,6 +63,7 @@ def command(
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
     strict: options.Strict = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Translate text line by line.
 

@@ -1,4 +1,4 @@
-"""Answers to options that a command does not have: the option or key that is meant."""
+"""Answers to options that a command does not have: what may be meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULTS = {
 
 
 def suggest_option(word: str, near: list[str], context: Any) -> str:
-    """Return the help for an unknown option: what may be meant, or where the options are listed.
+    """Return the help for an unknown option: what may be meant, or where to look.
 
     Args:
         word: the option as it was given, with its hyphens.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from attnkit.cli import console
-from attnkit.cli.options import Json
+from attnkit.cli.options import Json, Quiet
 from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.text.config import TrainedKind, VocabularyConfig
@@ -32,6 +32,7 @@ def command(
     ] = DEFAULT.byte_fallback,
     symbol: Annotated[list[str] | None, Option(help="Symbol kept as one token; repeatable.", metavar="TEXT")] = None,
     multiple_of: Annotated[int, Option(help="Round the vocabulary size up to a multiple of N.")] = DEFAULT.multiple_of,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Build a vocabulary from text files; several files share one joint vocabulary.

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from attnkit.config.other_tools import meant_keys, remark
 from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
 
@@ -131,6 +130,8 @@ def has_key(model: type[BaseModel], tree: Tree, dotted: str) -> bool:
 
 def _suggest(model: type[BaseModel], tree: Tree, keys: list[str]) -> str:
     """Return the help for an unknown key: the keys that may be meant."""
+    from attnkit.config.other_tools import meant_keys, remark  # a long table, for errors only
+
     word, section = brief(keys[-1]), "".join(f"{key}." for key in keys[:-1])
     known = meant_keys(word, lambda key: has_key(model, tree, key))
     own = [key for key in known if section and key.startswith(section)]

@@ -66,7 +66,7 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def check_search_options(options: Mapping[str, object]) -> None:
-    """Raise ``UsageError`` for options that were given together but exclude each other.
+    """Raise ``UsageError`` for options that exclude each other.
 
     ``SearchConfig`` cannot tell a given value from a run's default, so it does not check this.
     """

@@ -1,5 +1,6 @@
 """TensorBoard logging (``tensorboard: true``; needs the extra ``tensorboard``)."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,25 @@ from attnkit.training.records import EvaluationRecord, StepRecord
 _EVERY = 10  # steps
 
 
+def check_tensorboard() -> None:
+    """Raise ``UsageError`` if the package is missing; imports neither it nor torch."""
+    try:
+        found = find_spec("tensorboard")
+    except ValueError:  # a module without a specification
+        found = None
+    if found is None:
+        what, help = "TensorBoard is not installed", 'pip install "attnkit[tensorboard]", or leave out --tensorboard'
+        raise UsageError(what, where="tensorboard", help=help)
+
+
 class TensorBoardLogger:
     """Writer of TensorBoard event files."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         """Open event files; purge scalars after ``step``, at which training resumes."""
         check_not_symlink(folder)
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise UsageError(
-                "TensorBoard is not installed", where="tensorboard", help='pip install "attnkit[tensorboard]"'
-            ) from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:

@@ -26,6 +26,10 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
     """
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")
+    if getattr(request.config, "tensorboard", False):
+        from attnkit.engine.tensorboard import check_tensorboard
+
+        check_tensorboard()
     # Imports and checks come before anything is locked or written and before other ranks wait.
     task = task_of(request.config)
     session = task.session(request)

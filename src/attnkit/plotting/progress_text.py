@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -105,3 +105,42 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60:02d}s"
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+SAMPLE_INTERVAL = 60.0  #: minimum seconds between two prints
+MAX_SAMPLE_LENGTH = 67  #: characters per sentence, for lines of 80 columns
+
+
+class SamplePrinter:
+    """Printer of the samples of the first evaluation, later ones, and the last.
+
+    Later samples are printed at intervals. A short run evaluates every few seconds, and all its samples would hide the
+    scores.
+    """
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
+        self._printed_at = -SAMPLE_INTERVAL
+        self._pending: Sequence[tuple[str, str, str]] = ()
+
+    def add(self, samples: Sequence[tuple[str, str, str]]) -> None:
+        """Print samples, or keep them if others were printed less than a minute ago."""
+        self._pending = samples
+        if self._clock() - self._printed_at >= SAMPLE_INTERVAL:
+            self._print()
+
+    def finish(self) -> None:
+        """Print the samples of the last evaluation, if they were not."""
+        self._print()
+
+    def _print(self) -> None:
+        if self._pending:
+            self._say("\n\n".join(map(_as_text, self._pending)))
+            self._pending, self._printed_at = (), self._clock()
+
+
+def _as_text(sample: tuple[str, str, str]) -> str:
+    limit = MAX_SAMPLE_LENGTH
+    shown = [text if len(text) <= limit else f"{text[: limit - 1]}…" for text in sample]
+    named = zip(("source", "reference", "model"), shown, strict=True)
+    return "\n".join(f"  {name:>9}  {text}" for name, text in named)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from typer import Option
 
 from attnkit.cli import console
-from attnkit.cli.options import FirstWords, OutputFile, VectorsCheckpoint, VectorsPath
+from attnkit.cli.options import FirstWords, OutputFile, Quiet, VectorsCheckpoint, VectorsPath
 from attnkit.cli.word2vec.queries import load
 from attnkit.errors import UsageError
 from attnkit.io import atomic
@@ -26,6 +26,7 @@ def cluster(
     by_class: Annotated[bool, Option("--by-class", help="Sort lines by cluster instead of frequency.")] = False,
     summary: Annotated[bool, Option("--summary", help="One line per cluster: size and nearest words.")] = False,
     checkpoint: VectorsCheckpoint = None,
+    quiet: Quiet = False,
     json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Cluster words by cosine; print "word class" lines like word2vec -classes.
@@ -84,6 +85,7 @@ def project(
     ] = None,
     perplexity: Annotated[float, Option(min=1.0, help="Perplexity of t-SNE, roughly the neighbours per word.")] = 30.0,
     steps: Annotated[int, Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
+    quiet: Quiet = False,
 ) -> None:
     """Project word vectors to two dimensions, as a searchable HTML page.
 

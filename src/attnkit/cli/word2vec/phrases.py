@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from attnkit.cli import console
-from attnkit.cli.options import OutputFile
+from attnkit.cli.options import OutputFile, Quiet
 from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.io import atomic
@@ -34,6 +34,7 @@ def command(
     given: Annotated[
         Path | None, Option("--with", help="Phrase file to apply instead of finding phrases.", metavar="FILE")
     ] = None,
+    quiet: Quiet = False,
     json: Annotated[bool, Option("--json", help="Print a JSON report; requires -o.")] = False,
 ) -> None:
     """Find and join phrases, e.g. new york -> new_york.

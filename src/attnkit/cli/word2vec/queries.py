@@ -216,7 +216,7 @@ def _answer_all(asked: Sequence[str] | None, greeting: str, answer: Callable[[st
                 raise
             if json:
                 console.result(dumps({"query": question, "error": error.what}, ensure_ascii=False))
-            console.info("\n".join(error.lines()))
+            console.alert("\n".join(error.lines()))
             continue
         if json:
             neighbours = [{"word": word, "score": round(score, 6)} for word, score in found]

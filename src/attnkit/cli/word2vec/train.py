@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from attnkit.cli._train import TrainingOptions, run_training
-from attnkit.cli.options import DryRun, Json, Overwrite, RunOutput
+from attnkit.cli.options import DryRun, Json, Overwrite, Quiet, RunOutput
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
 _KEYS = (
@@ -62,6 +62,7 @@ def command(
     sets: Annotated[list[str] | None, Option("--set", help="Configuration key: glove.x_max=50.", metavar="K=V")] = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train word vectors on text; run it again to resume.
@@ -79,5 +80,5 @@ def command(
     flags |= {"subwords": {} if subwords else None}
     flags |= {f"subwords.{name}": given[name] for name in ("min_n", "max_n", "buckets")}
     flags |= {name: given[name] for name in _KEYS}
-    training = TrainingOptions(config=config, sets=sets, overwrite=overwrite, dry_run=dry_run, json=json)
+    training = TrainingOptions(config=config, sets=sets, overwrite=overwrite, dry_run=dry_run, quiet=quiet, json=json)
     run_training(flags, training, output)
