@@ -235,6 +235,30 @@ def test_favor_products_have_the_softmax_kernel_as_their_mean() -> None:
     assert error < 0.05 * float(drawn.mean())
 
 
+@pytest.mark.parametrize("width", [16, 64])
+def test_mirrored_directions_keep_the_mean_and_lower_the_variance(width: int) -> None:
+    """Choromanski 2021, lemma 2: at equal numbers of features, for vectors of norms 0.5 to 2."""
+    torch.manual_seed(4)
+    unit = F.normalize(torch.randn(2, 4, width, dtype=torch.float64), dim=-1)
+    query, keys = unit * torch.tensor([0.5, 1.0, 1.5, 2.0]).double()[:, None]
+    exact = ((query * keys).sum(-1) / math.sqrt(width)).exp()
+    drawn = {}
+    for mirrored in (False, True):
+        maps = [FavorFeatures(width, 20, seed, mirrored).double() for seed in range(600)]
+        drawn[mirrored] = torch.stack([(phi(one, query) * phi(one, keys)).sum(-1) for one in maps])
+        error = drawn[mirrored].std(0) / math.sqrt(len(maps))
+        assert bool(((drawn[mirrored].mean(0) - exact).abs() < 4 * error).all())
+    ratio = drawn[True].var(0) / drawn[False].var(0)
+    assert bool((ratio < 0.97).all() and (ratio[:2] < 0.5).all()), ratio
+
+
+@pytest.mark.parametrize("n_features", [7, 20])
+def test_mirrored_directions_are_pairs(n_features: int) -> None:
+    directions = FavorFeatures(5, n_features, 1, mirrored=True).directions
+    half = -(-n_features // 2)
+    assert directions.shape == (n_features, 5) and torch.equal(directions[half:], -directions[: n_features - half])
+
+
 def test_directions_are_orthogonal_in_blocks_and_as_long_as_gaussian_ones() -> None:
     directions = orthogonal_directions(20, 8, seed=0)
     for block in (directions[:8], directions[8:16], directions[16:]):

@@ -23,7 +23,7 @@ AlignmentName = Literal[
 DistributionName = Literal["softmax", "normalize", "hard", "sigmoid", "sparsemax", "entmax15", "local"]
 SimilarityName = Literal["cosine", "pearson", "euclidean", "gaussian"]
 ActivationName = Literal["tanh", "relu", "sigmoid", "softplus", "gelu", "silu"]
-FeatureMapName = Literal["favor", "elu"]
+FeatureMapName = Literal["favor", "favor_hyperbolic", "elu"]
 KeyFeatureName = Literal["identity", "position", "square"]
 
 
@@ -66,9 +66,11 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True):
     """Factor of the similarity (key strength, Graves et al. 2014)."""
     # kernel.
     feature_map: FeatureMapName = "favor"
-    """Feature map of kernel: positive random features (favor, FAVOR+), or elu(x) + 1 (elu)."""
+    """Feature map of kernel: positive random features (favor, FAVOR+), the same with mirrored directions
+    (favor_hyperbolic, less variance), or elu(x) + 1 (elu). FAVOR+ approximates softmax for short vectors only: at head
+    width 64 and 128 features up to norms of about 2."""
     n_features: int = Field(default=128, gt=0, le=1 << 13)
-    """Number of random features of FAVOR+; doubling it halves the mean squared error."""
+    """Number of random features of FAVOR+; for short vectors, doubling it halves the mean squared error."""
     # deep.
     deep_layers: int = Field(default=3, ge=2, le=64)
     """Number of layers of deep, including the layer that computes the score."""

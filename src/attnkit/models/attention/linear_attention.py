@@ -8,6 +8,7 @@ Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m fea
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,18 +22,27 @@ class FavorFeatures(nn.Module):
     φ(x) = exp(ω x̂ - |x̂|² / 2) / √m for m directions ω, with x̂ = x / d^(1/4). The expectation of φ(q)·φ(k) over ω is
     exp(q·k / √d), so kernel x normalize approximates scaled dot x softmax. The directions are blocks of d orthogonal
     vectors with Gaussian lengths, in a buffer that is saved with the model.
+
+    The approximation holds for short vectors only: the variance grows with e^|q̂ + k̂|² (lemma 2). With d = 64 and 128
+    features, the relative error of the context is 0.07 for norms of 2 and 0.5 for 4; averaging all values has 0.06 and
+    0.23. With norms of 8, those of unit normals, it is 2.3, three times that of averaging.
+
+    With ``mirrored``, half of the directions are the negatives of the others: the hyperbolic features of lemma 1. For
+    short vectors the deviations of ω and -ω cancel (norms of 2: 0.03 instead of 0.07), for long ones they do not.
     """
 
     directions: Tensor
 
-    def __init__(self, width: int, n_features: int, seed: int = 0) -> None:
+    def __init__(self, width: int, n_features: int, seed: int = 0, mirrored: bool = False) -> None:
         super().__init__()
         # d^(1/4) in both factors is √d in the product.
         self.scale = width**-0.25
         self.register_buffer("directions", torch.empty(n_features, width))
         if not self.directions.is_meta:
             # Drawn from the seed alone, without changing torch's random state.
-            self.directions.copy_(orthogonal_directions(n_features, width, seed))
+            n_drawn = -(-n_features // 2) if mirrored else n_features
+            drawn = orthogonal_directions(n_drawn, width, seed)
+            self.directions.copy_(torch.cat((drawn, -drawn))[:n_features])
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features over their maximum, and its logarithm, in float32 or wider."""
@@ -77,7 +87,11 @@ def orthogonal_directions(n: int, width: int, seed: int) -> Tensor:
 
 
 FeatureMap = FavorFeatures | EluFeatures
-FEATURE_MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {"favor": FavorFeatures, "elu": EluFeatures}
+FEATURE_MAPS: dict[str, Callable[[int, int, int], FeatureMap]] = {
+    "favor": FavorFeatures,
+    "favor_hyperbolic": partial(FavorFeatures, mirrored=True),
+    "elu": EluFeatures,
+}
 """Name -> feature map, called with the width of queries and keys, the number of features and a seed."""
 
 Sums = tuple[Tensor, Tensor]
