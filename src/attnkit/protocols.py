@@ -6,13 +6,25 @@ Letters: B batch, S source length, D model width, V vocabulary, K beam size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # ``text`` and ``formats`` import this module without torch
     from torch import Tensor
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")  #: the first tokens of every vocabulary
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+
+Unit = Literal["token", "character", "word"]  #: of attention maps; character: tokens that share one are joined
+Run = tuple[str, int]  #: consecutive tokens shown as one: their text and their number
+
+
+class TokenRuns(NamedTuple):
+    """What the tokens of a text form; runs cover all tokens in order."""
+
+    characters: Sequence[Run]  #: tokens, with those that share a character as one
+    words: Sequence[Run]
+    special: Sequence[bool]  #: whether each token is padding, BOS or EOS
+
 
 OUTSIDE = "O"
 _READ_AS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}

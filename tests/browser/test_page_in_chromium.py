@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chromium import Browser
-from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour
+from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour, tree, weights
 
-from attnkit.plotting.attention_maps import AttentionMap
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode, entropies, regroup
 from attnkit.plotting.html.attention import build_page
+from attnkit.protocols import TokenRuns
 
 
 @pytest.mark.parametrize(("kind", "map"), [(0, CROSS), (1, ENCODER), (2, DECODER)], ids=["cross", "encoder", "decoder"])
@@ -232,7 +233,7 @@ def test_the_tree_shows_what_was_kept_and_dropped(browser: Browser, page: Path) 
     kept = [branch for branch in branches if branch.fate != "pruned"]
     assert browser.ask("document.querySelectorAll('#tree text:not(.number)').length") == len(kept)
     best = browser.ask("[...document.querySelectorAll('#tree text.best')].map((each) => each.firstChild.textContent)")
-    assert best == [token if len(token) <= 8 else f"{token[:7]}…" for token in TGT]
+    assert best == TGT
     rows = browser.ask(
         "[...document.querySelectorAll('#finished tbody tr')]"
         ".map((row) => [...row.cells].map((cell) => cell.textContent))"
@@ -265,3 +266,71 @@ def contrast(one: str, other: str) -> float:
     """Return the ratio of WCAG 2."""
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def test_tree_labels_leave_their_numbers_room(browser: Browser, tmp_path: Path) -> None:
+    tokens = ["WWWWWWWW", "日本語日本語日本語", "مرحبا بالعالم يا صديقي", "iiiiiiii", "</s>"]
+    nodes = [BeamNode(i, i - 1 if i else None, text, -123.45, "open", None, True) for i, text in enumerate(tokens)]
+    (tmp_path / "page.html").write_text(build_page([replace(SENTENCE, tree=nodes)], {}), encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    boxes = browser.ask(
+        "[...document.querySelectorAll('#tree text')].map((each) => {"
+        " const box = each.getBBox(); return [each.classList.contains('number'), box.x, box.x + box.width]; })"
+    )
+    words, numbers = ([box[1:] for box in boxes if box[0] is kind] for kind in (False, True))
+    assert len(words) == len(numbers) == 5
+    for i, ((begin, end), (number, _)) in enumerate(zip(words, numbers, strict=True)):
+        assert 14 + 136 * i <= begin and end < number
+
+
+RUNS = TokenRuns([("é", 2), ("▁b", 1), ("</s>", 1)], [("é", 2), ("b", 1), ("</s>", 1)], [False, False, False, True])
+
+
+def test_words_have_the_weights_that_python_computes(browser: Browser, tmp_path: Path) -> None:
+    tokens = ["<0xC3>", "<0xA9>", "▁b", "</s>"]
+    map = AttentionMap("self", tokens, tokens, weights((2, 2, 4, 4), 7), query_runs=RUNS, key_runs=RUNS)
+    (tmp_path / "page.html").write_text(build_page([replace(SENTENCE, maps=[map])], {}, "word"), encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    browser.ask("document.querySelector('#table').open = true")
+    for unit, special in (("word", True), ("word", False), ("character", True), ("token", False)):
+        browser.ask(f"document.querySelector('input[name=unit][value={unit}]').click()")
+        browser.ask(f"if (document.querySelector('#special').checked !== {str(special).lower()}) special.click()")
+        choose(browser, 1, "0")
+        expected = regroup(map, unit, special)
+        rows = browser.ask(
+            "[...document.querySelectorAll('#cells tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        )
+        assert rows[0][1:] == expected.keys and [row[0] for row in rows[1:]] == expected.queries
+        shown = np.array([row[1:] for row in rows[1:]], float)
+        np.testing.assert_allclose(shown, expected.weights[1, 0], atol=2.1e-4)
+        bits = float(entropies(expected.weights[1, 0]))
+        said = browser.ask("document.querySelector('#axes').textContent")
+        assert abs(float(re.search(r"entropy ([\d.]+)", said)[1]) - bits) < 0.02
+    quiet(browser)
+
+
+def test_right_to_left_text_has_its_direction(browser: Browser, tmp_path: Path) -> None:
+    hebrew, arabic = ["▁שלום", "▁עולם", "."], ["▁مرحبا", "!"]
+    map = AttentionMap("cross", arabic, hebrew, weights((1, 1, 2, 3), 8))
+    sentence = AttentionExample("שלום עולם.", "مرحبا!", [map], tree(arabic))
+    (tmp_path / "page.html").write_text(build_page([sentence], {}), encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    browser.ask("document.querySelector('#table').open = true")
+    browser.settle()
+    assert browser.ask("['source', 'target'].map((name) => document.getElementById(name).dir)") == ["rtl", "rtl"]
+    left = browser.ask("[...document.querySelectorAll('#source bdi')].map((each) => each.getBoundingClientRect().left)")
+    assert left == sorted(left, reverse=True), "the first word is on the right"
+    isolated = (
+        "[...document.querySelectorAll('#cells th, #nodes td, #finished td')].every((e) => e.querySelector('bdi'))"
+    )
+    assert browser.ask(isolated)
+    browser.ask("document.querySelector('input[name=view][value=lines]').click()")
+    browser.settle()
+    boxes = browser.ask(
+        "[...document.querySelectorAll('#plot text')].slice(2).map((each) => [each.getBBox().x,"
+        " each.getBBox().x + each.getBBox().width, each.getAttribute('direction')])"
+    )
+    assert [box[2] for box in boxes] == ["rtl", "rtl", "ltr", "rtl", "ltr"]
+    assert max(abs(box[1] - boxes[0][1]) for box in boxes[:3]) < 2, "keys end at the lines"
+    assert max(abs(box[0] - boxes[3][0]) for box in boxes[3:]) < 2, "queries begin there"
+    quiet(browser)

@@ -21,10 +21,14 @@ from rich.cells import cell_len
 from attnkit.engine.loading import load_model
 from attnkit.engine.predict import PredictRequest
 from attnkit.models.attention.config import ALIGNMENT_NAMES
+from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.tasks.finetuning.text_classification import TextClassificationPredictor
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
+from attnkit.text.tokenizer import encode_masked
 
 Call = Callable[..., tuple[int, str, str]]
 LINE = "1 2 3 4"
@@ -121,7 +125,7 @@ def test_the_map_in_the_terminal(call: Call, trained: Path) -> None:
     assert (code, err) == (0, "") and "\x1b" not in out
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "Cross-attention, layer 1, head 1" in out and "Cross-attention, layer 1, head 2" in out
-    assert "entropy" in out and "rows: target words, columns: source words; weights in percent" in out
+    assert "entropy" in out and "rows: target tokens, columns: source tokens; weights in percent" in out
     kinds = call("attend", trained, LINE, "--kind", "encoder", "--head", "2", "--device", "cpu")[1]
     assert "Encoder self-attention, layer 1, head 2" in kinds
 
@@ -368,7 +372,7 @@ def test_a_document_classifier_is_not_exported(call: Call, documents: Path, tmp_
 def test_the_help_knows_of_classifiers(call: Call) -> None:
     page = call("attend", "--help")[1]
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())
-    assert "Run of a translation model or text classifier." in shown and "word or sentence" in shown
+    assert "Run of a translator, BERT, GPT or classifier." in shown and "word or sentence" in shown
     assert 'attnkit attend opinions "It rained. Nobody came." --kind sentence' in shown
     assert max(map(cell_len, page.splitlines())) <= 80
 
@@ -378,3 +382,95 @@ def test_a_full_standard_output_is_told(trained: Path) -> None:
         line = [sys.executable, "-m", "attnkit", "attend", "--example", "cat"]
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=dict(os.environ), check=False)
     assert done.returncode == 5 and "cannot write standard output" in done.stderr
+
+
+@pytest.fixture(scope="session")
+def masked(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("masked") / "run"
+    workshop.train(workshop.configure_task("pairs, two layers", limits__max_steps=2), run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def causal(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("causal") / "run"
+    workshop.train(workshop.configure_task("next words", limits__max_steps=2), run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def texts(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("texts") / "run"
+    workshop.train(workshop.configure_task("texts", limits__max_steps=2), run)
+    return run
+
+
+def shown(call: Call, *arguments: object) -> dict[str, Any]:
+    code, out, err = call("attend", *arguments, "--json", "--device", "cpu")
+    assert (code, err) == (0, "")
+    return dict(json.loads(out))
+
+
+def test_bert_shows_its_weights_and_fills_the_mask(call: Call, masked: Path) -> None:
+    text = "the [MASK] was dull"
+    found = shown(call, masked, text)
+    opened = load_model(masked, "mlm", device="cpu")
+    filler = FillMaskPipeline(opened)
+    (filled,) = filler.fill([text])
+    assert found["target"] == filled.filled and found["mask"].startswith(filled.masks[0][0].piece)
+    ids = [BOS_ID, *encode_masked(filler.tokenizer, text, "[MASK]"), EOS_ID]
+    seen = opened.model.attention_weights(torch.tensor([ids]), PackedLayout.unpacked(1))["encoder"][0]
+    (map,) = found["attention"]
+    np.testing.assert_array_equal(np.array(map["weights"], np.float32), seen.numpy())
+    assert (map["kind"], map["layers"], map["heads"]) == ("self", 2, 2)
+    assert (map["queries"][0], map["queries"][-1]) == ("[CLS]", "[SEP]") and map["queries"] == map["keys"]
+    assert "->" not in call("attend", masked, "the film")[1], "nothing is predicted without a mask"
+
+
+def test_gpt_reads_in_the_order_of_its_direction(call: Call, causal: Path) -> None:
+    """This one reads right to left: in the order of the text it attends to later tokens only."""
+    (map,) = shown(call, causal, "people came back")["attention"]
+    weights = np.array(map["weights"])
+    assert map["kind"] == "causal" and map["keys"][-1] == "<s>"
+    np.testing.assert_array_equal(weights, np.triu(weights))
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+
+
+def test_a_text_classifier_shows_its_label(call: Call, texts: Path) -> None:
+    found = shown(call, texts, "the film was dull")
+    classifier = TextClassificationPredictor(
+        load_model(texts, "text-classification", device="cpu"), PredictRequest(texts, []), print
+    )
+    (shares,) = classifier.classify(["the film was dull"], [None])
+    assert found["target"] == classifier.labels[int(np.argmax(shares))]
+    assert found["probability"] == round(max(shares), 4)
+    refused(call("attend", texts, "a", "--pair", "b"), 2, "trained on single texts", "--pair")
+    refused(call("attend", texts, "a", "--target", "b"), 2, "does not translate", "--target")
+
+
+def test_words_are_sums_of_columns_and_means_of_rows(call: Call, masked: Path) -> None:
+    text = "people came back, twice."
+    (tokens,), (words,) = (shown(call, masked, text, *more)["attention"] for more in ((), ("--unit", "word")))
+    assert words["keys"] == ["[CLS]", "people", "came", "back", ",", "twice", ".", "[SEP]"] and words["unit"] == "word"
+    whole = np.array(words["weights"])
+    np.testing.assert_allclose(whole.sum(-1), 1, atol=1e-5)
+    at = [i for i, token in enumerate(tokens["keys"]) if token.startswith("▁")] + [tokens["keys"].index(",")]
+    first, second = at[0], at[1]  # the tokens of "people"
+    expected = np.array(tokens["weights"])[:, :, first:second, first:second].sum(-1).mean(-1)
+    np.testing.assert_allclose(whole[:, :, 1, 1], expected, atol=1e-6)
+    plain = shown(call, masked, text, "--unit", "word", "--hide-special")["attention"][0]
+    assert plain["keys"] == words["keys"][1:-1]
+    np.testing.assert_allclose(plain["weights"], whole[:, :, 1:-1, 1:-1], atol=1e-12)
+
+
+def test_the_page_of_a_language_model_is_the_translators(call: Call, masked: Path, tmp_path: Path) -> None:
+    code, _, err = call(
+        "attend", masked, "a [MASK]", "--html", tmp_path / "a.html", "--png", tmp_path / "a.png", "--unit", "word"
+    )
+    assert (code, len(err.splitlines())) == (0, 2)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert '"unit":"word"' in page and "Self-attention" in page and 'id="weights-0"' in page
+    refused(call("attend", masked, "a", "--pair", "b"), 2, "one text per line", "--pair")
+    refused(call("attend", masked, "a", "--kind", "cross"), 2, "choose one of self")
+    refused(call("attend", masked, "a " * 8000), 3, "more than the maximum of 512", "source:1")
+    refused(call("attend", masked, " "), 3, "blank")

@@ -184,7 +184,7 @@ def test_a_sentence_in_the_terminal() -> None:
     lines = drawn.splitlines()
     assert lines[0] == "The <U+001B>[31mcat<U+000A>sat"
     assert lines[1] == "  -> Le chat  (log prob -0.5)"
-    assert lines[3] == "rows: target words, columns: source words; weights in percent"
+    assert lines[3] == "rows: target tokens, columns: source tokens; weights in percent"
     assert max(map(cell_len, lines)) <= 80 and "\x1b" not in drawn
     assert [line.count("head") for line in lines if "head" in line] == [1, 1, 1], "too wide to stand side by side"
     wide = sentence_maps(sentence, select_slices(MAP, 2, "all"), colour=True, width=200).splitlines()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnkit.analysis.attention_language import language_attention
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport, pair_lines
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.decoding.beam import BeamTrace
@@ -19,10 +20,12 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.tasks.language_modeling.config import LANGUAGE_TASKS
 from attnkit.tasks.text_classification.predict import HanPredictor
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import check_lengths
 from attnkit.tasks.translation.translator import TranslationPipeline
+from attnkit.text.token_runs import path_texts, token_runs
 
 
 def extract_attention(query: AttentionQuery) -> AttentionReport:
@@ -32,16 +35,21 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
     long, ``UsageError`` if the numbers of sources and targets differ, or for targets with a classifier.
     """
     checkpoint, warnings = RunFolder(query.run).checkpoint(query.checkpoint)
-    model = read_tree(checkpoint).get("model")
+    tree = read_tree(checkpoint)
+    model, task = tree.get("model"), tree.get("task")
     if isinstance(model, dict) and model.get("kind") == "han":
-        if query.targets or query.beam_size is not None:
-            what, help = "a document classifier does not generate text", "leave out --target and --beam-size"
+        if query.targets or query.pairs or query.beam_size is not None:
+            what, help = "a document classifier does not generate text", "leave out --target, --pair and --beam-size"
             raise UsageError(what, where=str(query.run), help=help)
         opened = load_model(query.run, "text-classification", device=query.device, checkpoint=checkpoint.name)
         kind = "hierarchical attention over words and sentences"
         facts = {"run": str(opened.path), "checkpoint": opened.checkpoint.name, "model": kind}
         classifier = HanPredictor(opened, PredictRequest(query.run, []), lambda text: None)
         return AttentionReport(facts, _documents(classifier, query), tuple(warnings), classifier.warnings)
+    if task in LANGUAGE_TASKS:
+        return language_attention(query, checkpoint, task, warnings)
+    if query.pairs:
+        raise UsageError("a translator reads one text per line", where="--pair", help="leave out --pair")
     translator, run = load_attending(query)
     sentences = (
         AttentionExample(line.source, line.target, attention_maps(run, line), line.tree, line.facts)
@@ -134,10 +142,12 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
         if trace is not None:
             nodes, path = trace.nodes[0], set(trace.path(0, best))
             tokens = run.tgt_tokenizer.tokens([node.word for node in nodes])
-            tree = [
-                BeamNode(node.step, node.parent, token, round(node.log_prob, 5), node.status, node.score, i in path)
-                for i, (node, token) in enumerate(zip(nodes, tokens, strict=True))
-            ]
+            texts = path_texts(run.tgt_tokenizer, [(node.word, node.parent) for node in nodes])
+            for i, (node, token, shown) in enumerate(zip(nodes, tokens, texts, strict=True)):
+                log_prob = round(node.log_prob, 5)
+                tree.append(
+                    BeamNode(node.step, node.parent, token, log_prob, node.status, node.score, i in path, *shown)
+                )
         text = run.tgt_tokenizer.decode([best.ids])[0]
         facts = {"score": round(best.score, 4), "log_prob": round(best.log_prob, 4), "beam_size": config.beam_size}
         yield ForcedTarget(source, text, ids, list(best.ids), best.finished, tree, facts)
@@ -151,13 +161,18 @@ def attention_maps(run: LoadedRun, line: ForcedTarget) -> list[AttentionMap]:
     inputs = [BOS_ID, *written[:-1]]
     src, mask = pad_sources([line.source_ids], run.device)
     weights = run.model.attention_weights(src, mask, torch.tensor([inputs], device=run.device))
-    words = run.src_tokenizer.tokens([*line.source_ids, EOS_ID])
-    rows = run.tgt_tokenizer.tokens(written)
-    tokens = {"cross": (rows, words), "encoder": (words, words), "decoder": (rows, run.tgt_tokenizer.tokens(inputs))}
+    sources = (run.src_tokenizer, [*line.source_ids, EOS_ID])
+    outputs, earlier = (run.tgt_tokenizer, written), (run.tgt_tokenizer, inputs)
+    sides = {"cross": (outputs, sources), "encoder": (sources, sources), "decoder": (outputs, earlier)}
     names = head_names(run)
     heads = names if len(set(names)) > 1 else []
-    kinds = sorted(weights, key=lambda kind: kind != "cross")
-    return [AttentionMap(kind, *tokens[kind], weights[kind][0].float().cpu().numpy(), heads) for kind in kinds]
+    maps = []
+    for kind in sorted(weights, key=lambda kind: kind != "cross"):
+        queries, keys = (tokenizer.tokens(ids) for tokenizer, ids in sides[kind])
+        query_runs, key_runs = (token_runs(*side) for side in sides[kind])
+        found = weights[kind][0].float().cpu().numpy()  # (L, H, T, S)
+        maps.append(AttentionMap(kind, queries, keys, found, heads, query_runs=query_runs, key_runs=key_runs))
+    return maps
 
 
 def head_names(run: LoadedRun) -> list[str]:

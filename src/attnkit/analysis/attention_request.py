@@ -1,16 +1,17 @@
 """Requests for attention weights of any model, and their output files. Torch-free."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import get_args
 
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
-from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, select_slices
+from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, regroup, select_slices
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
+from attnkit.protocols import Unit
 from attnkit.text.lines import STDIN, LineReader
 
 MAX_WEIGHTS = 1 << 26  #: maximum number of weights in memory for a page or a figure, 256 MiB
@@ -24,6 +25,7 @@ class AttentionQuery:
     run: Path
     sources: Iterable[str]
     targets: Sequence[str] = ()  #: one translation per source; empty: the model translates
+    pairs: Sequence[str] = ()  #: one second text per source: of a pair, or the context of a question
     beam_size: int | None = None  #: beam size of the translation; None: the run's
     checkpoint: str | None = None
     device: str = "auto"
@@ -37,6 +39,8 @@ class MapSelection:
     layer: Choice | None = None  #: None: the last layer
     head: Choice = "mean"
     every: bool = False  #: all kinds if ``kind`` is None
+    unit: Unit | None = None  #: None: tokens in JSON, elsewhere tokens with those that share a character as one
+    special: bool = True  #: whether special tokens are shown
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,26 @@ def source_lines(texts: Sequence[str]) -> Iterator[str]:
 
 
 def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
-    """Yield (number, source, target) per line; target is None without given targets."""
-    targets = [next(source_lines([target]), "") for target in query.targets]
+    """Yield (number, source, second) per line: its target or second text, if given."""
+    flag, given = ("--pair", query.pairs) if query.pairs else ("--target", query.targets)
+    targets = [next(source_lines([target]), "") for target in given]
     sources, number = query.sources, 0
     if targets:
         sources = list(islice(sources, len(targets) + 1))
         if len(sources) != len(targets):
             others = "more" if len(sources) > len(targets) else str(len(sources))
-            what = f"{len(targets)} targets for {others} source lines"
-            raise UsageError(what, where="--target", help="give one target per line")
+            noun = flag.removeprefix("--")
+            what = f"{len(targets)} {noun}s for {others} source lines"
+            raise UsageError(what, where=flag, help=f"give one {noun} per line")
     for number, source in enumerate(sources, 1):
         yield number, source, targets[number - 1] if targets else None
     if not number:
         raise UsageError("no text given", help='attnkit attend RUN "a sentence", or - to read lines')
+
+
+def by_unit(sentence: AttentionExample, shown: MapSelection) -> AttentionExample:
+    """Return an example with its maps by the selected unit, for JSON."""
+    return replace(sentence, maps=[regroup(map, shown.unit or "token", shown.special) for map in sentence.maps])
 
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
@@ -101,6 +112,7 @@ def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     chosen = [map for map in sentence.maps if shown.kind in (None, map.kind)]
     slices: list[MapSlice] = []
     for map in chosen if shown.every else chosen[:1]:
+        map = regroup(map, shown.unit or "character", shown.special)
         layer = map.last_layer if shown.layer is None else shown.layer
         slices += select_slices(map, layer, shown.head)
     return slices
@@ -140,7 +152,7 @@ def write_files(
         raise UsageError(f"a figure shows one line, not {len(sentences)}", help="use --html for several lines")
     contents: list[tuple[Path, bytes]] = []
     if html is not None:
-        contents.append((html, build_page(sentences, facts).encode("utf-8")))
+        contents.append((html, build_page(sentences, facts, shown.unit or "character", shown.special).encode("utf-8")))
     for path, format in zip(drawn, get_args(PictureFormat), strict=True):
         if path is None:
             continue

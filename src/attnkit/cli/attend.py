@@ -15,30 +15,42 @@ from attnkit.cli import console
 from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DistributionName
+from attnkit.protocols import Unit
 
 if TYPE_CHECKING:
     from attnkit.analysis.attention_request import AttentionReport, MapSelection, Paths
     from attnkit.plotting.attention_maps import AttentionExample
 
 MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}  #: mode -> its invocation
-RUN_OPTIONS = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head", "beam_size", "checkpoint", "device")
-OPTIONS = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
+RUN_OPTIONS: tuple[str, ...] = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head")
+RUN_OPTIONS += ("unit", "hide_special", "beam_size", "checkpoint", "device")
+OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
+OPTIONS["pair"] = ("run",)
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
 """Option -> modes that accept it."""
 
 
 def command(
-    run: Annotated[Path | None, Argument(help="Run of a translation model or text classifier.", metavar="RUN")] = None,
+    run: Annotated[Path | None, Argument(help="Run of a translator, BERT, GPT or classifier.", metavar="RUN")] = None,
     text: Annotated[list[str] | None, Argument(help="Source lines; - reads stdin.", metavar="TEXT")] = None,
     target: Annotated[list[str] | None, Option(help="Target text. [default: translate]", metavar="TEXT")] = None,
+    pair: Annotated[
+        list[str] | None, Option(help="Second text of a pair; a question's context.", metavar="TEXT")
+    ] = None,
     html: Annotated[Path | None, Option(help="HTML page to write, with all attention weights.")] = None,
     svg: Svg = None,
     png: Png = None,
     pdf: Pdf = None,
     json: Annotated[bool, Option(help="One JSON object per line, with all weights.")] = False,
-    kind: Annotated[str | None, Option(help="cross, encoder, decoder, word or sentence. [default: first]")] = None,
+    kind: Annotated[
+        str | None, Option(help="cross, encoder, decoder, self, causal, word or sentence. [default: first]")
+    ] = None,
     layer: Annotated[str | None, Option(help="Layer: a number, mean, max or all. [default: the last]")] = None,
     head: Annotated[str | None, Option(help="Head: a number, mean, max or all. [default: mean]")] = None,
+    unit: Annotated[
+        Unit | None, Option(help="Rows and columns; character joins bytes, word sums columns and averages rows.")
+    ] = None,
+    hide_special: Annotated[bool, Option("--hide-special", help="Leave out <s>, </s>, [CLS] and [SEP].")] = False,
     beam_size: Annotated[int | None, Option(min=1, help="Beam size. [default: the run's]")] = None,
     compare: Annotated[bool, Option(help="Compare all alignment functions on this model's queries and keys.")] = False,
     example: Annotated[Literal["cat"] | None, Option(help="Compute the lecture notes' example step by step.")] = None,
@@ -53,17 +65,23 @@ def command(
 ) -> None:
     """Show attention weights in the terminal, or write HTML, SVG, PNG, PDF or JSON.
 
+    BERT fills [MASK], GPT predicts the next token, fine-tuned models their label, tags or answer. Weights by word are
+    sums over the tokens of a column and means over those of a row.
+
     \b
     Examples:
       attnkit attend run "A dog runs."
       attnkit attend run "A dog runs." --target "Ein Hund rennt." --layer all
-      attnkit attend run "A dog runs." --html page.html
+      attnkit attend run "A dog runs." --html page.html --unit word
+      attnkit attend bert "A dog [MASK]." --layer all --head 1 --hide-special
+      attnkit attend reader "Who runs?" --pair "A dog runs."
       attnkit attend opinions "It rained. Nobody came." --kind sentence
       attnkit attend run "A dog runs." --compare --alignment dot --alignment deep
       attnkit attend --example cat --alignment additive
     """
     mode = "example" if example is not None else "compare" if compare else "run"
-    given = {name: value for name, value in locals().items() if name in OPTIONS and value not in (None, [], "auto")}
+    unset: tuple[object, ...] = (None, [], "auto")
+    given = [name for name, value in locals().items() if name in OPTIONS and value not in unset and value is not False]
     paths = (html, svg, png, pdf)
     outputs = [path for path in paths if path is not None]
     if mode == "example" and (run is not None or outputs or compare):
@@ -98,8 +116,8 @@ def command(
     from attnkit.analysis.attention_request import AttentionQuery, parse_selection, source_lines
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
-    selection = parse_selection(kind, layer, head or "mean")
-    query = AttentionQuery(run, source_lines(text or []), target or (), beam_size, checkpoint, device)
+    selection = replace(parse_selection(kind, layer, head or "mean"), unit=unit, special=not hide_special)
+    query = AttentionQuery(run, source_lines(text or []), target or (), pair or (), beam_size, checkpoint, device)
     if compare:
         answer = compare_functions(query, FunctionChoice(names, distribution, seed), selection.layer)
         selection = replace(selection, layer=None, every=True)
@@ -122,7 +140,7 @@ def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]
 
 def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:
     """Write the requested files; print JSON, or maps if no files are requested."""
-    from attnkit.analysis.attention_request import checked, gather, pick, write_files
+    from attnkit.analysis.attention_request import by_unit, checked, gather, pick, write_files
     from attnkit.plotting.attention_maps import as_dictionary
     from attnkit.plotting.terminal import sentence_maps
 
@@ -135,7 +153,7 @@ def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: 
     colour = console.supports_color()
     for sentence in sentences:
         if json:
-            console.result(dumps({**answer.facts, **as_dictionary(sentence)}, ensure_ascii=False))
+            console.result(dumps({**answer.facts, **as_dictionary(by_unit(sentence, selection))}, ensure_ascii=False))
         elif not any(paths):
             width = console.width() if colour else 80
             console.result(f"{sentence_maps(sentence, pick(sentence, selection), colour=colour, width=width)}\n")

@@ -4,7 +4,7 @@ Letters: L layers, H heads, T queries (rows), S keys (columns).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
+from attnkit.protocols import TokenRuns, Unit
 
 Choice = int | Literal["mean", "max", "all"]  #: number from 1; mean or maximum over all; each separately
 Weights = NDArray[np.float32] | NDArray[np.float64]
@@ -19,9 +20,11 @@ Weights = NDArray[np.float32] | NDArray[np.float64]
 RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")
 """Colour scale of weights and shares in figures and HTML pages, starting at 0."""
 TITLES = {
-    "cross": ("Cross-attention", "rows: target words, columns: source words"),
-    "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),
-    "decoder": ("Decoder self-attention", "rows: target words, columns: earlier target words"),
+    "cross": ("Cross-attention", "rows: target tokens, columns: source tokens"),
+    "encoder": ("Encoder self-attention", "rows: source tokens, columns: source tokens"),
+    "decoder": ("Decoder self-attention", "rows: target tokens, columns: earlier target tokens"),
+    "self": ("Self-attention", "rows: tokens, columns: the tokens that they attend to"),
+    "causal": ("Causal self-attention", "rows: tokens, columns: the tokens read so far"),
     "word": ("Word attention", "rows: sentences, columns: their words"),
     "sentence": ("Sentence attention", "row: the document, columns: its sentences"),
 }
@@ -39,6 +42,9 @@ class AttentionMap:
     heads: Sequence[str] = ()  #: attention function of each of the H heads, for display
     note: str = ""  #: appended to the title in parentheses
     first_layer: int = 1  #: number of the first of the L layers, if they are part of a larger stack
+    query_runs: TokenRuns | None = None  #: characters and words of the queries
+    key_runs: TokenRuns | None = None
+    unit: Unit = "token"  #: what queries and keys are
 
     def __post_init__(self) -> None:
         expected = (len(self.queries), len(self.keys))
@@ -59,7 +65,8 @@ class AttentionMap:
     @property
     def axes(self) -> str:
         """Return a description of rows and columns."""
-        return TITLES[self.kind][1] if self.kind in TITLES else "rows: queries, columns: keys"
+        axes = TITLES[self.kind][1] if self.kind in TITLES else "rows: queries, columns: keys"
+        return axes.replace("tokens", "words") if self.unit == "word" else axes
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class BeamNode:
     fate: Literal["open", "pruned", "ended", "cut"]
     score: float | None  #: score of a finished hypothesis that ends here
     best: bool  #: whether it is on the path to the best hypothesis
+    text: str = ""  #: the token, or the character that it completes; empty: the token
+    joins: int = 1  #: number of tokens that ``text`` covers, this one and its parents
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,33 @@ def entropies(weights: Weights) -> NDArray[np.float64]:
     return np.asarray(np.maximum(total / np.maximum(there.sum(-1), 1), 0.0))
 
 
+def regroup(map: AttentionMap, unit: Unit, special: bool = True) -> AttentionMap:
+    """Return a map by unit, with or without the rows and columns of special tokens.
+
+    Attention to a word is the sum over its tokens, attention from a word the mean over its tokens (Clark et al. 2019,
+    section 2), so that rows keep their sum. A map without runs of tokens, or with special tokens alone, is
+    returned unchanged.
+    """
+    if map.query_runs is None or map.key_runs is None or (unit == "token" and special):
+        return map
+    labels: list[list[str]] = []
+    weights = np.asarray(map.weights, np.float64)
+    for axis, tokens, runs in ((2, map.queries, map.query_runs), (3, map.keys, map.key_runs)):
+        units = {"token": [(token, 1) for token in tokens], "character": runs.characters, "word": runs.words}[unit]
+        sizes = np.array([n for _, n in units], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        weights = np.add.reduceat(weights, starts, axis=axis)
+        if axis == 2:
+            weights /= sizes[:, None]  # (L, H, T, S): the mean over the tokens of a query
+        kept = [i for i, start in enumerate(starts.tolist()) if special or not runs.special[start]]
+        weights = weights.take(kept, axis=axis)
+        labels.append([units[i][0] for i in kept])
+    queries, keys = labels
+    if not queries or not keys:
+        return map
+    return replace(map, queries=queries, keys=keys, weights=weights, query_runs=None, key_runs=None, unit=unit)
+
+
 def select_slices(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
     """Return the matrices for a choice of layers and heads, layer by layer.
 
@@ -151,6 +187,7 @@ def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
         {
             "kind": map.kind,
             "note": map.note,
+            "unit": map.unit,
             "layers": map.weights.shape[0],
             "first_layer": map.first_layer,
             "heads": map.weights.shape[1],

@@ -26,7 +26,8 @@ def sentence_maps(sentence: AttentionExample, slices: Sequence[MapSlice], *, col
     """Format an example and its attention maps, side by side if they fit."""
     lines = fold(display_text(sentence.source), width)
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
-    lines += fold(f"-> {display_text(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
+    if sentence.target or sentence.sides[1]:  # some models predict nothing
+        lines += fold(f"-> {display_text(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
     said = "; ".join(dict.fromkeys(one.axes for one in slices))
     lines += ["", f"{said}; weights in percent"]
     rows: list[list[tuple[list[str], int]]] = []  # per row of maps: (lines, width) of each map

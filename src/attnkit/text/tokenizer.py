@@ -73,6 +73,11 @@ class Tokenizer:
         """Return the id of a symbol, or None for any other text."""
         return self._symbols.get((" " if self.config.kind == "word" else "") + text)
 
+    @property
+    def symbol_ids(self) -> range:
+        """Ids of the symbols."""
+        return range(len(SPECIALS), len(SPECIALS) + len(self._symbols))
+
     def is_continuation(self, id: int) -> bool:
         """Return whether an entry is a WordPiece continuation, used only inside words."""
         mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)

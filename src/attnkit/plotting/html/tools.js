@@ -33,11 +33,34 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
-// A table with a heading row; cells are texts, or [text, class].
+// The direction of a text: that of its first letter.
+function directionOf(text) {
+  const letter = /\p{L}/u.exec(text);
+  return letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(letter[0]) ? "rtl" : "ltr";
+}
+
+// A text, or a list of words in the direction of the first of them that has one.
+function textOf(text) {
+  if (!Array.isArray(text)) return [isolated(text)];
+  const words = text.flatMap((word, i) => (i ? [" ", isolated(word)] : [isolated(word)]));
+  return [make("span", { dir: directionOf(text.join(" ")), className: "list" }, words)];
+}
+
+// A text inside another one, whose direction does not change the other's.
+function isolated(text) { return make("bdi", { textContent: text }); }
+
+// SVG text beside x: "start" is to the right of it and "end" to the left, whatever the direction of the text.
+function label(text, x, y, anchor, attributes = {}) {
+  const direction = directionOf(text);
+  const other = { start: "end", end: "start" }[anchor] ?? anchor;
+  return draw("text", { x, y, direction, "text-anchor": direction === "rtl" ? other : anchor, ...attributes }, text);
+}
+
+// A table with a heading row; cells are texts, or [text, class], in which the text may be a list of words.
 function tableOf(caption, heads, rows) {
   const cell = (tag, given, scope) => {
     const [text, name] = Array.isArray(given) ? given : [given, ""];
-    return make(tag, { textContent: text, className: name, ...(scope ? { scope } : {}) });
+    return make(tag, { className: name, ...(scope ? { scope } : {}) }, textOf(text));
   };
   return make("table", {}, [
     make("caption", { textContent: caption }),

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, display_text, entropies
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode, display_text, entropies
 from attnkit.plotting.html import as_json, render_page
+from attnkit.protocols import Unit
 
 HERE = "attnkit.plotting.html.attention"
-SCRIPTS = ("read.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.js")
+SCRIPTS = ("read.js", "units.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.js")
 """Files of the page's script, in order."""
 MOST, LEAST = 4, 2  #: maximum and minimum number of decimals of a weight
 ROOM = 3_800_000
@@ -44,9 +45,12 @@ def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[tuple[int, 
     return chosen
 
 
-def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) -> str:
+def build_page(
+    sentences: Sequence[AttentionExample], facts: Mapping[str, str], unit: Unit = "character", special: bool = True
+) -> str:
     """Return an HTML page of the attention maps; ``facts`` describe their origin.
 
+    ``unit`` and ``special`` (whether special tokens are shown) are what the page shows first.
     The content security policy of the page forbids requests, other scripts and markup created from text. Tokens are
     embedded as JSON in which markup characters are escaped.
     """
@@ -63,16 +67,22 @@ def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) 
                     for name, value in sentence.facts.items()
                 ],
                 "maps": [_map(map) for map in sentence.maps],
-                "tree": [vars(branch) | {"token": display_text(branch.token)} for branch in sentence.tree],
+                "tree": [_node(branch) for branch in sentence.tree],
             }
             for sentence in sentences
         ],
+        "unit": unit,
+        "special": special,
         "digits": [digits for digits, _ in packed],
     }
     weights = [f'<script type="text/plain" id="weights-{i}">{text}</script>' for i, (_, text) in enumerate(packed)]
     first = display_text(sentences[0].source) if sentences else ""
     title = f"Attention: {first[:60]}{'…' if len(first) > 60 else ''}"
     return render_page(HERE, SCRIPTS, title, {"DATA": as_json(data), "WEIGHTS": "\n".join(weights)})
+
+
+def _node(branch: BeamNode) -> dict[str, Any]:
+    return vars(branch) | {"token": display_text(branch.token), "text": display_text(branch.text or branch.token)}
 
 
 def _map(map: AttentionMap) -> dict[str, Any]:
@@ -82,6 +92,7 @@ def _map(map: AttentionMap) -> dict[str, Any]:
         "axes": map.axes,
         "queries": [display_text(token) for token in map.queries],
         "keys": [display_text(token) for token in map.keys],
+        "runs": _runs(map),
         "layers": map.weights.shape[0],
         "firstLayer": map.first_layer,
         "heads": map.weights.shape[1],
@@ -89,4 +100,20 @@ def _map(map: AttentionMap) -> dict[str, Any]:
         "entropy": [[round(bits, 3) for bits in row] for row in entropies(map.weights).tolist()],
         "meanEntropy": [round(bits, 3) for bits in entropies(map.weights.mean(1)).tolist()],
         "maxEntropy": [round(bits, 3) for bits in entropies(map.weights.max(1)).tolist()],
+    }
+
+
+def _runs(map: AttentionMap) -> dict[str, Any] | None:
+    """Return the runs and special tokens of queries and keys; None if unknown."""
+    if map.query_runs is None or map.key_runs is None:
+        return None
+    return {
+        side: {
+            # Empty if no token shares its character with another.
+            "character": [[display_text(text), n] for text, n in runs.characters] if joined else [],
+            "word": [[display_text(text), n] for text, n in runs.words],
+            "special": [i for i, special in enumerate(runs.special) if special],
+        }
+        for side, runs in (("queries", map.query_runs), ("keys", map.key_runs))
+        for joined in [any(n > 1 for _, n in (*map.query_runs.characters, *map.key_runs.characters))]
     }

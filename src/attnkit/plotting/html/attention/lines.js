@@ -30,15 +30,15 @@ function drawLines(place, view) {
       "stroke-opacity": ((on ? 1 : 0.12) * (0.1 + 0.9 * share)).toFixed(3),
     }));
   }
-  const label = (text, x, number, anchor, on, choose) => {
-    const element = draw("text", { x, y: y(number) + 4.5, "text-anchor": anchor, class: on ? "on" : "" }, text);
+  const side = (text, x, number, anchor, on, choose) => {
+    const element = label(text, x, y(number) + 4.5, anchor, { class: on ? "on" : "" });
     element.addEventListener("pointerenter", choose);
     element.addEventListener("pointerdown", choose);
     svg.append(element);
   };
-  keys.forEach((text, column) => label(text, left - 8, column, "end", column === view.column,
+  keys.forEach((text, column) => side(text, left - 8, column, "end", column === view.column,
     () => view.choose(Math.max(view.row, 0), column)));
-  queries.forEach((text, row) => label(text, left + gap + 8, row, "start", row === view.row,
+  queries.forEach((text, row) => side(text, left + gap + 8, row, "start", row === view.row,
     () => view.choose(row, heaviest(view, row))));
   place.replaceChildren(svg);
   return least;

@@ -1,6 +1,6 @@
 // What is chosen, and everything that follows from it.
 
-const now = { sentence: 0, map: 0, layer: 0, head: "mean", shape: "matrix", scale: "largest", row: -1, column: -1 };
+const now = { sentence: 0, map: 0, layer: 0, head: "mean", unit: data.unit, special: data.special, shape: "matrix", scale: "largest", row: -1, column: -1 };
 let buttons = [];
 // Weights come later: only what was asked for last may draw, the map and the overview each by itself.
 let turn = 0;
@@ -17,7 +17,7 @@ function options(place, name, given, chosen, choose) {
   byId(place).hidden = given.length < 2;
 }
 
-function mapNow() { return data.sentences[now.sentence].maps[now.map]; }
+function mapNow() { return viewOf(data.sentences[now.sentence].maps[now.map], now.unit, now.special); }
 
 function pickSentence(number) {
   const sentence = data.sentences[number];
@@ -36,26 +36,41 @@ function pickSentence(number) {
 
 function pickMap(number) {
   const sentence = data.sentences[now.sentence];
-  Object.assign(now, { map: number, row: -1, column: -1 });
+  const map = sentence.maps[number];
+  Object.assign(now, { map: number, layer: map.layers - 1, head: map.heads > 1 ? "mean" : 0 });
+  const heads = map.heads > 1 ? [["mean", "mean"], ["max", "largest"]] : [];
+  options("layers", "layer", [...Array(map.layers).keys()].map((i) => [i, String(i + map.firstLayer)]), now.layer, (layer) => pick(layer, now.head));
+  options("heads", "head", [...heads, ...[...Array(map.heads).keys()].map((i) => [i, String(i + 1)])], now.head, (head) => pick(now.layer, head));
+  const units = unitsOf(map);
+  const unit = units.includes(now.unit) ? now.unit : "token";
+  options("units", "unit", units.map((each) => [each, plural[each]]), unit, (each) => { now.unit = each; pickView(); });
+  if (hasSpecial(map)) {
+    const box = make("input", { type: "checkbox", id: "special", checked: now.special });
+    box.addEventListener("change", () => { now.special = box.checked; pickView(); });
+    byId("units").append(make("label", { className: "beside" }, [box, " special tokens"]));
+    byId("units").hidden = false;
+  }
+  pickView();
+}
+
+function pickView() {
+  Object.assign(now, { row: -1, column: -1 });
   const map = mapNow();
-  now.layer = map.layers - 1;
-  now.head = map.heads > 1 ? "mean" : 0;
   // Nothing of the map before stays: it would answer the pointer until the weights of this one are there.
   turn++;
   buttons = [];
   byId("plot").replaceChildren();
   byId("overview").replaceChildren();
-  const heads = map.heads > 1 ? [["mean", "mean"], ["max", "largest"]] : [];
-  options("layers", "layer", [...Array(map.layers).keys()].map((i) => [i, String(i + map.firstLayer)]), now.layer, (layer) => pick(layer, now.head));
-  options("heads", "head", [...heads, ...[...Array(map.heads).keys()].map((i) => [i, String(i + 1)])], now.head, (head) => pick(now.layer, head));
-  strips(sentence, map);
+  strips(data.sentences[now.sentence], map);
   overview();
 }
 
 // The words: with a map between two texts both sides of it, else the text that looks at itself.
 function strips(sentence, map) {
-  const fill = (place, tokens, text) => byId(place).replaceChildren(
-    ...(tokens ? tokens.map((token) => make("span", { className: "token", textContent: token })) : [text]));
+  const fill = (place, tokens, text) => {
+    byId(place).dir = directionOf(text);
+    byId(place).replaceChildren(...(tokens ? tokens.map((token) => make("bdi", { className: "token", textContent: token })) : [text]));
+  };
   const own = { cross: [map.keys, map.queries], encoder: [map.keys, null], decoder: [null, map.queries] }[map.kind] ?? [map.keys, null];
   fill("source", own[0], sentence.source);
   fill("target", own[1], sentence.target);
@@ -96,11 +111,12 @@ async function show() {
   let note = "";
   if (now.shape === "lines") note = `; lines below ${((drawLines(byId("plot"), view) * top) / 10 ** digitsOf(map)).toFixed(3)} are omitted`;
   else drawMatrix(byId("plot"), view);
-  byId("axes").textContent = `${axes}${note}; mean entropy ${entropyOf(map, now.layer, now.head).toFixed(2)} bits per row`;
+  byId("axes").textContent = `${axes}${note}; mean entropy ${entropyOf(map, now.layer, now.head, matrix).toFixed(2)} bits per row`;
   byId("high").textContent = weightText(map, top);
   const ramp = byId("ramp");
   paint(ramp, Uint16Array.from({ length: 128 }, (_, i) => i), 1, 128, 127, coloursOf());
-  byId("exact").textContent = `Weights are rounded to ${digitsOf(map)} decimals.`;
+  const rule = map.base && map.unit !== "token" ? " A column is the sum over its tokens, a row the mean over its tokens." : "";
+  byId("exact").textContent = `Weights are rounded to ${digitsOf(map)} decimals.${rule}`;
   markOverview(buttons, now.layer, now.head);
   tell(view);
   if (byId("table").open) tabulate(view);
@@ -128,7 +144,7 @@ function tell({ map, matrix }) {
     return;
   }
   const weight = weightText(map, matrix[row * map.keys.length + column]);
-  byId("readout").replaceChildren(make("strong", { textContent: weight }), ` of “${map.queries[row]}” (row ${row + 1}) goes to “${map.keys[column]}” (column ${column + 1})`);
+  byId("readout").replaceChildren(make("strong", { textContent: weight }), " of “", isolated(map.queries[row]), `” (row ${row + 1}) goes to “`, isolated(map.keys[column]), `” (column ${column + 1})`);
 }
 
 function tabulate({ map, matrix }) {
@@ -167,7 +183,7 @@ function keepInSight() {
 
 facts(byId("facts"), data.facts);
 byId("choice").hidden = data.sentences.length < 2;
-byId("sentence").append(...data.sentences.map((sentence, i) => make("option", { value: String(i), textContent: `${i + 1}. ${sentence.source.slice(0, 80)}` })));
+byId("sentence").append(...data.sentences.map((sentence, i) => make("option", { value: String(i), dir: "auto", textContent: `${i + 1}. ${sentence.source.slice(0, 80)}` })));
 byId("sentence").addEventListener("change", (event) => pickSentence(Number(event.target.value)));
 byId("pruned").addEventListener("change", () => drawTree(data.sentences[now.sentence]));
 dark.addEventListener("change", () => overview());

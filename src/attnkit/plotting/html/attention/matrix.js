@@ -55,11 +55,13 @@ function labels(pen, view, queries, keys, { left, upper, cell }) {
   pen.textAlign = "right";
   queries.forEach((text, row) => {
     set(row === view.row);
+    pen.direction = directionOf(text);
     pen.fillText(text, left - 6, upper + (row + 0.5) * cell);
   });
   pen.textAlign = "left";
   keys.forEach((text, column) => {
     set(column === view.column);
+    pen.direction = directionOf(text);
     pen.save();
     pen.translate(left + (column + 0.5) * cell, upper - 6);
     pen.rotate(-Math.PI / 2);
@@ -92,9 +94,9 @@ function follow(canvas, view, { left, upper, cell, rows, columns }) {
 
 function widest(pen, texts) { return Math.ceil(Math.max(0, ...texts.map((text) => pen.measureText(text).width))); }
 
-function fit(pen, text) {
-  if (pen.measureText(text).width <= LONGEST) return text;
+function fit(pen, text, most = LONGEST) {
+  if (pen.measureText(text).width <= most) return text;
   const signs = Array.from(text);
-  while (signs.length > 1 && pen.measureText(`${signs.join("")}…`).width > LONGEST) signs.pop();
+  while (signs.length > 1 && pen.measureText(`${signs.join("")}…`).width > most) signs.pop();
   return `${signs.join("")}…`;
 }

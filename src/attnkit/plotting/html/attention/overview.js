@@ -15,7 +15,7 @@ function drawOverview(place, map, numbers, pick) {
       const canvas = make("canvas", { "aria-hidden": "true" });
       const matrix = matrixOf(map, numbers, layer, head);
       paint(canvas, matrix, map.queries.length, map.keys.length, topOf(matrix), table);
-      const bits = entropyOf(map, layer, head).toFixed(2);
+      const bits = entropyOf(map, layer, head, matrix).toFixed(2);
       const button = make("button", { type: "button", className: "thumb", tabIndex: -1 }, [canvas, bits]);
       button.setAttribute("aria-label", `Layer ${layer + map.firstLayer}, ${headName(map, head)}, entropy ${bits} bits`);
       button.addEventListener("click", () => pick(layer, head));
@@ -51,7 +51,8 @@ function markOverview(buttons, layer, head) {
 
 function headName(map, head) { return head === "mean" ? "mean" : head === "max" ? "largest" : `head ${head + 1}`; }
 
-function entropyOf(map, layer, head) {
+function entropyOf(map, layer, head, matrix) {
+  if (map.base) return bitsOf(matrix, map.queries.length, map.keys.length);
   if (head === "mean") return map.meanEntropy[layer];
   return head === "max" ? map.maxEntropy[layer] : map.entropy[layer][head];
 }

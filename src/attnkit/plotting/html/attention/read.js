@@ -7,8 +7,11 @@ const unpacked = new Map();
 
 // Weights of a map as whole numbers, (L, H + 1, T, S): see pack.py. A promise, kept for the next time.
 function numbersOf(map) {
-  if (!unpacked.has(map.number)) unpacked.set(map.number, unpack(map));
-  return unpacked.get(map.number);
+  const name = map.name ?? map.number;
+  if (!unpacked.has(name)) {
+    unpacked.set(name, map.base ? numbersOf(map.base).then((numbers) => regrouped(map, numbers)) : unpack(map));
+  }
+  return unpacked.get(name);
 }
 
 async function unpack(map) {

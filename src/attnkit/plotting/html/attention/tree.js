@@ -38,10 +38,13 @@ function branch(svg, tree, i, y, heights) {
     svg.prepend(draw("path", { class: name, d: `M${from} ${above}C${from + 20} ${above} ${x - 20} ${y} ${x - 3} ${y}` }));
   }
   const ended = node.fate === "ended" || node.fate === "cut";
-  const signs = Array.from(node.token);
-  const token = signs.length > 8 ? `${signs.slice(0, 7).join("")}…` : node.token;
-  const word = draw("text", { class: name, x: x + 3, y: y + 4.5 }, token);
   const value = ended && node.score !== null ? node.score : node.log_prob;
+  const pen = make("canvas").getContext("2d");
+  pen.font = FONT.replace("12px", "11px");
+  // The token gets what its number leaves of the box, measured in the font that it is written in.
+  const room = 99 - 10 - pen.measureText(value.toFixed(2)).width;
+  pen.font = FONT.replace("12px", `${node.best ? "700 " : ""}13px`);
+  const word = label(fit(pen, node.text, room), x + 3, y + 4.5, "start", { class: name });
   const number = draw("text", { class: "number", x: x + 102, y: y + 4, "text-anchor": "end" }, value.toFixed(2));
   for (const element of [word, number]) element.append(draw("title", {}, saying(node)));
   if (ended) svg.append(draw("rect", { class: name, x: x - 2, y: y - 9, width: 108, height: 18, rx: 3 }));
@@ -55,10 +58,18 @@ function saying(node) {
   return `${node.token}: log-probability ${node.log_prob.toFixed(3)}${score}, ${FATES[node.fate]}`;
 }
 
+// The tokens up to a node; a character takes the place of the bytes that it consists of.
 function wordsTo(tree, i) {
   const words = [];
-  for (let at = i; at !== null; at = tree[at].parent) words.unshift(tree[at].token);
-  return words.join(" ");
+  let skipped = 0;
+  for (let at = i; at !== null; at = tree[at].parent) {
+    if (skipped) skipped--;
+    else {
+      words.unshift(tree[at].text);
+      skipped = tree[at].joins - 1;
+    }
+  }
+  return words;
 }
 
 function tabulateTree(sentence) {
