@@ -1,7 +1,7 @@
 # Two commands: `make demo` shows the toolkit at work, `make test` checks it. Each makes its own environment.
 # .ci/run adds `make durability` (commands killed, stopped and fed hostile input), `make browser` (pages in Chromium)
 # and `make slow` (further and longer cases of many tests).
-# `make docs` writes the reference pages of commands and configuration keys from the sources.
+# `make docs` writes the reference pages of commands and configuration keys from the sources, and builds the site.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 $(STAMP): pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "installing attnkit and what it needs into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test,docs]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -47,6 +47,7 @@ slow: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build_site.py
 
 clean:
 	rm -rf $(VENV) demo-run build dist .pytest_cache .mypy_cache .ruff_cache

@@ -32,6 +32,9 @@ DOCUMENTS = (
     "examples/README.md",
     *sorted({*PAGES} - {*LOG}),
 )
+FROM_OTHERS = "docs/guides/coming-from-other-toolkits.md"
+SYSTEM = ("cannot", "No space left on device", "Permission denied", "<unk>")
+"""Parts of messages that come from the operating system or stand alone."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -102,7 +105,7 @@ def test_keys_exist() -> None:
     """A dotted name whose first part is a section names one of its keys, or a part of one."""
     known = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/reference/configuration.md"), re.MULTILINE))
     sections = {key.split(".")[0] for key in known if "." in key}
-    others = {"data.py", "model.safetensors", "KEY", "K"}
+    others = {"data.py", "model.safetensors", "KEY", "K", "model.d_modle"}  # the last: an example of a misspelt key
     unknown = []
     for name in DOCUMENTS:
         keys = re.findall(r"--set ([\w.]+)=", read(name))
@@ -202,10 +205,35 @@ def test_the_recipe_of_an_alignment_function_works(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=240)
 
 
+def test_keys_for_users_of_other_toolkits_exist() -> None:
+    """In tables whose last column is headed by "key", each name there is one, an option, or a value after a key."""
+    known = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/reference/configuration.md"), re.MULTILINE))
+    options = set(re.findall(r"(--[a-z-]+)", read("docs/reference/commands.md")))
+    n_checked = 0
+    for table in re.findall(r"^\|.*\| key(?: or option)? \|\n\|.*\n((?:\|.*\n)+)", read(FROM_OTHERS), re.MULTILINE):
+        for row in table.splitlines():
+            names = re.findall(
+                r"`([^`]+)`", re.sub(r"`: `[^`]+`(?: or `[^`]+`)?", "`", row.strip(" |").rsplit(" | ", 1)[1])
+            )
+            assert names and set(names) <= known | options, row
+            n_checked += len(names)
+    assert n_checked > 100
+
+
+def test_messages_of_troubleshooting_exist() -> None:
+    """What a table shows as a message is, but for names and numbers, in the sources."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    shown = re.findall(r"^\| `([^`|]+)` \|", read("docs/guides/troubleshooting.md"), re.MULTILINE)
+    parts = [part.strip(" ':") for message in shown for part in message.split("…")]
+    assert len(shown) > 20
+    assert [part for part in parts if part not in sources and part not in SYSTEM] == []
+
+
 def type_in(line: str) -> int:
     """Run a command and return its exit code: ours in this process, others by the shell."""
-    if line.split()[0] in ("sed", "head", "cut", "printf"):
-        return subprocess.run(line, shell=True, check=False).returncode
+    if not line.startswith("attnkit ") or " > " in line:
+        shown = re.sub(r"^attnkit ", f"{shlex.quote(sys.executable)} -m attnkit ", line)
+        return subprocess.run(shown, shell=True, check=False).returncode
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", shlex.split(line))
         main()
@@ -215,7 +243,7 @@ def type_in(line: str) -> int:
 SMALL = "--preset tiny --max-steps 1 --device cpu --threads 1 --overwrite"
 FEW = "--pairs 150 --valid 10 --test 10 --overwrite"
 """Appended to commands that train and to those that generate text: the last of equal flags wins."""
-MARKED = [name for name in DOCUMENTS if blocks(read(name), "sh run")]
+MARKED = [name for name in DOCUMENTS if blocks(read(name), "(?:sh|python) run")]
 
 
 def made_small(line: str) -> str:
@@ -240,10 +268,26 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_marked_blocks_run(name: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(shutil.copytree(workspace, tmp_path / "here"))
     monkeypatch.chdir(folder)
-    for block in blocks(read(name), "sh run"):
+    names: dict[str, object] = {"__name__": "page"}
+    for kind, block in re.findall(r"^```(sh|python) run\n(.*?)^```", read(name), re.DOTALL | re.MULTILINE):
+        if kind == "python":
+            exec(compile(block, name, "exec"), names)
+            continue
         for line in re.sub(r"\\\n *", "", block).splitlines():
             command, _, code = line.partition("  # exit ")
-            assert type_in(made_small(command)) == int(code or 0), line
+            assert type_in(command if code else made_small(command)) == int(code or 0), line
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    """In the pages of ``docs``; generated ones and the log, which tells of then, apart."""
+    pages = [name for name in DOCUMENTS if name.startswith("docs/") and name != "docs/reference/commands.md"]
+    silent = []
+    for name in pages:
+        lines = read(name).splitlines()
+        for number, line in enumerate(lines):
+            if line in ("```sh", "```python") and not re.fullmatch(r"<!-- not run: .+ -->", lines[number - 1]):
+                silent.append(f"{name}:{number + 1}")
+    assert silent == []
 
 
 def test_links_and_result_files_exist() -> None:

@@ -1,0 +1,37 @@
+"""The pages of the Python interface: one per public module, written from its docstrings when the site is built."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+PUBLIC = (
+    "attnkit",
+    "attnkit.errors",
+    "attnkit.tasks.translation.translator",
+    "attnkit.tasks.word2vec.vectors",
+    "attnkit.tasks.word2vec.fit",
+)
+"""Modules outside the two packages that are public as a whole."""
+PACKAGES = ("attnkit.models", "attnkit.decoding")
+
+
+def modules() -> list[str]:
+    """Return the names of all modules that have a page."""
+    found = list(PUBLIC)
+    for package in PACKAGES:
+        members = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
+        found += [package, *(member.name for member in members)]
+    return [name for name in found if (import_module(name).__doc__ or "").strip()]
+
+
+def page(name: str) -> str:
+    """Return the page of one module, as Markdown with a directive of autodoc."""
+    options = ["members", "show-inheritance"] + (["imported-members"] if name == "attnkit" else [])
+    lines = [f".. automodule:: {name}", *(f"   :{option}:" for option in options)]
+    return f"# {name}\n\n```{{eval-rst}}\n" + "\n".join(lines) + "\n```\n"
+
+
+def pages() -> dict[str, str]:
+    """Return file name → text of every page."""
+    return {f"{name}.md": page(name) for name in modules()}
