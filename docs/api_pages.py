@@ -5,15 +5,9 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-PUBLIC = (
-    "attnkit",
-    "attnkit.errors",
-    "attnkit.tasks.translation.translator",
-    "attnkit.tasks.word2vec.vectors",
-    "attnkit.tasks.word2vec.fit",
-)
-"""Modules outside the two packages that are public as a whole."""
-PACKAGES = ("attnkit.models", "attnkit.decoding")
+PUBLIC = ("attnkit", "attnkit.errors", "attnkit.tasks.word2vec.vectors", "attnkit.tasks.word2vec.fit")
+"""Modules outside these packages that are public as a whole."""
+PACKAGES = ("attnkit.library", "attnkit.models", "attnkit.decoding")
 
 
 def modules() -> list[str]:
@@ -27,8 +21,7 @@ def modules() -> list[str]:
 
 def page(name: str) -> str:
     """Return the page of one module, as Markdown with a directive of autodoc."""
-    options = ["members", "show-inheritance"] + (["imported-members"] if name == "attnkit" else [])
-    lines = [f".. automodule:: {name}", *(f"   :{option}:" for option in options)]
+    lines = [f".. automodule:: {name}", "   :members:", "   :show-inheritance:"]
     return f"# {name}\n\n```{{eval-rst}}\n" + "\n".join(lines) + "\n```\n"
 
 
