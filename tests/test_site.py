@@ -43,7 +43,7 @@ def test_every_file_of_figures_has_a_page_with_its_machine(site: Path) -> None:
 @pytest.mark.slow
 def test_models_are_in_the_reference(site: Path) -> None:
     api = site / "docs" / "reference" / "api"
-    assert 'id="attnkit.train"' in (api / "attnkit.html").read_text(encoding="utf-8")
+    assert 'id="attnkit.library.training.train"' in (api / "attnkit.library.training.html").read_text(encoding="utf-8")
     assert 'id="attnkit.models.rnn.' in (api / "attnkit.models.rnn.html").read_text(encoding="utf-8")
 
 
