@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
@@ -149,6 +150,8 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
     assert (status["state"], status["exit_code"]) == ("finished", 0)
     card = (run / "README.md").read_text()
     assert config.data.files[0] in card and all(f"| {metric} |" in card for metric in config.metrics)
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert header["pipeline_tag"] in header["tags"] and header["library_name"] == "attnkit"
     other = workshop.configure_task(name, checkpoints__average=2, seed=2)
     with pytest.raises(UsageError, match="seed: 1 -> 2"):
         workshop.train(other, run)

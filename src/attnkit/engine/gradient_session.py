@@ -25,7 +25,7 @@ from attnkit.engine.events import (
     TrainRequest,
     ValidationFinished,
 )
-from attnkit.engine.model_card import model_card
+from attnkit.engine.model_card import model_card, provenance
 from attnkit.engine.parallel import (
     broadcast_metrics,
     build_parameter_store,
@@ -282,4 +282,5 @@ class GradientSession(TrainingSession):
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
         name = state.folder.path.name
         fields = self.task.model_card(self.config, name)
-        return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters)
+        facts = provenance(state.folder.checkpoint()[0].path, self.device.type)
+        return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters, facts)

@@ -91,6 +91,7 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
             data=[f"`{path}`" for path in config.data.files],
             scored=scored,
             use=f"attnkit embed {name} {'input.txt' if text else 'input.npy'} -o codes.npy",
+            hub_task="feature-extraction",
         )
 
     def dry_run(self, config: AutoencodeConfig, init_from: Path | None = None) -> RunEstimate:

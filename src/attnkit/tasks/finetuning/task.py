@@ -169,6 +169,8 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
             data=[f"`{path}`" for path in config.data.files],
             scored=f"; {self.labels.scored}.",
             use=f"attnkit predict {name} {self.labels.example}",
+            hub_task=config.task,
+            hub_metrics=("exact_match", "f1") if config.task == "question-answering" else ("accuracy", "f1"),
         )
 
     def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate:

@@ -67,12 +67,16 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
                 data=data,
                 scored="; masked held-out tokens: loss in nats, accuracies in percent.",
                 use=f'attnkit fill-mask {name} "The cat sat on the [MASK]."',
+                hub_task="fill-mask",
+                hub_metrics=("perplexity", "accuracy"),
             )
         return ModelCardFields(
             what=f"A language model (gpt, {config.direction})",
             data=data,
             scored="; held-out tokens: loss in nats, accuracies in percent.",
             use=f'attnkit generate {name} "The cat sat"',
+            hub_task="text-generation",
+            hub_metrics=("perplexity", "accuracy"),
         )
 
     def dry_run(self, config: Config, init_from: Path | None = None) -> RunEstimate:

@@ -66,6 +66,8 @@ class HanTask(Task[Config, PreparedDocuments, Model]):
             data=[f"`{path}`" for path in config.data.files],
             scored="; accuracy and macro-averaged F1 in percent.",
             use=f"attnkit predict {name} documents.txt",
+            hub_task="text-classification",
+            hub_metrics=("accuracy", "f1"),
         )
 
     def dry_run(self, config: Config, init_from: Path | None = None) -> RunEstimate:

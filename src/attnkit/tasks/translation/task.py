@@ -80,11 +80,17 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         init_encoder(model, source)
 
     def model_card(self, config: TranslationConfig, name: str) -> ModelCardFields:
+        from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
+
+        # A signature depends on the settings and the number of references only.
+        signatures = ", ".join(f"`{score(['a'], [['a']]).signature}`" for score in (corpus_bleu, corpus_chrf))
         return ModelCardFields(
             what=f"A translation model ({config.model.kind})",
             data=[f"`{src}` to `{tgt}`" for src, tgt in zip(config.data.src, config.data.tgt, strict=True)],
-            scored=", greedy search; BLEU and chrF as sacreBLEU computes them with its defaults.",
+            scored=f", greedy search; BLEU and chrF by sacreBLEU: {signatures}.",
             use=f"attnkit translate {name} -i input.txt -o output.txt",
+            hub_task="translation",
+            hub_metrics=("bleu", "chrf"),
         )
 
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:

@@ -12,6 +12,7 @@ from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, op
 from attnkit.data.words import encode_words, open_words
 from attnkit.engine.checkpointing import RunWriter
 from attnkit.engine.events import PrepareEvent, TrainingFinished, TrainingProgress, TrainingStarted, TrainRequest
+from attnkit.engine.model_card import card_header, provenance
 from attnkit.engine.run_state import RunState
 from attnkit.engine.session import TrainingSession
 from attnkit.engine.vocabularies import open_tokenizer
@@ -150,9 +151,12 @@ class Word2VecSession(TrainingSession):
             method = f"{config.method}{context}, {losses.get(config.loss, 'full softmax')}{grams or ''}"
         sources = "\n".join(f"- {item}" for item in config.data.files)
         loss = "" if counters["loss"] is None else f"\nMean loss at the end: {counters['loss']:.4f}.\n"
-        return f"""# {name}
+        return f"""{card_header("feature-extraction", ())}
+# {name}
 
 Word vectors of dimension {config.dim} ({method}), trained with attnkit.
+
+{provenance(state.folder.checkpoint()[0].path, config.device)}
 
 ## Data
 
