@@ -85,6 +85,13 @@ def test_samples_of_a_short_run_are_those_of_its_first_and_last_evaluation() -> 
     assert len(shown) == 4
 
 
+def test_every_help_page_fits_80_columns(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [[name] for name in COMMANDS] + [[name, inner] for name, group in GROUPS.items() for inner in group]
+    pages = [(name, call(*name, "--help")[1]) for name in names]
+    assert [(name, line) for name, page in pages for line in page.splitlines() if len(line) > 80] == []
+
+
 @pytest.mark.parametrize("width", [60, 80, 132])
 def test_help_uses_the_width_of_the_terminal(call: Call, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

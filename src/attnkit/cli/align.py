@@ -15,7 +15,14 @@ def command(
     src: Source,
     tgt: Target,
     output: Annotated[Path | None, Option("-o", "--output", help="Lexicon file to write, tab-separated.")] = None,
-    method: Annotated[Method, Option(help="Alignment direction or symmetrization heuristic.")] = "grow-diag-final-and",
+    method: Annotated[
+        Method,
+        Option(
+            help="Direction or symmetrization: forward, reverse, intersection, union, grow-diag, grow-diag-final, "
+            "grow-diag-final-and.",
+            metavar="METHOD",
+        ),
+    ] = "grow-diag-final-and",
     run: Annotated[Path | None, Option("--run", help="Align tokens of a run's vocabularies.", metavar="RUN")] = None,
     vocab: Annotated[Path | None, Option(help="Align the tokens of a vocabulary instead of words.")] = None,
     tgt_vocab: TargetVocab = None,

@@ -30,8 +30,10 @@ def command(
     Examples:
       attnkit pretrain-mlm text.txt -o bert --preset tiny
       attnkit pretrain-mlm text.txt -o bert --set masking.mask_prob=0.3
-      attnkit pretrain-mlm a.en b.de -o bert --units words --set data.language_sampling_alpha=0.5
-      attnkit pretrain-mlm text.txt -o bert --set model.next_sentence=true --dry-run
+      attnkit pretrain-mlm a.en b.de -o bert --units words \\
+        --set data.language_sampling_alpha=0.5
+      attnkit pretrain-mlm text.txt -o bert --dry-run \\
+        --set model.next_sentence=true
     """
     flags = {"task": "mlm", "data.files": files, "data.valid_files": valid, "masking.mask_unit": units}
     flags["vocabulary_files"] = None if vocab is None else [vocab]

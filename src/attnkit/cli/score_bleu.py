@@ -25,7 +25,14 @@ def command(
     metric: Annotated[
         list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
-    tokenize: Annotated[BleuTokenizer | None, Option(help="Tokenizer of BLEU. [default: 13a]")] = None,
+    tokenize: Annotated[
+        BleuTokenizer | None,
+        Option(
+            help="Tokenizer of BLEU: 13a, intl, zh, char, none, ja-mecab, ko-mecab, flores101, flores200, spBLEU-1K. "
+            "[default: 13a]",
+            metavar="NAME",
+        ),
+    ] = None,
     chrf_word_order: Annotated[
         int | None,
         Option(min=0, max=bleu.MAX_WORD_ORDER, help="Maximum word n-gram order of chrF; 2: chrF++. [default: 0]"),

@@ -50,7 +50,8 @@ def command(
     Examples:
       attnkit train --src a.en --tgt a.de -o run
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
-      attnkit train --config examples/multi30k.yaml --src a.en --tgt a.de -o run --dry-run
+      attnkit train --config examples/multi30k.yaml --src a.en --tgt a.de \\
+        --dry-run
       attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels

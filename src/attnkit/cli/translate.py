@@ -75,7 +75,8 @@ def command(
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
-      attnkit translate word-run --replace-unknowns --dictionary words.tsv < test.en
+      attnkit translate word-run --replace-unknowns \\
+        --dictionary words.tsv < test.en
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     from attnkit.decoding.config import SearchConfig, check_search_options

@@ -26,9 +26,12 @@ def command(
 
     \b
     Examples:
-      attnkit word2vec compare-context vectors "I eat an apple." "Apple released iOS." --word apple
-      attnkit word2vec compare-context bert "I eat an apple." "Apple released iOS." --word apple
-      attnkit word2vec compare-context vectors "an apple" "Apple Inc." --word apple --encoder bert
+      attnkit word2vec compare-context vectors "I eat an apple." \\
+        "Apple released iOS." --word apple
+      attnkit word2vec compare-context bert "I eat an apple." \\
+        "Apple released iOS." --word apple
+      attnkit word2vec compare-context vectors "an apple" "Apple Inc." \\
+        --word apple --encoder bert
     """
     from attnkit.analysis.contextual import compare_contexts, encoder_of
     from attnkit.errors import RunError, UsageError

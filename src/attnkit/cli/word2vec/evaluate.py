@@ -39,8 +39,10 @@ def command(
 
     \b
     Examples:
-      attnkit word2vec evaluate vectors wordsim353.tsv simlex999.tsv questions-words.txt
-      attnkit word2vec evaluate vectors questions-words.txt --sections --method mul --top 0
+      attnkit word2vec evaluate vectors wordsim353.tsv simlex999.tsv \\
+        questions-words.txt
+      attnkit word2vec evaluate vectors questions-words.txt --sections \\
+        --method mul --top 0
     """
     from attnkit.cli import console
     from attnkit.tasks.word2vec.evaluate import Known, kind_of, read_analogies, read_pairs, score_analogies, score_pairs
