@@ -1,4 +1,4 @@
-"""Model card (README.md) of a finished run, with the header that Hugging Face's hub reads."""
+"""Model card (README.md) of a finished run, with Hugging Face's YAML header."""
 
 import datetime
 import math
@@ -60,7 +60,7 @@ def provenance(checkpoint_dir: Path, device: str) -> str:
 
 
 def count_parameters(path: Path) -> int:
-    """Return how many numbers a safetensors file of ours contains; reads its header only."""
+    """Count the numbers in a safetensors file; read its header only."""
     from safetensors import safe_open
 
     with safe_open(path, framework="np") as file:
