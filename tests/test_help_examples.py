@@ -37,7 +37,12 @@ RUN = {
     "embed vectors.npy": "vector-codes",
 }
 """The run that a command's examples call ``run``: the translator for those not named."""
-UNAVAILABLE = {"attnkit demo": "tested by make demo"}
+UNAVAILABLE = {
+    "attnkit demo": "tested by make demo",
+    "attnkit serve run": "runs until it is stopped; tested in tests/durability/test_serve_process.py",
+    "attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8": "as above",
+    "attnkit serve run --host 0.0.0.0 --api-key-file key.txt": "as above",
+}
 
 
 def commands() -> Iterator[tuple[str, str]]:

@@ -23,8 +23,9 @@ FLOORS = [
     {"data", "formats", "checkpoints", "compiled", "quality"},
     {"engine"},
     {"tasks"},
-    {"analysis", "conversion", "serving", "demo"},
+    {"analysis", "conversion", "demo"},
     {"library"},
+    {"serving"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -36,9 +36,8 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_every_module_and_nothing_else(unpacked: Path) -> None:
     wanted = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")} | {"py.typed"}
-    views = SOURCE / "plotting"
     wanted |= {str(path.relative_to(SOURCE)) for path in (SOURCE / "text" / "toy").glob("*.txt")}
-    wanted |= {str(path.relative_to(SOURCE)) for kind in ("html", "css", "js") for path in views.rglob(f"*.{kind}")}
+    wanted |= {str(path.relative_to(SOURCE)) for kind in ("html", "css", "js") for path in SOURCE.rglob(f"*.{kind}")}
     found = {str(p.relative_to(unpacked / "attnkit")) for p in (unpacked / "attnkit").rglob("*") if p.is_file()}
     assert found == wanted
     assert {path.name.split("-")[0] for path in unpacked.iterdir()} == {"attnkit"}

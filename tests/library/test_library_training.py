@@ -142,8 +142,8 @@ CALLS = {
     "word2vec": "word2vec Vectors Word2Vec",
 }
 """Command -> its calls."""
-WITHOUT = {"demo", "explain", "toy-corpus", "attend"}
-"""Commands that print or draw: lessons, pages and made text."""
+WITHOUT = {"demo", "explain", "toy-corpus", "attend", "serve"}
+"""Commands that print, draw or serve: lessons, pages, made text, an address."""
 
 
 def test_every_command_has_a_call() -> None:

@@ -15,17 +15,21 @@ HERE = "attnkit.plotting.html"
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
+def render_page(
+    package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str], *, connects: bool = False
+) -> str:
     """Return the HTML page of a package: ``page.html`` with style, script and parts.
 
     ``base.css`` precedes the style of the package, ``tools.js`` its scripts. Each placeholder ``@@NAME@@`` is replaced
-    by the part of that name; placeholders in the parts themselves are not replaced.
+    by the part of that name; placeholders in the parts themselves are not replaced. ``connects`` allows requests to the
+    page's own address.
     """
     style = _file(HERE, "base.css") + _file(package, "page.css")
     body = "\n".join([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
+    own = "connect-src 'self'; " if connects else ""
     policy = (
-        "default-src 'none'; "
+        f"default-src 'none'; {own}"
         f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'"
     )

@@ -1,0 +1,107 @@
+"""``attnkit serve``: trained runs behind one address."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from attnkit.cli import options
+
+KEY_VARIABLE = "ATTNKIT_API_KEY"
+
+
+def command(
+    runs: Annotated[
+        list[str],
+        Argument(help="Run folder of any task; NAME=RUN names it, en:de=RUN names its languages.", metavar="RUN..."),
+    ],
+    host: Annotated[str, Option(help="Address to listen on; others than this machine's own need a key.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 8000,
+    api_key_file: Annotated[
+        Path | None, Option(help="File with the API key that requests must have. [default: $ATTNKIT_API_KEY]")
+    ] = None,
+    no_auth: Annotated[bool, Option(help="Serve other machines without a key.")] = False,
+    cors_origin: Annotated[
+        list[str] | None, Option(help="Origin of web pages that may call the service; repeatable.", metavar="URL")
+    ] = None,
+    max_texts: Annotated[int, Option(min=1, max=1 << 20, help="Maximum lines of a request.")] = 512,
+    max_characters: Annotated[int, Option(min=1, max=1 << 26, help="Maximum characters of a request.")] = 100_000,
+    max_waiting: Annotated[int, Option(min=1, max=1 << 24, help="Lines that may wait before requests get 503.")] = 4096,
+    max_beam_size: Annotated[int, Option(min=1, max=1024, help="Maximum beam size of a request.")] = 16,
+    request_seconds: Annotated[float, Option(min=0.1, help="Seconds until a request is answered with 504.")] = 60.0,
+    access_log: Annotated[bool, Option(help="Log the line of each request, without text, to standard error.")] = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    threads: options.Threads = None,
+) -> None:
+    """Serve trained runs over HTTP; needs attnkit[serve].
+
+    Clients of LibreTranslate work unmodified (/translate, /languages), DeepL's /v2/translate too; attnkit's own routes
+    are below /v1, their OpenAPI document is /openapi.json, and / is a page for people. Lines of waiting requests are
+    translated together. SIGTERM finishes the running requests, SIGHUP loads newer checkpoints.
+
+    \b
+    Examples:
+      attnkit serve run
+      attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8
+      attnkit serve run --host 0.0.0.0 --api-key-file key.txt
+    """
+    from attnkit.cli import console
+    from attnkit.errors import UsageError
+
+    key = read_key(api_key_file)
+    if not is_own_address(host) and key is None and not no_auth:
+        what = f"{host} can be reached from other machines, and no API key is set"
+        raise UsageError(what, where="--host", help="add --api-key-file FILE, or --no-auth to serve anyone")
+    try:
+        from attnkit.serving.app import Service
+        from attnkit.serving.server import run_server
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn", "h11"):
+            raise
+        raise UsageError(f"{error.name} is not installed", help="pip install 'attnkit[serve]'") from error
+    from attnkit.serving.limits import Limits
+    from attnkit.serving.models import Models
+
+    limits = Limits(
+        max_texts=max_texts,
+        max_characters=max_characters,
+        max_waiting=max_waiting,
+        max_beam_size=max_beam_size,
+        seconds=request_seconds,
+    )
+    models = Models(runs, limits, device=device, precision=precision, threads=threads)
+    service = Service(models, api_key=key, origins=tuple(cors_origin or ()))
+    run_server(service, host, port, tell=console.info, access_log=access_log)
+
+
+def is_own_address(host: str) -> bool:
+    """Return whether an address can be reached from this machine alone."""
+    from ipaddress import ip_address
+
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_key(path: Path | None) -> str | None:
+    """Return the key of a file or of the environment.
+
+    Raises:
+        UsageError: the key is empty or spans several lines.
+    """
+    from attnkit.errors import UsageError
+    from attnkit.text.lines import read_lines
+
+    if path is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    lines = [line.strip() for line in read_lines(path) if line.strip()]
+    if len(lines) != 1:
+        raise UsageError(f"{len(lines)} lines instead of one key", where=str(path), help="write the key on one line")
+    return lines[0]

@@ -1,0 +1,1 @@
+"""``attnkit serve``: trained runs behind one address (starlette and uvicorn)."""

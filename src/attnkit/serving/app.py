@@ -1,0 +1,255 @@
+"""The application: routes, errors, headers and counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from attnkit.errors import AttnkitError, DataError, UsageError
+from attnkit.serving import calls, schemas
+from attnkit.serving.languages import NAMES
+from attnkit.serving.limits import Limits, RefusedError
+from attnkit.serving.metrics import Metrics
+from attnkit.serving.models import Models
+from attnkit.serving.openapi import document
+from attnkit.serving.page import page
+from attnkit.serving.requests import check_key, read_body, to_json, unless_gone, validate_body
+
+Call = Callable[[Models, Any], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class PostRoute:
+    """A route that reads a body and answers with JSON."""
+
+    path: str
+    body: type[BaseModel]
+    call: Call
+    summary: str
+
+
+POSTS = (
+    PostRoute("/translate", schemas.LibreTranslateBody, calls.libretranslate, "Translate, as LibreTranslate does."),
+    PostRoute("/v2/translate", schemas.DeepLBody, calls.deepl, "Translate, as DeepL does."),
+    PostRoute("/v1/translations", schemas.TranslationsBody, calls.translations, "Translate one text."),
+    PostRoute("/v1/translate", schemas.TranslateBody, calls.translate, "Translate, with alternatives and scores."),
+    PostRoute("/v1/score", schemas.ScoreBody, calls.score, "Score translations or texts."),
+    PostRoute("/v1/predict", schemas.PredictBody, calls.predict, "Predict labels, tags or answers."),
+    PostRoute("/v1/fill-mask", schemas.FillMaskBody, calls.fill_mask, "Fill masks."),
+    PostRoute("/v1/generate", schemas.GenerateBody, calls.generate, "Generate text, as a whole or as a stream."),
+    PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, "Embed texts."),
+)
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Service:
+    """The handlers of all routes, over the models of a service."""
+
+    def __init__(self, models: Models, *, api_key: str | None = None, origins: tuple[str, ...] = ()) -> None:
+        """Take loaded models.
+
+        Args:
+            models: the runs.
+            api_key: key that every request but ``/health`` and ``/ready`` must have; None: no key.
+            origins: origins of pages that may call the service (CORS); none by default.
+        """
+        self.models, self.key, self.origins = models, api_key, origins
+        self.metrics = Metrics()
+        self.is_closing = False
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of requests."""
+        return self.models.limits
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        gets = {
+            "/": self.page,
+            "/health": self.health,
+            "/ready": self.ready,
+            "/metrics": self.show_metrics,
+            "/languages": self.languages,
+            "/frontend/settings": self.settings,
+            "/v1/models": self.list_models,
+            "/openapi.json": self.openapi,
+        }
+        routes = [Route(path, self._counted(path, handler), methods=["GET"]) for path, handler in gets.items()]
+        routes += [Route(post.path, self._counted(post.path, self._post(post)), methods=["POST"]) for post in POSTS]
+        routes += [
+            Route("/detect", self._counted("/detect", self.detect), methods=["POST"]),
+            Route("/admin/reload", self._counted("/admin/reload", self.reload), methods=["POST"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={404: self._unknown, 405: self._unknown}, lifespan=self._life)
+        if self.origins:
+            from starlette.middleware.cors import CORSMiddleware
+
+            app.add_middleware(
+                CORSMiddleware,
+                allow_origins=list(self.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type"],
+            )
+        return app
+
+    @asynccontextmanager
+    async def _life(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        self.is_closing = True
+        await asyncio.get_running_loop().run_in_executor(None, self.models.close, 5.0)
+
+    def _counted(
+        self, path: str, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Wrap a handler: errors become answers, and every answer is counted."""
+
+        async def answer(request: Request) -> Response:
+            began = time.monotonic()
+            try:
+                response = await handler(request)
+            except RefusedError as error:
+                response = _error(error.status, error.message, error.headers)
+            except (UsageError, DataError) as error:
+                response = _error(400, f"{error.what}" + (f" ({error.help})" if error.help else ""))
+            except AttnkitError as error:
+                response = _error(500, error.what)
+            except Exception as error:  # a bug of ours: no traceback leaves the service
+                response = _error(500, f"internal error: {type(error).__name__}")
+            self.metrics.add(path, response.status_code, time.monotonic() - began)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return answer
+
+    def _post(self, post: PostRoute) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            fields = await self._read(request)
+            body = validate_body(post.body, fields)
+            if isinstance(body, schemas.GenerateBody) and body.stream:
+                return await self._stream(body)
+            found = await unless_gone(request, post.call(self.models, body))
+            return Response(to_json(found), media_type="application/json")
+
+        return handle
+
+    async def _read(self, request: Request) -> dict[str, Any]:
+        """Read a body and check the key, in the header or in the body."""
+        if self.is_closing:
+            raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
+        fields = await read_body(request, self.limits)
+        check_key(request, self.key, fields.pop("api_key", None))
+        return fields
+
+    async def _stream(self, body: schemas.GenerateBody) -> Response:
+        pieces = await calls.generate_stream(self.models, body)
+
+        async def events() -> AsyncIterator[bytes]:
+            try:
+                async for piece in pieces:
+                    yield b"data: " + to_json({"text": piece}) + b"\n\n"
+                yield b"data: [DONE]\n\n"
+            except AttnkitError as error:
+                yield b"data: " + to_json({"error": error.what}) + b"\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def page(self, request: Request) -> Response:
+        """Return the page for people."""
+        return HTMLResponse(page(self.models, needs_key=self.key is not None))
+
+    async def health(self, request: Request) -> Response:
+        """Say that the process runs."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether requests are taken."""
+        if self.is_closing:
+            raise RefusedError(503, "the service is shutting down")
+        return JSONResponse({"status": "ready", "models": list(self.models.by_name)})
+
+    async def show_metrics(self, request: Request) -> Response:
+        """Return all counters."""
+        check_key(request, self.key)
+        return PlainTextResponse(self.metrics.text(self.models), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def languages(self, request: Request) -> Response:
+        """Return the languages, as LibreTranslate does."""
+        targets: dict[str, list[str]] = {}
+        for model in self.models.translators():
+            src, tgt = model.spec.languages or ("src", "tgt")
+            targets.setdefault(src, []).append(tgt)
+        codes = list(dict.fromkeys([*targets, *(code for own in targets.values() for code in own)]))
+        found = [{"code": code, "name": NAMES.get(code, code), "targets": targets.get(code, [])} for code in codes]
+        return JSONResponse(found)
+
+    async def settings(self, request: Request) -> Response:
+        """Return what LibreTranslate's own page asks for."""
+        first = next(iter(self.models.translators()), None)
+        src, tgt = (first.spec.languages if first is not None else None) or ("src", "tgt")
+        named = [{"code": code, "name": NAMES.get(code, code)} for code in (src, tgt)]
+        return JSONResponse(
+            {
+                "apiKeys": self.key is not None,
+                "charLimit": self.limits.max_characters,
+                "frontendTimeout": 500,
+                "keyRequired": self.key is not None,
+                "language": {"source": named[0], "target": named[1]},
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
+
+    async def detect(self, request: Request) -> Response:
+        """Refuse to detect languages: no run can."""
+        validate_body(schemas.DetectBody, await self._read(request))
+        raise RefusedError(501, "this service does not detect languages; name the source language")
+
+    async def list_models(self, request: Request) -> Response:
+        """Return the models with their tasks, languages and summaries."""
+        check_key(request, self.key)
+        found = []
+        for model in self.models.by_name.values():
+            summary = {key: value for key, value in model.model.summary.to_dict().items() if key != "path"}
+            languages = dict(zip(("source_lang", "target_lang"), model.spec.languages or (), strict=False))
+            found.append({"name": model.name, **languages, **summary})
+        return Response(to_json({"models": found}), media_type="application/json")
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return JSONResponse(document([(post.path, post.body, post.summary) for post in POSTS]))
+
+    async def reload(self, request: Request) -> Response:
+        """Replace models by newer checkpoints; only with a key."""
+        if self.key is None:
+            raise RefusedError(403, "reloading by request needs an API key; send SIGHUP to the process")
+        await self._read(request)
+        said = await asyncio.get_running_loop().run_in_executor(None, self.models.reload)
+        return JSONResponse({"models": said})
+
+    async def _unknown(self, request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        self.metrics.add("unknown", status, 0.0)
+        return _error(status, "no such route" if status == 404 else "this route has another method")
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """Return an error as LibreTranslate (``error``) and DeepL (``message``) do."""
+    content = to_json({"error": message, "message": message})
+    return Response(content, status, headers=headers, media_type="application/json")

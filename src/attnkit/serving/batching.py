@@ -1,0 +1,190 @@
+"""Dynamic batching: the lines of all waiting requests go to the model together.
+
+One thread per model takes what waits whenever it is free, so that an idle model never waits for more. A batch has lines
+of equal options, in turn from each request: a long request does not keep a short one waiting. Each line's result is
+independent of its batch, as compiled loops promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnkit.errors import AttnkitError
+from attnkit.serving.limits import Limits, RefusedError, busy
+
+Compute = Callable[[list[Any], Any], Sequence[Any]]
+"""Function from items and options to results, one each."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """The items of one request that no batch has taken."""
+
+    items: deque[tuple[int, Any]]
+    options: Hashable
+    results: list[Any]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[list[Any]]
+    n_left: int = 0  #: items without a result
+    deadline: float = 0.0
+    is_dropped: bool = False
+
+
+@dataclass
+class BatchCounts:
+    """What a batcher has done so far."""
+
+    n_lines: int = 0
+    n_batches: int = 0
+    seconds: float = 0.0  #: in the model
+    sizes: dict[int, int] = field(default_factory=dict)  #: number of lines -> batches
+
+
+class Batcher:
+    """Queue of one model, served by a thread."""
+
+    def __init__(self, compute: Compute, limits: Limits, name: str = "model") -> None:
+        self.compute = compute
+        self.counts = BatchCounts()
+        self._limits = limits
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._n_waiting = 0
+        self._thread = threading.Thread(target=self._serve, name=f"attnkit-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of items that no batch has taken."""
+        return self._n_waiting
+
+    async def submit(self, items: Sequence[Any], options: Hashable = None) -> list[Any]:
+        """Return the result of each item; a caller that is cancelled takes its items back.
+
+        Raises:
+            RefusedError: the queue is full (503), or the time is over (504).
+            AttnkitError: the model refuses an item.
+        """
+        if not items:
+            return []
+        loop = asyncio.get_running_loop()
+        request = _Waiting(deque(enumerate(items)), options, [None] * len(items), loop, loop.create_future())
+        request.n_left, request.deadline = len(items), time.monotonic() + self._limits.seconds
+        with self._changed:
+            if self._is_closed:
+                raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
+            if self._n_waiting + len(items) > self._limits.max_waiting:
+                raise busy(self._seconds_of_queue())
+            self._n_waiting += len(items)
+            self._waiting.append(request)
+            self._changed.notify()
+        try:
+            return await asyncio.wait_for(request.done, self._limits.seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise RefusedError(504, f"not done after {self._limits.seconds:g} s") from None
+        finally:
+            self._drop(request)
+
+    def _seconds_of_queue(self) -> float:
+        """Estimate how long the queue takes at the speed so far."""
+        return self._n_waiting * self.counts.seconds / max(1, self.counts.n_lines)
+
+    def _drop(self, request: _Waiting) -> None:
+        """Forget what is left of a request: answered, timed out, or its client has gone."""
+        with self._changed:
+            request.is_dropped = True
+            self._n_waiting -= len(request.items)
+            request.items.clear()
+
+    def close(self) -> None:
+        """Take no more requests; end the thread when the queue is empty."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end, after ``close``."""
+        self._thread.join(timeout)
+
+    def _take(self) -> list[tuple[_Waiting, int, Any]]:
+        """Wait for items; return a batch with equal options, empty when closed."""
+        with self._changed:
+            while True:
+                while self._waiting and not self._waiting[0].items:
+                    self._waiting.popleft()
+                if self._waiting:
+                    break
+                if self._is_closed:
+                    return []
+                self._changed.wait()
+            options = self._waiting[0].options
+            chosen = [request for request in self._waiting if request.options == options and request.items]
+            batch: list[tuple[_Waiting, int, Any]] = []
+            while chosen and len(batch) < self._limits.batch_lines:
+                for request in chosen:  # in turn
+                    batch.append((request, *request.items.popleft()))
+                    if len(batch) == self._limits.batch_lines:
+                        break
+                chosen = [request for request in chosen if request.items]
+            self._n_waiting -= len(batch)
+            # Other options are served next, however much is left of these.
+            served = {id(request) for request, _, _ in batch}
+            rest = [request for request in self._waiting if request.items]
+            self._waiting = deque(sorted(rest, key=lambda request: id(request) in served))
+            return batch
+
+    def _serve(self) -> None:
+        while batch := self._take():
+            began = time.monotonic()
+            self._compute(batch)
+            self.counts.seconds += time.monotonic() - began
+            self.counts.n_lines += len(batch)
+            self.counts.n_batches += 1
+            self.counts.sizes[len(batch)] = self.counts.sizes.get(len(batch), 0) + 1
+
+    def _compute(self, batch: list[tuple[_Waiting, int, Any]]) -> None:
+        """Compute a batch; if an item is refused, compute request by request."""
+        batch = [entry for entry in batch if not entry[0].is_dropped]
+        if not batch:
+            return
+        try:
+            found = self.compute([item for _, _, item in batch], batch[0][0].options)
+        except BaseException as error:  # whatever it is, it must not end the thread
+            requests = list(dict.fromkeys(request for request, _, _ in batch))
+            if len(requests) == 1:
+                _settle(requests[0], error=error)
+                return
+            for request in requests:
+                self._compute([entry for entry in batch if entry[0] is request])
+            return
+        for (request, place, _), result in zip(batch, found, strict=True):
+            request.results[place] = result
+            request.n_left -= 1
+        for request in dict.fromkeys(request for request, _, _ in batch):
+            if not request.n_left:
+                _settle(request)
+
+
+def _settle(request: _Waiting, error: BaseException | None = None) -> None:
+    """Hand results or an error to the caller, in its own thread."""
+
+    def deliver() -> None:
+        if request.done.done():
+            return
+        if error is None:
+            request.done.set_result(request.results)
+        elif isinstance(error, AttnkitError):
+            request.done.set_exception(error)
+        else:  # not of the client's making; StopIteration could not be set
+            request.done.set_exception(RefusedError(500, f"the model failed: {type(error).__name__}"))
+
+    with suppress(RuntimeError):  # the loop has ended, and with it the client
+        request.loop.call_soon_threadsafe(deliver)

@@ -1,0 +1,239 @@
+"""What each route computes: bodies in, plain data out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from attnkit.library.translation import Translation
+from attnkit.serving import schemas
+from attnkit.serving.limits import Limits, RefusedError
+from attnkit.serving.models import Models, ServedModel
+from attnkit.serving.requests import check_texts
+
+_AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+CLASSIFIERS = ("text-classification", "token-classification")
+
+
+@dataclass
+class TranslatedText:
+    """A text whose lines were translated; white space around lines is the source's."""
+
+    text: str
+    alternatives: list[str]
+    lines: list[Translation] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return text and lines as plain data."""
+        lines = [line.to_dict() for line in self.lines]
+        return {"text": self.text, "alternatives": self.alternatives, "lines": lines}
+
+
+async def translate_texts(
+    model: ServedModel, texts: Sequence[str], options: Mapping[str, Any], prefixes: Sequence[str] | None = None
+) -> list[TranslatedText]:
+    """Translate texts of any number of lines: N lines in, N lines out.
+
+    Raises:
+        RefusedError: a limit, a full queue, or a prefix for a text of several lines.
+    """
+    check_texts(list(texts), model.limits)
+    _check_search(options, model.limits)
+    if prefixes is not None and (len(prefixes) != len(texts) or any("\n" in text for text in texts)):
+        raise RefusedError(400, "give one prefix for each text, and texts of one line")
+    split = [[_parts(line) for line in text.split("\n")] for text in texts]
+    begun = [""] * sum(map(len, split)) if prefixes is None else list(prefixes)
+    cores = [core for lines in split for _, core, _ in lines]
+    found = iter(await model.batcher.submit(list(zip(cores, begun, strict=True)), ("translate", _options(options))))
+    done = []
+    for lines in split:
+        own = [next(found) for _ in lines]
+        ranks = [[one.text, *(other.text for other in one.alternatives)] for one in own]
+        n_ranks = max(map(len, ranks))
+        whole = [
+            "\n".join(
+                f"{before}{rank[min(k, len(rank) - 1)]}{after}"
+                for (before, _, after), rank in zip(lines, ranks, strict=True)
+            )
+            for k in range(n_ranks)
+        ]
+        done.append(TranslatedText(whole[0], list(dict.fromkeys(whole[1:])), own))
+    return done
+
+
+def _parts(line: str) -> tuple[str, str, str]:
+    """Return the white space before a line, its text, and the white space after it."""
+    match = _AROUND.fullmatch(line)
+    assert match is not None
+    return match[1], match[2], match[3]
+
+
+def _options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((name, value) for name, value in options.items() if value is not None))
+
+
+def _check_search(options: Mapping[str, Any], limits: Limits) -> None:
+    """Raise ``RefusedError`` (400) for a beam or a number of samples above the limit."""
+    for name in ("beam_size", "num_hypotheses", "n"):
+        value = options.get(name)
+        if value is not None and value > limits.max_beam_size:
+            raise RefusedError(400, f"{name} is {value}; this service allows {limits.max_beam_size}")
+
+
+async def translate_documents(model: ServedModel, texts: Sequence[str]) -> list[str]:
+    """Translate HTML; raise ``RefusedError`` for a limit or a full queue."""
+    check_texts(list(texts), model.limits)
+    return await model.batcher.submit(list(texts), ("translate_html", ()))
+
+
+async def libretranslate(models: Models, body: schemas.LibreTranslateBody) -> dict[str, Any]:
+    """Answer ``/translate`` as LibreTranslate does."""
+    model, texts = models.translator(body.source, body.target), schemas.listed(body.q)
+    if body.format == "html":
+        found: dict[str, Any] = {"translatedText": await translate_documents(model, texts)}
+        others: list[list[str]] = [[] for _ in texts]
+    else:
+        n = body.alternatives + 1
+        options = {"num_hypotheses": n, "beam_size": max(n, model.beam_size)} if n > 1 else {}
+        translated = await translate_texts(model, texts, options)
+        found = {"translatedText": [one.text for one in translated]}
+        others = [one.alternatives for one in translated]
+    if body.alternatives:
+        found["alternatives"] = others
+    if isinstance(body.q, str):
+        found = {name: values[0] for name, values in found.items()}
+    if body.source == "auto":
+        detected = {"language": (model.spec.languages or ("auto", ""))[0], "confidence": 0.0}
+        found["detectedLanguage"] = detected if isinstance(body.q, str) else [detected] * len(texts)
+    return found
+
+
+async def deepl(models: Models, body: schemas.DeepLBody) -> dict[str, Any]:
+    """Answer ``/v2/translate`` as DeepL does."""
+    model, texts = models.translator(body.source_lang, body.target_lang.partition("-")[0]), schemas.listed(body.text)
+    if body.tag_handling is not None:
+        done = await translate_documents(model, texts)
+    else:
+        done = [one.text for one in await translate_texts(model, texts, {})]
+    source = (model.spec.languages or ("", ""))[0].upper()
+    return {"translations": [{"detected_source_language": source, "text": text} for text in done]}
+
+
+async def translations(models: Models, body: schemas.TranslationsBody) -> dict[str, Any]:
+    """Answer ``/v1/translations``: one text."""
+    named = body.model if body.model in models.by_name else None
+    model = (
+        models.find(named, "translation") if named else models.translator(body.source_language, body.target_language)
+    )
+    (done,) = await translate_texts(model, [body.input], {})
+    return {"object": "translation", "model": model.name, "text": done.text}
+
+
+async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, Any]:
+    """Answer ``/v1/translate``."""
+    if body.model is None:
+        model = models.translator(body.source_lang, body.target_lang)
+    else:
+        model = models.find(body.model, "translation")
+    options = {key: getattr(body, key) for key in schemas.SEARCH_KEYS}
+    if body.num_hypotheses is not None and body.beam_size is None and not body.sampling:
+        options["beam_size"] = max(body.num_hypotheses, model.beam_size)
+    prefixes = None if body.prefix is None else schemas.listed(body.prefix)
+    options |= {"attention": True} if body.attention else {}
+    done = await translate_texts(model, schemas.listed(body.text), options, prefixes)
+    return {"model": model.name, "translations": [one.to_dict() for one in done]}
+
+
+async def score(models: Models, body: schemas.ScoreBody) -> dict[str, Any]:
+    """Answer ``/v1/score``."""
+    if body.text is not None:
+        model, texts = models.find(body.model, "mlm", "clm"), schemas.listed(body.text)
+        check_texts(texts, model.limits)
+        found = await model.batcher.submit(texts, ("score", ()))
+        return {"model": model.name, "scores": [one.to_dict() for one in found]}
+    if body.source is None or body.target is None:
+        raise RefusedError(400, "give source and target, or text for a language model")
+    src, tgt = schemas.listed(body.source), schemas.listed(body.target)
+    model = models.find(body.model, "translation")
+    check_texts([*src, *tgt], model.limits)
+    if len(src) != len(tgt) or any("\n" in text for text in (*src, *tgt)):
+        raise RefusedError(400, "give one target for each source, and texts of one line")
+    found = await model.batcher.submit(list(zip(src, tgt, strict=True)), ("score", ()))
+    return {"model": model.name, "scores": [asdict(one) for one in found]}
+
+
+async def predict(models: Models, body: schemas.PredictBody) -> dict[str, Any]:
+    """Answer ``/v1/predict``."""
+    asks = body.question is not None or body.context is not None
+    first, second = (body.question, body.context) if asks else (body.text, body.pair)
+    if first is None or (asks and second is None):
+        raise RefusedError(400, "give text, or question and context")
+    model = models.find(body.model, *(("question-answering",) if asks else CLASSIFIERS))
+    texts, others = schemas.listed(first), None if second is None else schemas.listed(second)
+    check_texts([*texts, *(others or ())], model.limits)
+    if others is not None and len(others) != len(texts):
+        raise RefusedError(400, f"{len(texts)} texts, but {len(others)} of the other field")
+    items = texts if others is None else list(zip(texts, others, strict=True))
+    found = await model.batcher.submit(items, ("predict", ()))
+    return {"model": model.name, "predictions": [one.to_dict() for one in found]}
+
+
+async def fill_mask(models: Models, body: schemas.FillMaskBody) -> dict[str, Any]:
+    """Answer ``/v1/fill-mask``."""
+    model, texts = models.find(body.model, "mlm"), schemas.listed(body.text)
+    check_texts(texts, model.limits)
+    found = await model.batcher.submit(texts, ("fill", (("top", body.top),)))
+    return {"model": model.name, "results": [one.to_dict() for one in found]}
+
+
+async def embed(models: Models, body: schemas.EmbedBody) -> dict[str, Any]:
+    """Answer ``/v1/embed``."""
+    model, texts = models.find(body.model, "mlm", "clm", "autoencode"), schemas.listed(body.text)
+    check_texts(texts, model.limits)
+    found = await model.batcher.submit(texts, ("embed", ()))
+    return {"model": model.name, "embeddings": [[float(value) for value in row] for row in found]}
+
+
+def _generation(body: schemas.GenerateBody, limits: Limits) -> dict[str, Any]:
+    """Return the options of a generation, checked."""
+    if body.max_new_tokens > limits.max_new_tokens:
+        what = f"max_new_tokens is {body.max_new_tokens}; this service allows {limits.max_new_tokens}"
+        raise RefusedError(400, what)
+    options = {name: getattr(body, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty", "seed")}
+    _check_search({"n": body.n}, limits)
+    return {"max_new_tokens": body.max_new_tokens, **dict(_options(options))}
+
+
+async def generate(models: Models, body: schemas.GenerateBody) -> dict[str, Any]:
+    """Answer ``/v1/generate`` as a whole."""
+    model, prompts = models.find(body.model, "clm"), schemas.listed(body.prompt)
+    check_texts(prompts, model.limits)
+    options = {**_generation(body, model.limits), "n": body.n}
+    # A sample depends on its place among the prompts: each request is a batch of its own.
+    found = await model.batcher.submit([prompts], ("generate", _options(options)))
+    return {"model": model.name, "texts": [one.to_dict() for one in found[0]]}
+
+
+async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncIterator[str]:
+    """Yield one text in pieces, as it is generated."""
+    model, prompts = models.find(body.model, "clm"), schemas.listed(body.prompt)
+    check_texts(prompts, model.limits)
+    if len(prompts) != 1 or body.n != 1:
+        raise RefusedError(400, "one text can be streamed at a time")
+    pieces: Iterator[str] = model.model.stream(prompts[0], **_generation(body, model.limits))
+    return _in_thread(pieces)
+
+
+async def _in_thread(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Yield what a blocking iterator yields; close it when the reader stops."""
+    loop = asyncio.get_running_loop()
+    try:
+        while (piece := await loop.run_in_executor(None, next, pieces, None)) is not None:
+            yield piece
+    finally:
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            await asyncio.shield(loop.run_in_executor(None, close))

@@ -1,0 +1,35 @@
+"""Limits of a service, and the answers to requests that exceed them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request, and all waiting requests together, may ask for."""
+
+    max_body: int = 1 << 20  #: bytes of a request's body
+    max_texts: int = 512  #: texts of a request, and lines of all its texts
+    max_characters: int = 100_000  #: characters of all texts of a request
+    max_beam_size: int = 16
+    max_new_tokens: int = 1024
+    max_waiting: int = 4096  #: lines that wait for a model
+    batch_lines: int = 256  #: lines that a model takes at a time
+    seconds: float = 60.0  #: until a request is answered
+    read_seconds: float = 10.0  #: until a request has arrived
+    connections: int = 2000
+
+
+class RefusedError(Exception):
+    """A request that is answered with an HTTP error."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers or {}
+
+
+def busy(seconds: float) -> RefusedError:
+    """Return the answer to a request that finds the queue full."""
+    wait = str(max(1, round(seconds)))
+    return RefusedError(503, f"too many lines are waiting; try again in {wait} s", {"Retry-After": wait})

@@ -1,0 +1,205 @@
+"""The runs of a service: names, languages, queues, reloading."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.errors import AttnkitError, UsageError
+from attnkit.kernels.simd.targets import Precision
+from attnkit.library.loading import CLASSES, load
+from attnkit.serving.batching import Batcher
+from attnkit.serving.limits import Limits, RefusedError
+
+_SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.+)")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?")
+COMPRESSED = {".gz", ".xz", ".bz2", ".zst"}
+
+Batched = tuple[str, Hashable]
+"""Name of a call, and its options."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run on the command line: ``RUN``, ``NAME=RUN`` or ``en:de=RUN``."""
+
+    path: Path
+    name: str
+    languages: tuple[str, str] | None  #: source and target
+
+
+def parse_spec(text: str) -> RunSpec:
+    """Parse a run on the command line; languages come from file names if not given.
+
+    Raises:
+        RunError: the run is missing or damaged.
+    """
+    match = _SPEC.fullmatch(text)
+    assert match is not None
+    given, path = match["name"], Path(match["path"])
+    if given is not None and Path(text).exists():  # a path with an equals sign
+        given, path = None, Path(text)
+    if given is not None and ":" in given:
+        src, tgt = given.split(":")
+        return RunSpec(path, f"{src}-{tgt}", (src, tgt))
+    config = read_run_config(RunFolder(path).checkpoint()[0])
+    pair = languages_of_files(config.data.src[0], config.data.tgt[0]) if config.task == "translation" else None
+    return RunSpec(path, given or path.resolve().name, pair)
+
+
+def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
+    """Return the languages that the names of two files end in.
+
+    >>> languages_of_files("train.en.gz", "train.de")
+    ('en', 'de')
+    """
+    found = []
+    for name, other in ((src, "src"), (tgt, "tgt")):
+        suffixes = [suffix[1:] for suffix in Path(name).suffixes if suffix not in COMPRESSED]
+        found.append(suffixes[-1] if suffixes and _LANGUAGE.fullmatch(suffixes[-1]) else other)
+    return found[0], found[1]
+
+
+class ServedModel:
+    """A loaded run with its queue."""
+
+    def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
+        self.spec, self.options, self.limits = spec, dict(options), limits
+        config = read_run_config(RunFolder(spec.path).checkpoint()[0])
+        self.task: str = config.task
+        self.beam_size: int = config.decoding.beam_size if self.task == "translation" else 1
+        self.model: Any = load(spec.path, **self.options)
+        self.n_reloads = 0
+        self.batcher = Batcher(self._compute, limits, spec.name)
+        self._reloading = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Name by which requests select the model."""
+        return self.spec.name
+
+    def _compute(self, items: list[Any], what: Batched) -> Sequence[Any]:
+        """Call the model for the items of a batch, which have equal options."""
+        call, options = what
+        assert isinstance(options, tuple), "sorted pairs of names and values"
+        given = dict(options)
+        method: Callable[..., Sequence[Any]] = getattr(self.model, call, list)
+        if call == "translate_html":
+            return [self.model.translate_document(text, "html") for text in items]
+        if call == "generate":
+            return [method(prompts, **given) for prompts in items]
+        if call in ("score", "predict") and items and isinstance(items[0], tuple):
+            return method(*(list(column) for column in zip(*items, strict=True)), **given)
+        if call == "translate" and any(prefix for _, prefix in items):
+            return method([text for text, _ in items], prefixes=[prefix for _, prefix in items], **given)
+        return method([text for text, _ in items] if call == "translate" else items, **given)
+
+    def reload(self) -> bool:
+        """Load the newest best checkpoint; keep the model in use if that fails.
+
+        Raises:
+            AttnkitError: the run is damaged; the old model stays in use.
+        """
+        with self._reloading:
+            best = RunFolder(self.spec.path).checkpoint()[0].name
+            if best == getattr(getattr(self.model, "summary", None), "checkpoint", None):
+                return False
+            self.model = load(self.spec.path, **self.options)  # batches in progress keep the old one
+            self.n_reloads += 1
+            return True
+
+
+class Models:
+    """All runs of a service, by name and by languages."""
+
+    def __init__(
+        self, specs: Sequence[str], limits: Limits, *, device: str, precision: Precision, threads: int | None
+    ) -> None:
+        """Load all runs.
+
+        Raises:
+            UsageError: two runs have one name or one pair of languages, or word vectors are given.
+            RunError: a run is missing or damaged.
+        """
+        self.limits = limits
+        self.by_name: dict[str, ServedModel] = {}
+        parsed = [parse_spec(text) for text in specs]
+        for number, spec in enumerate(parsed):
+            if spec.name in {other.name for other in parsed[:number]}:
+                what = f"two runs are named '{spec.name}'"
+                raise UsageError(what, where=str(spec.path), help=f"name them: NAME={spec.path}")
+            task = read_run_config(RunFolder(spec.path).checkpoint()[0]).task
+            if task not in CLASSES or task == "word2vec":
+                raise UsageError("word vectors cannot be served", where=str(spec.path), help="leave this run out")
+        options = {"device": device, "precision": precision, "threads": threads}
+        for spec in parsed:
+            self.by_name[spec.name] = ServedModel(spec, options, limits)
+
+    def find(self, name: str | None, *tasks: str) -> ServedModel:
+        """Return a model by name, or the only one for these tasks.
+
+        Raises:
+            RefusedError: there is none (404), several (400), or it has another task (400).
+        """
+        if name is not None:
+            found = self.by_name.get(name)
+            if found is None:
+                raise RefusedError(404, f"no model '{name[:100]}'; there are {', '.join(self.by_name)}")
+            if found.task not in tasks:
+                raise RefusedError(400, f"model '{found.name}' is of task {found.task}, not {' or '.join(tasks)}")
+            return found
+        fitting = [model for model in self.by_name.values() if model.task in tasks]
+        if not fitting:
+            raise RefusedError(404, f"no model of task {' or '.join(tasks)} is served")
+        if len(fitting) > 1:
+            raise RefusedError(400, f"several models fit, name one: {', '.join(model.name for model in fitting)}")
+        return fitting[0]
+
+    def translator(self, source: str | None, target: str | None) -> ServedModel:
+        """Return the translator of two languages; a source of ``auto`` or None fits all.
+
+        Raises:
+            RefusedError: there is no such translator, or several (400).
+        """
+        wanted = [None if code in (None, "", "auto") else code.lower() for code in (source, target)]
+        fitting = [model for model in self.translators() if _fits(wanted, model.spec.languages or ("", ""))]
+        if len(fitting) == 1:
+            return fitting[0]
+        pairs = ", ".join("-".join(model.spec.languages or ()) for model in self.translators()) or "none"
+        if not fitting:
+            raise RefusedError(400, f"no translator from {source} to {target}; there are {pairs}")
+        raise RefusedError(400, f"several translators fit, name both languages: {pairs}")
+
+    def translators(self) -> list[ServedModel]:
+        """Return all translators."""
+        return [model for model in self.by_name.values() if model.task == "translation"]
+
+    def reload(self) -> list[str]:
+        """Reload all runs with a newer best checkpoint; return a message for each run."""
+        said = []
+        for model in self.by_name.values():
+            try:
+                changed = model.reload()
+            except AttnkitError as error:
+                said.append(f"{model.name} keeps its model: {error.what}")
+            else:
+                said.append(f"{model.name}: {model.model.summary.checkpoint}{'' if changed else ' (unchanged)'}")
+        return said
+
+    def close(self, timeout: float) -> None:
+        """End all queues, when they are empty or the time is over."""
+        for model in self.by_name.values():
+            model.batcher.close()
+        for model in self.by_name.values():
+            model.batcher.join(timeout)
+
+
+def _fits(wanted: Sequence[str | None], own: Sequence[str]) -> bool:
+    """Return whether languages are those wanted; None fits any."""
+    return all(code in (None, other.lower()) for code, other in zip(wanted, own, strict=True))

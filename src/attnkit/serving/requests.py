@@ -1,0 +1,143 @@
+"""Reading requests: bounded bodies, JSON or forms, keys, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from attnkit.io.safe_read import parse_json
+from attnkit.serving.limits import Limits, RefusedError
+
+ResultT = TypeVar("ResultT")
+BodyT = TypeVar("BodyT", bound=BaseModel)
+MAX_FIELDS = 64  #: fields of a form
+
+
+async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
+    """Return the fields of a JSON object or of a form.
+
+    Raises:
+        RefusedError: the body is too large (413), too slow (408), encoded (415), or not an object (400).
+    """
+    if request.headers.get("content-encoding", "identity").lower() not in ("identity", ""):
+        raise RefusedError(415, "compressed bodies are not read; send the text as it is")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limits.max_body:
+        raise too_large(limits)
+    try:
+        raw = await asyncio.wait_for(_read(request, limits), limits.read_seconds)
+    except (TimeoutError, asyncio.TimeoutError):
+        raise RefusedError(408, f"the request took more than {limits.read_seconds:g} s to arrive") from None
+    except ClientDisconnect:
+        raise RefusedError(499, "the client has closed the connection") from None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/x-www-form-urlencoded":
+            return _parse_form(raw)
+        found = parse_json(raw)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not valid: {str(error)[:200]}") from None
+    if not isinstance(found, dict):
+        raise RefusedError(400, "the body is not a JSON object")
+    return found
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limits.max_body:
+            raise too_large(limits)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parse_form(raw: bytes) -> dict[str, Any]:
+    fields = parse_qs(raw.decode("utf-8"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+def too_large(limits: Limits) -> RefusedError:
+    """Return the answer to a body above the limit."""
+    return RefusedError(413, f"the body has more than {limits.max_body:,} bytes; send less text at a time")
+
+
+def validate_body(model: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
+    """Return a validated body; raise ``RefusedError`` (400) that names the field."""
+    try:
+        return model.model_validate(dict(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise RefusedError(400, f"{place}: {first['msg']}" if place else first["msg"]) from None
+
+
+def check_texts(texts: list[str], limits: Limits) -> None:
+    """Raise ``RefusedError`` (413) for too many texts, lines or characters."""
+    n_lines = sum(text.count("\n") + 1 for text in texts)
+    if n_lines > limits.max_texts:
+        raise RefusedError(413, f"{n_lines:,} lines are more than the {limits.max_texts:,} of a request")
+    n_characters = sum(map(len, texts))
+    if n_characters > limits.max_characters:
+        raise RefusedError(413, f"{n_characters:,} characters are more than the {limits.max_characters:,} of a request")
+    for text in texts:
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise RefusedError(400, "a text contains a lone surrogate")
+
+
+def check_key(request: Request, key: str | None, given: object = None) -> None:
+    """Raise ``RefusedError`` (401, 403) unless a request has the key, if there is one.
+
+    It is read from ``Authorization: Bearer KEY``, ``Authorization: DeepL-Auth-Key KEY`` or a field ``api_key``.
+    """
+    if key is None:
+        return
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    found = value.strip() if scheme.lower() in ("bearer", "deepl-auth-key") else given
+    if not isinstance(found, str) or not found:
+        raise RefusedError(401, "an API key is needed", {"WWW-Authenticate": "Bearer"})
+    if not hmac.compare_digest(found.encode("utf-8", "replace"), key.encode()):
+        raise RefusedError(403, "this API key is not valid")
+
+
+async def unless_gone(request: Request, work: Awaitable[ResultT]) -> ResultT:
+    """Return the result of work, which is cancelled if the client goes away.
+
+    Raises:
+        RefusedError: the client has gone (499, which nobody reads).
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_wait_until_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise RefusedError(499, "the client has closed the connection")
+    finally:
+        for one in (task, gone):
+            one.cancel()
+
+
+async def _wait_until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def to_json(tree: object) -> bytes:
+    """Return plain data as JSON; numbers that JSON lacks become null."""
+    return json.dumps(_finite(tree), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _finite(tree: object) -> object:
+    if isinstance(tree, float):
+        return tree if tree == tree and abs(tree) != float("inf") else None
+    if isinstance(tree, dict):
+        return {key: _finite(value) for key, value in tree.items()}
+    return [_finite(value) for value in tree] if isinstance(tree, list | tuple) else tree

@@ -1,0 +1,162 @@
+"""The server process: connections, signals, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from attnkit.errors import SystemFailure
+from attnkit.serving.app import Service
+
+KEEP_ALIVE = 5  #: seconds that an idle connection is kept after an answer
+MAX_HEADER_BYTES = 1 << 15
+GRACE = 30  #: seconds that running requests get after SIGTERM
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP/1.1 connections that are closed if no request arrives in time."""
+
+    _patience: asyncio.TimerHandle | None = None
+    SECONDS = 10.0  #: until the headers of a request have arrived
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data; wait again if they do not complete a request's headers."""
+        super().data_received(data)
+        if self._is_waiting():
+            self._wait()
+        else:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; uvicorn's own timer ends idle connections."""
+        super().on_response_complete()
+        self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _is_waiting(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        self._patience = None
+        if self._is_waiting() and not self.transport.is_closing():
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to ``run_server``."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install nothing."""
+        yield
+
+
+def run_server(
+    service: Service, host: str, port: int, *, tell: Callable[[str], None], access_log: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads the models.
+
+    ``tell`` receives the address and what happens to models. Running requests are finished first.
+
+    Raises:
+        SystemFailure: the address is in use or not this machine's.
+    """
+    config = uvicorn.Config(
+        service.app(),
+        host=host,
+        port=port,
+        http=ImpatientProtocol,
+        ws="none",
+        log_level="info" if access_log else "error",
+        access_log=access_log,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=service.limits.connections,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        log_config=_log_config(),
+    )
+    try:
+        with _bound(config) as sockets:
+            address = sockets[0].getsockname()
+            asyncio.run(_serve(config, service, sockets, tell, f"http://{_shown(address[0])}:{address[1]}"))
+    except OSError as error:
+        where = f"{host}:{port}"
+        help = "choose another --port, or end the process that uses it"
+        raise SystemFailure(f"cannot listen: {error.strerror or error}", where=where, help=help) from error
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def _bound(config: uvicorn.Config) -> Iterator[list[Any]]:
+    """Yield a listening socket; raise ``OSError`` if there is none to be had."""
+    import socket
+
+    family, kind, _, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        yield [bound]
+
+
+async def _serve(
+    config: uvicorn.Config, service: Service, sockets: list[Any], tell: Callable[[str], None], address: str
+) -> None:
+    server = Server(config)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        service.is_closing = True
+        if server.should_exit:
+            server.force_exit = True  # asked twice
+        server.should_exit = True
+
+    def reload() -> None:
+        def report(done: asyncio.Future[list[str]]) -> None:
+            for text in done.result():
+                tell(f"reloaded {text}")
+
+        loop.run_in_executor(None, service.models.reload).add_done_callback(report)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, reload)
+    names = ", ".join(service.models.by_name)
+    tell(f"listening on {address} ({names}); Ctrl-C ends")
+    await server.serve(sockets=sockets)
+
+
+def _log_config() -> dict[str, Any]:
+    """Return uvicorn's log settings, with everything on stderr."""
+    config: dict[str, Any] = {**uvicorn.config.LOGGING_CONFIG}
+    handlers = {name: {**handler, "stream": "ext://sys.stderr"} for name, handler in config["handlers"].items()}
+    return {**config, "handlers": handlers}

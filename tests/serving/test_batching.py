@@ -1,0 +1,176 @@
+"""The queue of a model: what waits goes together, in turn, within bounds, and nobody gets another's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from attnkit.errors import DataError
+from attnkit.serving.batching import Batcher
+from attnkit.serving.limits import Limits, RefusedError
+
+
+class Recorder:
+    """Computes ``item * 10`` and records the batches; holds them while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[int], Any]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Event()
+
+    def __call__(self, items: list[int], options: Any) -> Sequence[int]:
+        self.batches.append((list(items), options))
+        self.begun.set()
+        self.gate.wait(20)
+        if any(item < 0 for item in items):
+            raise DataError("a negative item")
+        if any(item == 99 for item in items):
+            raise ZeroDivisionError
+        return [item * 10 for item in items]
+
+
+async def behind_a_closed_gate(recorder: Recorder, batcher: Batcher) -> asyncio.Task[Any]:
+    """Keep the model busy with item 0, so that what comes next waits."""
+    recorder.gate.clear()
+    recorder.begun.clear()
+    first = asyncio.create_task(batcher.submit([0]))
+    await asyncio.get_running_loop().run_in_executor(None, recorder.begun.wait)
+    return first
+
+
+def test_what_waits_goes_together_and_answers_find_their_way() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(batch_lines=100))
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        tasks = [asyncio.create_task(batcher.submit([n, n + 100])) for n in range(1, 20)]
+        await asyncio.sleep(0)
+        assert batcher.n_waiting == 38
+        recorder.gate.set()
+        assert await asyncio.gather(first, *tasks) == [[0], *([10 * n, 10 * n + 1000] for n in range(1, 20))]
+
+    asyncio.run(run())
+    assert len(recorder.batches) == 2 and batcher.n_waiting == 0
+    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (39, 2)
+
+
+def test_a_long_request_does_not_keep_a_short_one_waiting() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(batch_lines=8))
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        long = asyncio.create_task(batcher.submit(list(range(100, 140))))
+        await asyncio.sleep(0)
+        short = asyncio.create_task(batcher.submit([1, 2]))
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        await asyncio.gather(first, long, short)
+
+    asyncio.run(run())
+    assert recorder.batches[1][0] == [100, 1, 101, 2, 102, 103, 104, 105]
+
+
+def test_a_batch_has_one_set_of_options_and_others_are_next() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(batch_lines=2))
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        tasks = []
+        for items, options in (([1, 2, 3, 4], "a"), ([5], "b"), ([6], "a")):
+            tasks.append(asyncio.create_task(batcher.submit(items, options)))
+            await asyncio.sleep(0)
+        recorder.gate.set()
+        await asyncio.gather(first, *tasks)
+
+    asyncio.run(run())
+    assert recorder.batches[1:] == [([1, 6], "a"), ([5], "b"), ([2, 3], "a"), ([4], "a")]
+
+
+def test_one_bad_request_does_not_fail_the_others() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits())
+
+    async def run() -> list[Any]:
+        first = await behind_a_closed_gate(recorder, batcher)
+        tasks = [asyncio.create_task(batcher.submit([n])) for n in (1, -1, 2, 99)]
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        return await asyncio.gather(first, *tasks, return_exceptions=True)
+
+    found = asyncio.run(run())
+    assert found[:2] == [[0], [10]] and found[3] == [20]
+    assert isinstance(found[2], DataError)
+    assert isinstance(found[4], RefusedError) and found[4].status == 500 and "ZeroDivisionError" in found[4].message
+
+
+def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(max_waiting=3))
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        waiting = asyncio.create_task(batcher.submit([1, 2]))
+        await asyncio.sleep(0)
+        with pytest.raises(RefusedError) as refused:
+            await batcher.submit([3, 4])
+        assert refused.value.status == 503 and int(refused.value.headers["Retry-After"]) >= 1
+        last = asyncio.create_task(batcher.submit([5]))
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        assert await asyncio.gather(first, waiting, last) == [[0], [10, 20], [50]]
+
+    asyncio.run(run())
+
+
+def test_who_goes_away_or_waits_too_long_costs_nothing() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits(seconds=0.3, max_waiting=4))
+
+    async def run() -> None:
+        first = asyncio.ensure_future(behind_a_closed_gate(recorder, batcher))
+        task = await first
+        gone = asyncio.create_task(batcher.submit([1, 2]))
+        slow = asyncio.create_task(batcher.submit([3, 4]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0.02)
+        assert batcher.n_waiting == 2, "the room of the one is free for others"
+        with pytest.raises(RefusedError) as refused:
+            await slow
+        assert refused.value.status == 504 and batcher.n_waiting == 0
+        with pytest.raises(RefusedError):
+            await task
+        recorder.gate.set()
+        assert await batcher.submit([5]) == [50]
+
+    asyncio.run(run())
+    assert [batch for batch, _ in recorder.batches] == [[0], [5]]
+
+
+def test_a_closed_queue_finishes_and_takes_no_more() -> None:
+    recorder = Recorder()
+    batcher = Batcher(recorder, Limits())
+
+    async def run() -> None:
+        first = await behind_a_closed_gate(recorder, batcher)
+        waiting = asyncio.create_task(batcher.submit([1]))
+        await asyncio.sleep(0)
+        batcher.close()
+        with pytest.raises(RefusedError) as refused:
+            await batcher.submit([2])
+        assert refused.value.status == 503
+        recorder.gate.set()
+        assert await asyncio.gather(first, waiting) == [[0], [10]]
+
+    asyncio.run(run())
+    batcher.join(20)
+    assert not batcher._thread.is_alive()
+    assert asyncio.run(batcher.submit([])) == []

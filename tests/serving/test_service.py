@@ -1,0 +1,275 @@
+"""Routes, limits and refusals of the service, in the process; every answer against the library's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import finetuned
+import pytest
+import torch
+from hub_runs import configure, save_run, shaken, vocabulary
+from starlette.testclient import TestClient
+
+import attnkit
+from attnkit.errors import RunError, UsageError
+from attnkit.models.bert import Bert
+from attnkit.models.gpt import Gpt
+from attnkit.serving.app import HEADERS, POSTS, Service
+from attnkit.serving.limits import Limits
+from attnkit.serving.models import Models, languages_of_files, parse_spec
+
+LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_beam_size=6)
+
+
+@pytest.fixture(scope="module")
+def runs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("served")
+    found = {"digits": trained}
+    for name, task in (("bert", "mlm"), ("gpt", "clm")):
+        torch.manual_seed(6)
+        words = vocabulary("bpe")
+        config = configure(task, words)
+        model = (Bert if task == "mlm" else Gpt)(config.model, words.vocab_size)
+        found[name] = save_run(folder / name, config, shaken(model), words)
+    found["mood"] = finetuned.random_run(folder / "mood", "text-classification", ["bad", "good"])
+    found["names"] = finetuned.random_run(folder / "names", "token-classification", ["B-PER", "I-PER", "O"])
+    found["answers"] = finetuned.random_run(folder / "answers", "question-answering")
+    return found
+
+
+@pytest.fixture(scope="module")
+def models(runs: dict[str, Path]) -> Models:
+    specs = [f"en:de={runs['digits']}", *(f"{name}={path}" for name, path in runs.items() if name != "digits")]
+    return Models(specs, LIMITS, device="cpu", precision="float32", threads=1)
+
+
+@pytest.fixture
+def client(models: Models) -> Iterator[TestClient]:
+    # Not as a context: closing it would close the queues, which all tests share.
+    yield TestClient(Service(models).app(), raise_server_exceptions=True)
+
+
+def test_translations_are_those_of_the_library(client: TestClient, runs: dict[str, Path]) -> None:
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    lines = ["1 2 3", "4 5", ""]
+    expected = [one.text for one in translator.translate(lines)]
+    found = client.post("/translate", json={"q": lines, "source": "en", "target": "de"}).json()
+    assert found == {"translatedText": expected}
+    one = client.post("/translate", data={"q": "1 2 3", "source": "en", "target": "de"})
+    assert one.json() == {"translatedText": expected[0]}, "as a form, which clients of LibreTranslate send"
+    deepl = client.post("/v2/translate", json={"text": lines, "target_lang": "DE"}).json()
+    assert [part["text"] for part in deepl["translations"]] == expected
+    assert deepl["translations"][0]["detected_source_language"] == "EN"
+    plain = client.post("/v1/translations", json={"model": "any", "input": "1 2 3", "target_language": "de"}).json()
+    assert plain == {"object": "translation", "model": "en-de", "text": expected[0]}
+    own = client.post("/v1/translate", json={"text": lines, "num_hypotheses": 2, "attention": True}).json()
+    best = translator.translate(
+        lines, num_hypotheses=2, beam_size=max(2, translator._pipeline.search.beam_size), attention=True
+    )
+    assert [part["lines"][0] for part in own["translations"]] == json.loads(json.dumps([b.to_dict() for b in best]))
+
+
+def test_lines_and_white_space_stay(client: TestClient, runs: dict[str, Path]) -> None:
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    first, second = (one.text for one in translator.translate(["1 2", "3"]))
+    found = client.post("/translate", json={"q": "  1 2\t\r\n\n 3\n", "target": "de"}).json()
+    assert found["translatedText"] == f"  {first}\t\r\n\n {second}\n"
+    assert found["detectedLanguage"]["language"] == "en"
+
+
+def test_alternatives_of_a_text_join_those_of_its_lines(client: TestClient) -> None:
+    found = client.post("/translate", json={"q": ["1 2\n3"], "target": "de", "alternatives": 2}).json()
+    (alternatives,) = found["alternatives"]
+    assert all(text.count("\n") == 1 for text in [*found["translatedText"], *alternatives])
+    assert found["translatedText"][0] not in alternatives
+
+
+def test_documents_keep_their_markup(client: TestClient) -> None:
+    found = client.post("/translate", json={"q": "<p>1 <b>2</b></p>", "target": "de", "format": "html"}).json()
+    assert found["translatedText"].startswith("<p>") and found["translatedText"].count("<b>") == 1
+
+
+def test_a_prefix_begins_the_translation(client: TestClient) -> None:
+    found = client.post("/v1/translate", json={"text": ["1 2", "3 4"], "prefix": ["7", ""]}).json()
+    assert found["translations"][0]["text"].startswith("7")
+
+
+def test_scores_are_those_of_the_library(client: TestClient, runs: dict[str, Path]) -> None:
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    found = client.post("/v1/score", json={"source": ["1 2", "3"], "target": ["2 1", "3"]}).json()
+    expected = translator.score(["1 2", "3"], ["2 1", "3"])
+    assert [one["log_prob"] for one in found["scores"]] == pytest.approx([one.log_prob for one in expected])
+    bert = client.post("/v1/score", json={"model": "bert", "text": "the lazy dog"}).json()["scores"]
+    assert bert[0]["log_prob"] == attnkit.MaskedLM.load(runs["bert"], device="cpu").score(["the lazy dog"])[0].log_prob
+
+
+def test_other_tasks(client: TestClient, runs: dict[str, Path]) -> None:
+    masks = client.post("/v1/fill-mask", json={"text": "the [MASK] dog", "top": 2}).json()["results"]
+    assert masks[0] == attnkit.MaskedLM.load(runs["bert"], device="cpu").fill(["the [MASK] dog"], top=2)[0].to_dict()
+    label = client.post("/v1/predict", json={"model": "mood", "text": "the dog"}).json()["predictions"][0]
+    assert label == attnkit.TextClassifier.load(runs["mood"], device="cpu").predict(["the dog"])[0].to_dict()
+    tags = client.post("/v1/predict", json={"model": "names", "text": ["ada lives", "who"]}).json()["predictions"]
+    assert [len(one["tags"]) for one in tags] == [2, 1]
+    asked = {"question": "who sleeps?", "context": "ada lives in london, paris sleeps"}
+    assert client.post("/v1/predict", json=asked).json()["predictions"][0]["text"] in asked["context"]
+    vectors = client.post("/v1/embed", json={"model": "bert", "text": ["the dog", ""]}).json()["embeddings"]
+    assert len(vectors) == 2 and vectors[1] == [0.0] * len(vectors[0])
+
+
+def test_generated_text_comes_whole_or_in_pieces(client: TestClient, runs: dict[str, Path]) -> None:
+    model = attnkit.CausalLM.load(runs["gpt"], device="cpu")
+    expected = model.generate(["the lazy"], max_new_tokens=8)[0].text
+    body = {"prompt": "the lazy", "max_new_tokens": 8}
+    assert client.post("/v1/generate", json=body).json()["texts"][0]["text"] == expected
+    with client.stream("POST", "/v1/generate", json={**body, "stream": True}) as response:
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert events[-1] == "[DONE]" and len(events) > 3
+    assert "".join(json.loads(event)["text"] for event in events[:-1]) == expected
+
+
+WRONG: list[tuple[str, dict[str, Any], int, str]] = [
+    ("/translate", {"json": {"q": "1"}}, 400, "target: Field required"),
+    ("/translate", {"json": {"q": "1", "target": "fr"}}, 400, "no translator from auto to fr; there are en-de"),
+    ("/translate", {"json": {"q": ["1"] * 21, "target": "de"}}, 413, "21 lines are more than the 20"),
+    ("/translate", {"json": {"q": "1" * 2001, "target": "de"}}, 413, "2,001 characters"),
+    ("/translate", {"json": {"q": "\n" * 20, "target": "de"}}, 413, "21 lines"),
+    ("/translate", {"content": b"{"}, 400, "the body is not valid"),
+    ("/translate", {"content": b"[1]"}, 400, "not a JSON object"),
+    ("/translate", {"content": b"\xff{}"}, 400, "the body is not valid"),
+    ("/translate", {"content": b"[" * 10_000}, 400, "the body is not valid"),
+    ("/translate", {"content": b"x" * 20_001}, 413, "more than 20,000 bytes"),
+    ("/translate", {"content": iter([b"x" * 15_000] * 2)}, 413, "more than 20,000 bytes"),
+    ("/translate", {"content": b"x", "headers": {"content-encoding": "gzip"}}, 415, "compressed bodies"),
+    ("/translate", {"content": b'{"q": "\\ud800", "target": "de"}'}, 400, "lone surrogate"),
+    ("/v1/translate", {"json": {"text": "1", "beams": 3}}, 400, "beams: Extra inputs"),
+    ("/v1/translate", {"json": {"text": "1", "beam_size": 7}}, 400, "beam_size is 7; this service allows 6"),
+    ("/v1/translate", {"json": {"text": "1", "temperature": 0.5}}, 400, "need sampling"),
+    ("/v1/translate", {"json": {"text": "1\n2", "prefix": "3"}}, 400, "one prefix for each text"),
+    ("/v1/translate", {"json": {"text": "1", "model": "../x"}}, 404, "no model '../x'"),
+    ("/v1/translate", {"json": {"text": "1", "model": "bert"}}, 400, "of task mlm, not translation"),
+    ("/v1/score", {"json": {"source": "1"}}, 400, "give source and target"),
+    ("/v1/score", {"json": {"source": ["1", "2"], "target": "1"}}, 400, "one target for each source"),
+    ("/v1/score", {"json": {"text": "1"}}, 400, "several models fit, name one: bert, gpt"),
+    ("/v1/predict", {"json": {}}, 400, "give text, or question and context"),
+    ("/v1/predict", {"json": {"question": ["a", "b"], "context": "c"}}, 400, "2 texts, but 1 of the other"),
+    ("/v1/fill-mask", {"json": {"text": "no mask"}}, 400, "no [MASK]"),
+    ("/v1/generate", {"json": {"prompt": "a", "max_new_tokens": 1025}}, 400, "this service allows 1024"),
+    ("/v1/generate", {"json": {"prompt": ["a", "b"], "stream": True}}, 400, "one text can be streamed"),
+    ("/detect", {"json": {"q": "1"}}, 501, "does not detect languages"),
+    ("/admin/reload", {"json": {}}, 403, "needs an API key"),
+]
+
+
+@pytest.mark.parametrize(("path", "request_", "status", "text"), WRONG, ids=lambda value: str(value)[:30])
+def test_wrong_requests_are_told_what_is_wrong(
+    client: TestClient, path: str, request_: dict[str, Any], status: int, text: str
+) -> None:
+    response = client.post(path, **request_)
+    assert (response.status_code, text in response.json()["error"]) == (status, True), response.text
+    assert "Traceback" not in response.text
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_unknown_routes_and_methods(client: TestClient) -> None:
+    assert client.get("/nothing").json()["error"] == "no such route"
+    assert client.get("/translate").status_code == 405
+    assert client.get("/../../etc/passwd").status_code == 404
+
+
+def test_a_key_opens_what_needs_one(models: Models) -> None:
+    closed = TestClient(Service(models, api_key="secret").app())
+    body = {"q": "1", "target": "de"}
+    assert closed.post("/translate", json=body).status_code == 401
+    assert closed.post("/translate", json={**body, "api_key": "wrong"}).status_code == 403
+    assert closed.post("/translate", json={**body, "api_key": "secret"}).status_code == 200
+    for scheme in ("Bearer", "DeepL-Auth-Key"):
+        given = {"Authorization": f"{scheme} secret"}
+        assert closed.post("/v2/translate", json={"text": "1", "target_lang": "DE"}, headers=given).status_code == 200
+    assert closed.get("/metrics").status_code == closed.get("/v1/models").status_code == 401
+    assert closed.get("/health").status_code == closed.get("/ready").status_code == 200
+    assert closed.post("/admin/reload", headers={"Authorization": "Bearer secret"}, json={}).status_code == 200
+
+
+def test_pages_of_other_origins_are_refused_unless_named(models: Models, client: TestClient) -> None:
+    asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in client.options("/translate", headers=asked).headers
+    named = TestClient(Service(models, origins=("https://example.org",)).app())
+    assert named.options("/translate", headers=asked).headers["access-control-allow-origin"] == "https://example.org"
+    other = {**asked, "Origin": "https://example.com"}
+    assert "access-control-allow-origin" not in named.options("/translate", headers=other).headers
+
+
+def test_what_the_service_says_of_itself(client: TestClient) -> None:
+    languages = client.get("/languages").json()
+    assert languages[0] == {"code": "en", "name": "English", "targets": ["de"]}
+    settings = client.get("/frontend/settings").json()
+    assert settings["language"]["target"] == {"code": "de", "name": "German"} and settings["charLimit"] == 2000
+    found = {model["name"]: model for model in client.get("/v1/models").json()["models"]}
+    assert found["en-de"]["source_lang"] == "en" and found["mood"]["task"] == "text-classification"
+    assert not any("path" in model for model in found.values()), "no path of the machine leaves the service"
+    assert client.get("/ready").json()["status"] == "ready"
+    tree = client.get("/openapi.json").json()
+    assert {post.path for post in POSTS} <= tree["paths"].keys()
+    for path in tree["paths"].values():
+        if "post" in path:
+            name = path["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].split("/")[-1]
+            assert tree["components"]["schemas"][name]["type"] == "object"
+
+
+def test_counters_count(models: Models) -> None:
+    client = TestClient(Service(models).app())
+    before = models.by_name["en-de"].batcher.counts.n_lines
+    client.post("/translate", json={"q": "1\n2", "target": "de"})
+    client.post("/translate", json={"q": "1"})
+    lines = client.get("/metrics").text.splitlines()
+    assert 'attnkit_requests_total{route="/translate",status="200"} 1' in lines
+    assert 'attnkit_requests_total{route="/translate",status="400"} 1' in lines
+    assert 'attnkit_request_seconds_count{route="/translate"} 2' in lines
+    assert f'attnkit_lines_total{{model="en-de"}} {before + 2}' in lines
+    names = {line.split("{")[0] for line in lines if not line.startswith("#")}
+    declared = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in names} <= declared
+
+
+def test_headers_are_on_every_answer(client: TestClient) -> None:
+    for response in (client.get("/"), client.get("/health"), client.post("/translate", json={})):
+        assert all(response.headers[name] == value for name, value in HEADERS.items())
+
+
+def test_the_page_loads_nothing_from_elsewhere(runs: dict[str, Path]) -> None:
+    page = TestClient(
+        Service(Models([f"a.b={runs['digits']}"], LIMITS, device="cpu", precision="float32", threads=1)).app()
+    )
+    text = page.get("/").text
+    assert "connect-src &#39;self&#39;" in text and "http://" not in text.replace("http://www.w3.org", "")
+
+
+def test_names_and_languages_of_runs(runs: dict[str, Path], tmp_path: Path) -> None:
+    assert languages_of_files("a/train.en.gz", "train.de") == ("en", "de")
+    assert languages_of_files("text.txt", "x") == ("txt", "tgt") or languages_of_files("text", "x") == ("src", "tgt")
+    assert parse_spec(f"en:de={runs['digits']}").languages == ("en", "de")
+    assert parse_spec(str(runs["digits"])).name == "run"
+    assert parse_spec(f"mine={runs['bert']}").name == "mine"
+    with pytest.raises(RunError, match="no such run folder"):
+        parse_spec(str(tmp_path / "nothing"))
+    with pytest.raises(UsageError, match="two runs are named 'x'"):
+        Models([f"x={runs['bert']}", f"x={runs['gpt']}"], LIMITS, device="cpu", precision="float32", threads=1)
+
+
+def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    workshop.train(workshop.configure("transformer", limits__max_steps=2), run)
+    models = Models([f"en:de={run}"], LIMITS, device="cpu", precision="float32", threads=1)
+    client = TestClient(Service(models, api_key="k").app())
+    given = {"Authorization": "Bearer k"}
+    assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-2 (unchanged)"]}
+    workshop.train(workshop.configure("transformer", limits__max_steps=4), run)
+    assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-4"]}
+    for path in run.glob("checkpoints/*/manifest.json"):
+        path.write_bytes(b"")
+    said = client.post("/admin/reload", json={}, headers=given).json()["models"][0]
+    assert said.startswith("en-de keeps its model:")
+    assert client.post("/translate", json={"q": "1", "target": "de"}, headers=given).status_code == 200
