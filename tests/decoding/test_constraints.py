@@ -31,6 +31,10 @@ def test_padding_and_begin_never_come():
     assert forbidden(rules_after([], n_words=6), 0) == [0, 1, 6, 7]
 
 
+def test_the_unknown_token_never_comes_if_it_is_excluded():
+    assert forbidden(rules_after([], no_unk=True), 0) == [0, 1, 3]
+
+
 def test_the_end_waits_for_the_least_length():
     rules = rules_after([], min_length=2)
     assert [forbidden(rules, step) for step in range(3)] == [[0, 1, 2], [0, 1, 2], [0, 1]]

@@ -103,6 +103,9 @@ def assert_equal(model: Transformer, sources: list[list[int]], config: SearchCon
                 continue
             assert left.log_prob == pytest.approx(right.log_prob, **close), what
             assert left.finished == right.finished, what
+            if config.token_scores:
+                assert left.token_scores == pytest.approx(right.token_scores, **close), what
+                assert sum(left.token_scores) == pytest.approx(left.log_prob, abs=1e-9), what
 
 
 def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConfig, list[list[int]]]:
@@ -125,6 +128,7 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     }
     vocab_size = chance.choice([24, 63, 64, 65, 130, 300])
     beam_size = chance.choice([1, 1, 2, 3, 5, 8, 16])
+    more = random.Random(d_model * vocab_size + beam_size)
     search = {
         "beam_size": beam_size,
         "num_hypotheses": chance.randint(1, beam_size),
@@ -132,6 +136,8 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
         "min_length": chance.choice([0, 0, 3]),
         "max_length": chance.choice([None, 1 + 3, 12, 40]),
         "scores": beam_size > 1 or chance.random() < 0.5,
+        "no_unk": more.random() < 0.3,
+        "token_scores": more.random() < 0.5,
         "n_words": n_words if (n_words := vocab_size - chance.choice([0, 0, 1, 5])) < vocab_size else None,
     }
     lengths = [chance.choice([0, 1, 2, 5, 9, 17, chance.randint(1, 60)]) for _ in range(chance.randint(1, 7))]

@@ -20,7 +20,7 @@ from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.threads import Threads
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.decoding.hypothesis import Hypothesis, differences
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
@@ -28,7 +28,7 @@ from attnkit.kernels.native import Library, load_loops
 from attnkit.kernels.simd import packing
 from attnkit.kernels.simd.targets import Precision
 from attnkit.models.config import TransformerConfig
-from attnkit.protocols import EOS_ID
+from attnkit.protocols import EOS_ID, UNK_ID
 
 # Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
 # works on, K beams, M rows, T steps, N padded words.
@@ -136,9 +136,9 @@ class CompiledSearch:
             self._library.call(name, sized.model, own, settings, self._spaces[i].work, results, shared)
 
         self._threads.run(run, n_threads, shared)
-        if not search.scores and search.beam_size == 1:
+        if not (search.scores or search.token_scores) and search.beam_size == 1:
             results.log_probs.fill(math.nan)
-        return list(_hypotheses(results, own, search.length_penalty))
+        return list(_hypotheses(results, own, search))
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
         """Return checked sentences, with EOS where the model encodes them."""
@@ -171,10 +171,12 @@ class CompiledSearch:
             n_used=0,
             n_beams=k,
             n_results=search.num_hypotheses,
+            first_word=UNK_ID + 1 if search.no_unk else EOS_ID + 1,
             n_words=min(packed.n_words, packed.vocab_size),
             min_length=search.min_length,
             length_penalty=float(search.length_penalty),
-            scores=int(search.scores or search.min_length > 0),  # the other form masks EOS at no step
+            # The other form masks neither EOS nor UNK.
+            scores=int(search.scores or search.token_scores or search.min_length > 0 or search.no_unk),
             max_source=max_source,
             max_steps=max_steps,
             max_encoded=max(ENCODED_TOKENS, max_source),
@@ -237,6 +239,7 @@ class _Workspace(Memory):
             score=self.array(np.float32, r, k),
             words=self.array(np.int32, r, t, k),
             parents=self.array(np.int32, r, t, k),
+            past_scores=self.array(np.float32, r, t, k),
             ancestors=self.array(np.int32, 2, r, k, -(-t // 4) * 4),
             ended=self.array(np.int64, r, 2 * k, 4),
             ended_log_prob=self.array(np.float32, r, 2 * k),
@@ -283,11 +286,11 @@ def _results(limits: NDArray[np.int64], n_results: int) -> Results:
     numbers = [np.zeros((n, n_results), np.int64) for _ in range(3)]
     lengths, steps, finished = numbers
     lengths[:] = -1
-    ids = np.zeros(begins[-1], np.int32)
-    return Results(ids, begins[:-1].copy(), lengths, np.zeros((n, n_results)), steps, finished)
+    ids, scores = np.zeros(begins[-1], np.int32), np.zeros(begins[-1], np.float32)
+    return Results(ids, scores, begins[:-1].copy(), lengths, np.zeros((n, n_results)), steps, finished)
 
 
-def _hypotheses(results: Results, sentences: Sentences, length_penalty: float) -> Iterator[list[Hypothesis]]:
+def _hypotheses(results: Results, sentences: Sentences, search: SearchConfig) -> Iterator[list[Hypothesis]]:
     """Yield the hypotheses of each sentence."""
     # Lists: taking single items of arrays would take as long as a tenth of the search.
     columns = (results.begins, sentences.limits, results.lengths, results.log_probs, results.steps, results.finished)
@@ -295,8 +298,11 @@ def _hypotheses(results: Results, sentences: Sentences, length_penalty: float) -
         found = []
         for rank, (n, log_prob, n_steps, finished) in enumerate(zip(*of_ranks, strict=True)):
             if n >= 0:
-                ids = results.ids[begin + rank * limit : begin + rank * limit + n].tolist()
-                score = log_prob / n_steps**length_penalty
-                found.append(Hypothesis(ids, score, log_prob, None, bool(finished)))
+                first = begin + rank * limit
+                ids = results.ids[first : first + n].tolist()
+                score = log_prob / n_steps**search.length_penalty
+                sums = results.token_scores[first : first + n_steps] if search.token_scores else None
+                own = None if sums is None else differences(sums)
+                found.append(Hypothesis(ids, score, log_prob, None, bool(finished), own))
         # Only a model whose numbers are not finite leaves a sentence without any.
         yield found or [Hypothesis([], -math.inf, -math.inf, None, False)]

@@ -139,7 +139,7 @@ def beam_search(
                 for part in (ensemble, rules, history):
                     part.select_rows(rows)
                 scores, flat, limits, n_ended = scores[rows], flat[rows], limits[rows], n_ended[rows]
-        history.append(flat)
+        history.append(flat, scores)
         parents = flat // vocab_size  # (B, K)
         # flat mod V, without a second division.
         prev = flat - parents * vocab_size

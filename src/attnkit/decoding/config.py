@@ -47,6 +47,10 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Target tokens allowed in addition to max_ratio times the source tokens."""
     n_words: int | None = Field(default=None, gt=3, lt=2**31)
     """Number of ids in use; ids from this number on only pad the vocabulary and are never generated. Null: all ids."""
+    no_unk: bool = False
+    """Never produce the unknown token."""
+    token_scores: bool = False
+    """Return the log-probability of each token, too."""
     scores: bool = True
     """Greedy search only: false skips the softmax over the vocabulary; all scores are then NaN."""
 

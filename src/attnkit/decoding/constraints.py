@@ -5,8 +5,11 @@ model assigns to them. Only the repetition penalty changes the distribution (as 
 V words, T words so far.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,7 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+if TYPE_CHECKING:
+    from attnkit.decoding.suppression import SuppressedPhrases, SuppressionState
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Sources:
     # Shortlist of each sentence: the ids allowed besides EOS and its prefix; None: the whole vocabulary.
     allowed: Sequence[NDArray[np.int32]] | None = None
     context_ids: Tensor | None = None  #: (B, T) preceding ids, e.g. a prompt, seen by the repetition constraints
+    suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, unless a prefix has them
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class SourceBatch:
     keys: list[int]  #: random-number key per sentence, combined with the seed
     device: torch.device
     context_ids: Tensor | None = None  #: words (B, T) that precede the first step, or None
+    suppressed: SuppressedPhrases | None = None
+    words: Tensor | None = None  #: ids (M,) of the words of a shortlist, or None
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
@@ -71,6 +80,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
         keys=list(range(n_sentences)) if keys is None else list(keys),
         device=sources.ids.device,
         context_ids=sources.context_ids,
+        suppressed=sources.suppressed,
     )
 
 
@@ -81,6 +91,9 @@ class Constraints:
         self.config = config
         self.prefix = batch.prefix
         self.words: Tensor | None = None
+        self.suppression: SuppressionState | None = None
+        if batch.suppressed is not None:
+            self.suppression = batch.suppressed.start(len(batch.limits), batch.words)
         if config.no_repeat_ngram_size or config.repetition_penalty != 1:
             none = torch.empty(len(batch.limits), 0, dtype=torch.long, device=batch.device)
             self.words = (none if batch.context_ids is None else batch.context_ids)[:, None]
@@ -123,9 +136,13 @@ class Constraints:
         end = scores[..., EOS_ID].clone() if step < self.config.min_length else None
         # PAD and BOS have ids below EOS.
         scores[..., :EOS_ID] = -torch.inf
+        if self.config.no_unk:
+            scores[..., UNK_ID] = -torch.inf
         if self.config.n_words is not None:
             # Ids that only pad the vocabulary to a round size.
             scores[..., self.config.n_words :] = -torch.inf
+        if self.suppression is not None:
+            self.suppression.mask(scores)
         size = self.config.no_repeat_ngram_size
         if size and self.words is not None and (n_words := self.words.shape[-1]) >= size:
             # (B, K, T - size + 1, size): all n-grams so far.
@@ -142,6 +159,8 @@ class Constraints:
 
     def advance(self, parents: Tensor | None, words: Tensor) -> None:
         """Append words (B, K) to beams ``parents`` (B, K); None: each extends itself."""
+        if self.suppression is not None:
+            self.suppression.advance(parents, words)
         if self.words is None:
             return
         old = self.words
@@ -151,6 +170,8 @@ class Constraints:
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only the sentences of the given rows (n,)."""
+        if self.suppression is not None:
+            self.suppression.select_rows(rows)
         if self.words is not None:
             self.words = self.words[rows]
         if self.prefix is not None:

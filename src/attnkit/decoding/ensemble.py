@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Constraints, SourceBatch, Sources
-from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Decodable, DecoderState
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Decodable, DecoderState
 
 ROUND = 512  #: the number of words in a union is rounded up to a multiple of this
 
@@ -68,11 +68,15 @@ def apply_shortlist(
             raise ValueError("shortlist ids must not be negative")
         # Every sentence needs EOS and the words of its prefix.
         forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
-        own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
+        free = np.asarray(ids, np.int64)
+        own.append(np.unique(np.concatenate([free[free != UNK_ID] if config.no_unk else free, forced])))
     shortlist = BatchShortlist(own, batch.device)
+    batch = replace(batch, words=shortlist.words)
     if batch.prefix is not None:
         # Padding, BOS and EOS keep their ids: they come first in the union.
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
+    # Words of the union have other numbers than UNK_ID.
+    config = config.model_copy(update={"no_unk": False})
     if config.n_words is not None:
         # The union is ascending, so unused ids are at its end, too.
         config = config.model_copy(update={"n_words": int((shortlist.words < config.n_words).sum())})

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
-from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.decoding.hypothesis import Hypothesis, differences
 from attnkit.protocols import EOS_ID
 
 ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which finished ones are dropped; dropping copies states
@@ -35,11 +35,12 @@ class _Endings(NamedTuple):
 class SearchHistory:
     """Choices of every step and the hypotheses that have ended."""
 
-    def __init__(self, batch: SourceBatch, *, record: bool) -> None:
-        self.batch, self.record = batch, record
+    def __init__(self, batch: SourceBatch, *, record: bool, token_scores: bool = False) -> None:
+        self.batch, self.record, self._keeps_scores = batch, record, token_scores
         self.alive = torch.arange(len(batch.limits), device=batch.device)
         self._places = self.alive
         self._steps: list[tuple[Tensor, Tensor]] = []
+        self._scores: list[Tensor] = []  # as ``_steps``: log-probabilities (B, K) of the text so far
         self._attention: list[tuple[Tensor, Tensor]] = []
         # Step; sentences, old beam * V + last word, log-probabilities, and whether EOS_ID ended them.
         self._ended: list[tuple[int, list[Tensor]]] = []
@@ -61,9 +62,11 @@ class SearchHistory:
         rows, _ = at = chosen.nonzero(as_tuple=True)
         self._ended.append((len(self._steps), [self.alive[rows], flat[at], log_probs[at], finished[at]]))
 
-    def append(self, flat: Tensor) -> None:
+    def append(self, flat: Tensor, log_probs: Tensor) -> None:
         """Record the continuations (B, K) of a step as old beam * V + word."""
         self._steps.append((flat, self._places))
+        if self._keeps_scores:
+            self._scores.append(log_probs.clone())  # sampling adds to its sums in place
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only the sentences of the given rows (n,)."""
@@ -99,12 +102,14 @@ class SearchHistory:
         found, scores = _Endings(*columns), scores[order]
         words, beams = self._trace(found, vocab_size)
         weights = self._gather(found, beams).numpy() if record else None
+        sums = self._sums(found, beams) if self._keeps_scores else None
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
         for i, sentence in enumerate(found.sentences.tolist()):
             n_words = int(found.steps[i]) + int(found.words[i] != EOS_ID)
             ids, numbers = words[i, :n_words].tolist(), (float(scores[i]), float(found.log_probs[i]))
             own = None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].copy()
-            results[sentence].append(Hypothesis(ids, *numbers, own, bool(found.finished[i])))
+            tokens = None if sums is None else differences(sums[i, : int(found.steps[i]) + 1])
+            results[sentence].append(Hypothesis(ids, *numbers, own, bool(found.finished[i]), tokens))
         # Only non-finite model outputs leave a sentence without a hypothesis.
         return [own or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for own in results]
 
@@ -136,6 +141,17 @@ class SearchHistory:
             rows = places.cpu()[torch.from_numpy(found.sentences)[there]]
             weights[there, step] = seen.cpu()[rows, torch.from_numpy(beams[:, step])[there]]
         return weights
+
+    def _sums(self, found: _Endings, beams: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return log-probabilities (N, steps) of the text up to each token of N endings."""
+        sums = np.zeros(beams.shape)
+        for step, (scores, (_, places)) in enumerate(zip(self._scores, self._steps, strict=True)):
+            there = (found.steps > step).nonzero()[0]
+            if len(there):  # the beam of a step is the parent of the next one
+                rows = places.cpu().numpy()[found.sentences[there]]
+                sums[there, step] = scores.cpu().numpy()[rows, beams[there, step + 1]]
+        sums[np.arange(len(sums)), found.steps] = found.log_probs
+        return sums
 
     def _coverage(self, found: _Endings, vocab_size: int) -> NDArray[np.float64]:
         """Return sums of log(min(coverage, 1)): Wu et al. 2016, eq. 14, without beta."""

@@ -1,6 +1,7 @@
 """Result of a search. Must not import torch: compiled searches return it, too."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,3 +16,14 @@ class Hypothesis:
     log_prob: float  #: natural logarithm of the probability, including EOS_ID and a forced prefix
     attention: NDArray[np.float32] | None  #: weights (len(ids), S) over the sentence's own source, if recorded
     finished: bool  #: False if truncated at the maximum length
+    token_scores: list[float] | None = None
+    """Log-probability of each token, with EOS_ID if finished; None unless asked for. The sum is ``log_prob``."""
+
+
+def differences(sums: NDArray[Any]) -> list[float]:
+    """Return log-probabilities of tokens from those of the text up to each.
+
+    In float64, where differences of float32 numbers add up to the last of them.
+    """
+    found: list[float] = np.diff(sums.astype(np.float64), prepend=0.0).tolist()
+    return found

@@ -47,7 +47,7 @@ def decode_step_by_step(
         if logits.shape[1] < n_walks:
             logits = logits.expand(-1, n_walks, -1).contiguous()
         # Before masking, so scores are the model's log-probabilities. Greedy search without scores skips the softmax.
-        log_probs = ensemble.log_probs(logits) if config.scores or config.sampling else None
+        log_probs = ensemble.log_probs(logits) if config.scores or config.token_scores or config.sampling else None
         rules.mask_scores(logits, step)
         words = pick(logits, step, history.alive)
         # An ended hypothesis repeats EOS until all hypotheses of its sentence have ended.
@@ -73,7 +73,7 @@ def decode_step_by_step(
                 for part in (ensemble, rules, history):
                     part.select_rows(rows)
                 words, flat, limits, over, totals = words[rows], flat[rows], limits[rows], over[rows], totals[rows]
-        history.append(flat)
+        history.append(flat, totals)
         if step == 0 and n_walks > 1:
             # The first step ran one row per sentence, from which all hypotheses start.
             ensemble.reorder_beams(torch.zeros_like(words))

@@ -61,9 +61,15 @@ def search(
     # Sources (B, S) are encoded once for all beams.
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
     # Greedy search without scores only compares logits, so half-precision logits are not converted.
-    normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
+    normalised = (
+        config.scores
+        or config.token_scores
+        or config.sampling
+        or config.beam_size > 1
+        or config.repetition_penalty != 1
+    )
     ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
-    history = SearchHistory(batch, record=look)
+    history = SearchHistory(batch, record=look, token_scores=config.token_scores)
     if beams:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:

@@ -1,9 +1,11 @@
 """Searches over batches of lines. Torch-free; ``seq2seq`` has those of torch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,9 @@ from attnkit.compiled.search import MAX_TOKENS, CompiledSearch, reason_against_s
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from attnkit.decoding.suppression import SuppressedPhrases
 
 Found = list[list[Hypothesis]]
 WINDOW = 1 << 12  #: segments that compiled loops search together
@@ -36,6 +41,7 @@ class SearchJob:
 
     config: SearchConfig
     record: bool = False
+    suppressed: SuppressedPhrases | None = None  #: phrases that are never produced
 
 
 class SearchBackend(Protocol):
@@ -47,7 +53,7 @@ class SearchBackend(Protocol):
 
 def can_search_whole(job: SearchJob, parts: Iterable[LineSegment]) -> bool:
     """Return whether compiled loops have the whole search, not only its steps."""
-    if job.record or reason_against_search(job.config) is not None:
+    if job.record or job.suppressed is not None or reason_against_search(job.config) is not None:
         return False
     for part in parts:
         n = len(part.ids) + 1

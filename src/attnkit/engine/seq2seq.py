@@ -40,7 +40,8 @@ class LocalSearch:
         # A line has fewer than 4096 segments: each segment has its own random stream, independent of the batch.
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
-        return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
+        sources = Sources(src, mask, prefix, keys, allowed, suppressed=job.suppressed)
+        return search(self.models, sources, job.config, record=job.record)
 
 
 class StepSearch(LocalSearch):

@@ -82,7 +82,7 @@ LOGIT_ROWS = 160  #: rows of logits in memory at once, but for the beams of one 
 DIMENSIONS = {
     **dict.fromkeys(("products", "norms", "score", "lengths", "log_probs", "steps", "finished"), 2),
     **dict.fromkeys(("ended_log_prob", "ended_score"), 2),
-    **dict.fromkeys(("words", "parents", "ended"), 3),
+    **dict.fromkeys(("words", "parents", "past_scores", "ended"), 3),
     "ancestors": 4,
 }
 
@@ -104,6 +104,7 @@ class Settings(NamedTuple):
     n_used: int  #: of these, as many as keep all threads busy
     n_beams: int  #: K
     n_results: int  #: translations kept of each sentence
+    first_word: int  #: words below this id are never chosen, but for EOS
     n_words: int  #: words from this id on are never chosen
     min_length: int  #: EOS is not chosen before this step
     length_penalty: float
@@ -144,6 +145,7 @@ class Slots(NamedTuple):
     score: NDArray[np.float32]  #: (R, K)
     words: NDArray[np.int32]  #: (R, T, K)
     parents: NDArray[np.int32]  #: (R, T, K)
+    past_scores: NDArray[np.float32]  #: (R, T, K): log-probability of each beam after each step
     ancestors: NDArray[np.int32]  #: (2, R, K, T rounded up): places of each beam's past
     ended: NDArray[np.int64]  #: (R, 2 K, 4): step, beam, word, whether EOS ended it
     ended_log_prob: NDArray[np.float32]  #: (R, 2 K)
@@ -193,6 +195,7 @@ class Results(NamedTuple):
     """Translations, sentence by sentence."""
 
     ids: NDArray[np.int32]  #: of all sentences and ranks
+    token_scores: NDArray[np.float32]  #: log-probability of each translation after each of its tokens, EOS included
     begins: NDArray[np.int64]  #: (n,): where the first translation of a sentence begins; ranks are ``limits`` apart
     lengths: NDArray[np.int64]  #: (n, n_results): words without EOS; -1: no such translation
     log_probs: NDArray[np.float64]  #: (n, n_results)

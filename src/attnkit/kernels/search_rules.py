@@ -1,7 +1,8 @@
 """Choice of words in compiled searches, by the rules of ``attnkit.decoding``.
 
-A log-probability is that of the whole vocabulary; PAD, BOS and ids that only pad the vocabulary are never chosen; among
-equals the lower beam * V + word comes first; a sentence is done as soon as it has K finished translations.
+A log-probability is that of the whole vocabulary; PAD, BOS, ids that only pad the vocabulary and, if asked for, UNK are
+never chosen; among equals the lower beam * V + word comes first; a sentence is done as soon as it has K finished
+translations.
 
 Letters: K beams, V words, N padded words, P columns of a panel.
 """
@@ -42,7 +43,7 @@ def log_sum(choice: Any, row: Any) -> Any:
 def mask_words(model: Any, settings: Any, row: Any, m: Any, choice: Any) -> Any:
     """Mask EOS and words never chosen in row m of the logits and its peaks."""
     n, panel = model.products[OUTPUT, COLUMNS], settings.panel
-    for word in range(EOS_ID + 1):
+    for word in range(settings.first_word):
         write_float(row + 4 * word, LOWEST32)
     for word in range(settings.n_words, n):
         write_float(row + 4 * word, LOWEST32)
@@ -108,7 +109,7 @@ def choose_continuations(model: Any, settings: Any, n_beams: Any, scores: Any, f
         row = choice.logits + 4 * (n_padded * (first + k) + base)
         for j in range(panel):
             # Masked words are among the largest if all logits are below that of a masked one.
-            if base + j <= EOS_ID or base + j >= settings.n_words:
+            if base + j < settings.first_word or base + j >= settings.n_words:
                 continue
             x, flat = ((read_float(row + 4 * j) - top) - total) + scores[k], k * n_padded + base + j
             if x <= LOWEST32 or not _precedes(x, flat, choice.value[last], choice.flat[last]):
@@ -165,7 +166,7 @@ def advance(settings: Any, slot: Any, n_padded: Any, slots: Any, choice: Any) ->
     t, side = slots.step[slot], slots.side[slot]
     for c in range(settings.n_beams):
         parent = choice.flat[c] // n_padded
-        slots.score[slot, c] = choice.value[c]
+        slots.score[slot, c] = slots.past_scores[slot, t, c] = choice.value[c]
         slots.words[slot, t, c], slots.parents[slot, t, c] = choice.flat[c] - parent * n_padded, parent
         # Keys and values stay where they are: a beam inherits the places of its past.
         for u in range(t + 1):
@@ -188,10 +189,12 @@ def write_results(settings: Any, slot: Any, sentences: Any, slots: Any, results:
             continue
         t, beam, word = slots.ended[slot, best, STEP], slots.ended[slot, best, BEAM], slots.ended[slot, best, WORD]
         begin = results.begins[s] + rank * sentences.limits[s]
+        results.token_scores[begin + t] = slots.ended_log_prob[slot, best]
         if word != EOS_ID:
             results.ids[begin + t] = word
         for u in range(t - 1, -1, -1):
             results.ids[begin + u] = slots.words[slot, u, beam]
+            results.token_scores[begin + u] = slots.past_scores[slot, u, beam]
             beam = slots.parents[slot, u, beam]
         results.lengths[s, rank], results.steps[s, rank] = t + (word != EOS_ID), t + 1
         results.log_probs[s, rank] = slots.ended_log_prob[slot, best]

@@ -134,6 +134,8 @@ def build_greedy(refill: Any, fill_row: Any, step: Any, output: OutputLoops) -> 
         s, n = slots.sentence[slot], t + (word != EOS_ID)
         for u in range(n):
             results.ids[results.begins[s] + u] = slots.words[slot, u, 0]
+        for u in range(t + 1):
+            results.token_scores[results.begins[s] + u] = slots.past_scores[slot, u, 0]
         results.lengths[s, 0], results.steps[s, 0], results.finished[s, 0] = n, t + 1, word == EOS_ID
         results.log_probs[s, 0] = slots.score[slot, 0]
 
@@ -164,6 +166,7 @@ def build_greedy(refill: Any, fill_row: Any, step: Any, output: OutputLoops) -> 
                     word = panel * choice.panel_number[m] + argmax(choice.best_panel + 4 * panel * m, panel)
                     word = min(word, settings.n_words - 1)  # logits that are not finite have no largest
                 slots.words[slot, t, 0], slots.step[slot] = word, t + 1
+                slots.past_scores[slot, t, 0] = slots.score[slot, 0]
                 if word != EOS_ID and t + 1 < sentences.limits[slots.sentence[slot]]:
                     slots.active[kept] = slot
                     kept += 1
