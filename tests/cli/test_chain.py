@@ -37,7 +37,7 @@ def test_train_translate_score_average(call: Call, workshop: Any, tmp_path: Path
 
     code, out, err = call("translate", run, "-i", src, "--device", "cpu")
     assert code == 0 and out.count("\n") == 40
-    assert err == "40 of 40 lines may be wrong: 40 cut at the maximum length (--json flags each)\n"
+    assert err.startswith("40 of 40 lines may be wrong: 40 cut at the maximum length")
     code, to_stdout, err = call("translate", run, "-i", src, "-o", tmp_path / "out")
     assert (code, to_stdout) == (0, "") and err.startswith("40 of 40 lines may be wrong")
     assert (tmp_path / "out").read_text() == out

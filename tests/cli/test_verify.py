@@ -42,15 +42,15 @@ def test_a_whole_run_is_good(call: Call, run: Path) -> None:
         ["good", name]
         for name in (
             *("step-12", "step-8", "step-4", "averaged", "best", "metrics.jsonl", "timings.jsonl", "status.json"),
-            *("config.yaml", "sentences.json", "tokenizer.json", "data"),
+            *("config.yaml", "profile.json", "sentences.json", "tokenizer.json", "data"),
         )
     ]
-    assert "all 12 parts are good; the newest good checkpoint is step-12" in " ".join(out.split())
+    assert "all 13 parts are good; the newest good checkpoint is step-12" in " ".join(out.split())
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     code, out, err = call("verify", run, run, "--json")
     assert (code, err, out.count("\n")) == (0, "", 2)
     found = json.loads(out.splitlines()[1])
-    assert (found["good"], found["newest"], found["in_use"], len(found["things"])) == (True, "step-12", None, 12)
+    assert (found["good"], found["newest"], found["in_use"], len(found["things"])) == (True, "step-12", None, 13)
 
 
 DAMAGE: dict[str, tuple[str, str]] = {
@@ -102,7 +102,7 @@ def test_every_damaged_file_has_a_row_of_at_most_eighty_columns(call: Call, run:
     assert max(len(line) for line in out.splitlines()[:-2]) <= 80
     assert "BAD   step-12         state.json of checkpoint step-12 cannot be used: its" in out
     assert "points to step-12, which is damaged" in out
-    assert "4 of 14 parts damaged; the newest good checkpoint is step-8" in " ".join(out.split())
+    assert "4 of 15 parts damaged; the newest good checkpoint is step-8" in " ".join(out.split())
     assert json.loads(call("verify", run, "--json")[1])["good"] is False
 
 
@@ -189,7 +189,7 @@ def test_a_run_in_use_is_checked_as_far_as_it_is_complete(
     assert code == 0
     assert err.startswith(f"{run} is in use by process {os.getpid()} on ") and "only complete files are checked" in err
     assert "good  step-4          was deleted by rotation during verification" in out
-    assert "good  step-8          6 files" in out
+    assert "good  step-8          7 files" in out
     assert "good  best            points to step-16" in out
     assert call("verify", run)[2] == ""
 

@@ -91,7 +91,11 @@ def test_a_vocabulary_in_a_manifest_is_never_read_at_any_size(
     assert "tokenizer.extra: is missing" in bad(verify_run(run))
     (run / "tokenizer.extra").write_bytes(b"x")
     assert "tokenizer.extra: differs from that in step-12" in bad(verify_run(run))
-    assert list(RunState.load(folder, workshop.configure()).texts()) == ["tokenizer.json", "sentences.json"]
+    assert list(RunState.load(folder, workshop.configure()).texts()) == [
+        "tokenizer.json",
+        "sentences.json",
+        "profile.json",
+    ]
     folder.save(12, {**contents, "tokenizer.json": bytes(MAX_BYTES + 1)})
     with pytest.raises(RunError, match="more than the"):
         RunState.load(folder, workshop.configure()).texts()

@@ -10,7 +10,8 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.translation.signs import MIN_REPEATS, SignCounts, count_repeats, find_signs
+from attnkit.quality.profile import count_repeats
+from attnkit.tasks.translation.signs import NO_PROFILE, SignCounts, find_signs
 
 IDS = [[5, 6, 7]]
 
@@ -63,7 +64,7 @@ def test_drawn_faults_have_their_flags() -> None:
             target = [word.upper() for word in source]
         elif fault == "repeated":
             at, length = draw.randrange(len(target)), draw.randint(1, 3)
-            target[at:at] = target[at : at + length] * draw.randint(MIN_REPEATS, 30)
+            target[at:at] = target[at : at + length] * draw.randint(NO_PROFILE.repeats, 30)
         found = find_signs(" ".join(source), " ".join(target), finished=True, source_ids=IDS)
         right += found == ([] if fault == "none" else [fault])
         wrong += found != ([] if fault == "none" else [fault])

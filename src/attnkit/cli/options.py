@@ -37,6 +37,7 @@ OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; 
 Summary = Annotated[bool, Option(help="Print only the totals.")]
 Quiet = Annotated[bool, Option("-q", "--quiet", help="Print results, warnings and errors only.", callback=set_quiet)]
 Json = Annotated[bool, Option(help="Print JSON.")]
+ReturnTokenScores = Annotated[bool, Option(help="Include each token with its log-probability, with --json.")]
 JsonPairs = Annotated[bool, Option(help="One JSON object per pair, and one for the totals.")]
 TargetVocab = Annotated[Path | None, Option(help="Target vocabulary, if separate.")]
 

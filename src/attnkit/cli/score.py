@@ -1,7 +1,7 @@
 """``attnkit score``: log-probabilities of given translations."""
 
 from json import dumps
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -23,6 +23,7 @@ def command(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
     json: options.JsonPairs = False,
+    return_token_scores: options.ReturnTokenScores = False,
 ) -> None:
     """Print natural log-probabilities, one line per pair; totals go to stderr.
 
@@ -30,17 +31,23 @@ def command(
     Examples:
       attnkit score run test.en test.de
       attnkit score run test.en test.de --summary --json
+      attnkit score run test.en test.de --json --return-token-scores
     """
     from attnkit.cli import console
+    from attnkit.errors import UsageError
     from attnkit.io import atomic
     from attnkit.text.lines import check_not_overwriting
 
+    if return_token_scores and (summary or not json):
+        help = "remove --summary" if json else "add --json"
+        raise UsageError("--return-token-scores requires --json", where="--return-token-scores", help=help)
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.data.loader import Batching
     from attnkit.tasks.translation.engines import EngineSearch
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.segmenting import Segmenter
+    from attnkit.tasks.translation.translator import score_tokens
     from attnkit.text.parallel import read_parallel
 
     total = Total()
@@ -56,8 +63,10 @@ def command(
         for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter):
             total.add(score)
             if not summary:
-                plain = {"log_prob": score.log_prob, "tokens": score.n_tokens}
-                stream.write((dumps(plain) if json else f"{score.log_prob:.6f}") + "\n")
+                plain: dict[str, Any] = {"log_prob": score.log_prob, "tokens": score.n_tokens}
+                if return_token_scores:
+                    plain["token_scores"] = score_tokens(opened.tgt_tokenizer, score.ids, score.log_probs)
+                stream.write((dumps(plain, ensure_ascii=False) if json else f"{score.log_prob:.6f}") + "\n")
         totals = {"pairs": total.n_pairs, "tokens": total.n_tokens, "log_prob": total.log_prob}
         totals["perplexity"] = total.perplexity
         if json:

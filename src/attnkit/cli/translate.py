@@ -41,6 +41,8 @@ def command(
     coverage_penalty: Annotated[float | None, Option(help="Weight of the coverage penalty (Wu et al. 2016).")] = None,
     repetition_penalty: options.RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this many subwords.")] = None,
+    suppress: Annotated[Path | None, Option(help="File of words or phrases never to produce, one per line.")] = None,
+    no_unk: Annotated[bool, Option("--no-unk", help="Never produce <unk>.")] = False,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
@@ -51,6 +53,7 @@ def command(
     ] = False,
     dictionary: Annotated[Path | None, Option(help="Word lexicon from align, for --replace-unknowns.")] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
+    return_token_scores: options.ReturnTokenScores = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
     json: Annotated[bool, Option(help="One JSON object per line.")] = False,
     batch_size: Annotated[
@@ -75,6 +78,7 @@ def command(
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
+      attnkit translate run -i test.en --suppress words.txt
       attnkit translate word-run --replace-unknowns \\
         --dictionary words.tsv < test.en
     """
@@ -83,7 +87,7 @@ def command(
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
-    inputs = [path for path in (source, target_prefix, shortlist, dictionary) if path is not None]
+    inputs = [path for path in (source, target_prefix, shortlist, dictionary, suppress) if path is not None]
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     check_search_options(search)  # before torch is loaded
     check_not_overwriting(output, inputs)
@@ -97,6 +101,7 @@ def command(
         prefixes=target_prefix,
         scores=return_scores,
         attention=return_attention,
+        token_scores=return_token_scores,
         as_json=json,
         batching=Batching(batch_size or (64 if batch_type == "sentences" else 4096), batch_type),
         engine=engine,
@@ -111,9 +116,11 @@ def command(
         shortlist=shortlist,
         unknowns=replace_unknowns,
         dictionary=dictionary,
+        suppress=suppress,
     )
     if request.format is not None or protect:
-        refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_attention", "json"]
+        refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
+        refused += ["return_attention", "json"]
         refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
     if request.format is not None:
         write_document(request, output)
@@ -216,7 +223,8 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
 
     if output is None or request.source == STDIN:
         raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
-    inputs = [path for path in (request.source, request.prefixes, request.shortlist, request.dictionary) if path]
+    named = (request.source, request.prefixes, request.shortlist, request.dictionary, request.suppress)
+    inputs = [path for path in named if path]
     check_not_streams(inputs)
     for path in inputs:
         open_binary(path).close()  # report a missing file before anything is written

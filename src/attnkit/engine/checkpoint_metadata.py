@@ -26,6 +26,7 @@ TEXT_FILES: Mapping[str, int] = {
     "tokenizer.json": MAX_BYTES,
     "tokenizer.target.json": MAX_BYTES,
     "sentences.json": 1 << 20,
+    "profile.json": 1 << 20,
     "labels.json": 1 << 23,
     "vectors.json": MAX_BYTES,
     "words.tsv": 1 << 34,

@@ -45,6 +45,8 @@ class SearchArguments(TypedDict, total=False):
     max_ratio: float
     extra: int
     n_words: int | None
+    no_unk: bool
+    token_scores: bool
     scores: bool
 
 
@@ -56,6 +58,8 @@ class Hypothesized:
     score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
     log_prob: float  #: natural log-probability, summed over sentences
     tokens: list[str]
+    token_scores: list[tuple[str, float]] | None
+    """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,10 @@ class Translation:
     score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over sentences
     log_prob: float  #: natural log-probability, summed over sentences
     tokens: list[str]
+    token_scores: list[tuple[str, float]] | None
+    """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
     source_tokens: list[str]
-    signs: list[Sign]  #: signs that the translation went wrong
+    signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
     alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
     attention: list[list[list[float]]] | None = None
     """Of each sentence: weights (target tokens, source tokens), both with the end symbol; None unless recorded."""
@@ -77,7 +83,7 @@ class Translation:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the translation as plain data, without attention unless recorded."""
+        """Return the translation as plain data, without what was not asked for."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -145,6 +151,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         attention: bool = False,
+        suppress: Sequence[str] = (),
         **options: Unpack[SearchArguments],
     ) -> list[Translation]:
         """Translate lines; a blank line stays blank.
@@ -153,6 +160,7 @@ class Translator:
             lines: source lines.
             prefixes: beginnings of the translations, one per line; blank for none.
             attention: whether to record attention weights.
+            suppress: words and phrases that are never produced.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
         Raises:
@@ -163,12 +171,19 @@ class Translator:
         texts = as_lines(lines)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
+        self._pipeline.suppress(suppress)
         return list(self._translate(texts, prefixes, attention, options))
 
     def translate_stream(
-        self, lines: Iterable[str], *, attention: bool = False, **options: Unpack[SearchArguments]
+        self,
+        lines: Iterable[str],
+        *,
+        attention: bool = False,
+        suppress: Sequence[str] = (),
+        **options: Unpack[SearchArguments],
     ) -> Iterator[Translation]:
         """Yield what ``translate`` returns, in order; read a window of lines ahead."""
+        self._pipeline.suppress(suppress)
         return self._translate(lines, None, attention, options)
 
     def _translate(
@@ -190,6 +205,7 @@ class Translator:
         Raises:
             DataError: the document is not of its format.
         """
+        self._pipeline.suppress(())
         pieces = parse_document(text, format, Path("document"))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         return render(documents.translate(pieces))
@@ -212,7 +228,13 @@ class Translator:
 def as_translation(line: TranslatedLine, attention: bool) -> Translation:
     """Return a translated line as the library shows it."""
     best, *others = (
-        Hypothesized(one.text, one.score, one.log_prob, [token for part in one.tokens for token in part])
+        Hypothesized(
+            text=one.text,
+            score=one.score,
+            log_prob=one.log_prob,
+            tokens=[token for part in one.tokens for token in part],
+            token_scores=None if one.token_scores is None else [pair for part in one.token_scores for pair in part],
+        )
         for one in line.outputs
     )
     return Translation(

@@ -21,7 +21,7 @@ from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
 from attnkit.quality.pair_filters import Pair, PairDrops, clean_pairs
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.loading import SOURCE_STATISTICS, provided_vocabularies
+from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFILE, provided_vocabularies
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import mismatch, read_parallel
@@ -115,6 +115,7 @@ class TranslationData:
     valid_tgt: list[str]
     vocabularies: Vocabularies
     source_statistics: bytes
+    profile: bytes
     counts: dict[str, Any]
 
     @property
@@ -125,7 +126,8 @@ class TranslationData:
     @property
     def texts(self) -> Mapping[str, bytes]:
         """Files to store in checkpoints, by name."""
-        return {**self.vocabularies.files(), SOURCE_STATISTICS: self.source_statistics}
+        own = {SOURCE_STATISTICS: self.source_statistics, TRAINING_PROFILE: self.profile}
+        return {**self.vocabularies.files(), **own}
 
 
 def prepare(
@@ -164,7 +166,7 @@ def prepare(
             atomic.write_new_file(temporary / name, content)
         yield StatusEvent("encoding the text")
         sizes = (given.src.vocab_size, given.tgt.vocab_size)
-        from attnkit.text.sentences import MAX_SAMPLE, learn_statistics  # imported here: a resumed run reads no text
+        from attnkit.text.sentences import MAX_SAMPLE  # imported here: a resumed run reads no text
 
         text = EncodedText()
         share = MAX_SAMPLE // len(corpora.training)
@@ -174,8 +176,8 @@ def prepare(
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         for side in text.tokens:
             yield from prepared_dir.warn_of_unknown(text.unknown[side], text.tokens[side], side)
-        statistics = learn_statistics(text.sample, text.lengths)
-        atomic.write_new_file(temporary / SOURCE_STATISTICS, statistics.model_dump_json().encode())
+        for name, content in _learn(text, given.src).items():
+            atomic.write_new_file(temporary / name, content)
         # Validation keeps pairs of any length ratio, and of any length that the model has positions for.
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
@@ -203,6 +205,7 @@ def open_prepared(folder: Path) -> TranslationData:
             valid_tgt=valid_tgt,
             vocabularies=load_vocabularies(folder),
             source_statistics=read_regular_file(folder / SOURCE_STATISTICS, TEXT_FILES[SOURCE_STATISTICS]),
+            profile=read_regular_file(folder / TRAINING_PROFILE, TEXT_FILES[TRAINING_PROFILE]),
             counts=index["counts"],
         )
 
@@ -220,12 +223,13 @@ def train_vocabularies(
 
 @dataclass
 class EncodedText:
-    """Counts of encoded pairs, and a sample of their sources."""
+    """Counts of encoded pairs, and a sample of them."""
 
     tokens: Counter[str] = field(default_factory=Counter)  #: by side
     unknown: Counter[str] = field(default_factory=Counter)  #: unknown tokens, by side
-    sample: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)  #: tokens of each line of the sample
+    characters: set[str] = field(default_factory=set)  #: of all sources
+    sample: list[Pair] = field(default_factory=list)
+    lengths: list[tuple[int, int]] = field(default_factory=list)  #: tokens of both sides of each pair of the sample
 
 
 def _encode(
@@ -239,10 +243,22 @@ def _encode(
         for side, encoded in zip(("source", "target"), rows, strict=True):
             text.tokens[side] += sum(map(len, encoded))
             text.unknown[side] += sum(ids.count(UNK_ID) for ids in encoded)
-        text.sample += src[:n_sampled]
-        text.lengths += map(len, rows[0][:n_sampled])
+        text.characters.update("".join(src))
+        text.sample += chunk[:n_sampled]
+        text.lengths += [(len(s), len(t)) for s, t in zip(*(side[:n_sampled] for side in rows), strict=True)]
         n_sampled = max(0, n_sampled - len(src))
         yield rows
+
+
+def _learn(text: EncodedText, tokenizer: Tokenizer) -> dict[str, bytes]:
+    """Return what is learned from the sample, as files of a checkpoint."""
+    from attnkit.quality.profile import learn_profile
+    from attnkit.text.sentences import learn_statistics
+
+    statistics = learn_statistics([src for src, _ in text.sample], [n for n, _ in text.lengths])
+    profile = learn_profile(text.sample, text.lengths, text.characters, tokenizer.normalize)
+    learned = {SOURCE_STATISTICS: statistics, TRAINING_PROFILE: profile}
+    return {name: model.model_dump_json().encode() for name, model in learned.items()}
 
 
 def _check(data: DataConfig) -> Iterator[DataCheckEvent]:

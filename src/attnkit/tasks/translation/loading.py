@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     from attnkit.kernels.simd.targets import Precision
     from attnkit.models.translation import TranslationModel
+    from attnkit.quality.profile import TrainingProfile
     from attnkit.text.sentences import SourceStatistics
 
 SOURCE_STATISTICS = "sentences.json"  #: file of a checkpoint
+TRAINING_PROFILE = "profile.json"  #: file of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,23 @@ class OpenedRun:
         except ValidationError as error:
             where = str(self.files.path / SOURCE_STATISTICS)
             raise RunError("invalid statistics of the source text", where=where) from error
+
+    @cached_property
+    def training_profile(self) -> TrainingProfile | None:
+        """Profile of the training pairs; None if the checkpoint has none.
+
+        Raises ``RunError`` if it is damaged.
+        """
+        if TRAINING_PROFILE not in self.files.manifest.files:
+            return None
+        from attnkit.quality.profile import TrainingProfile
+
+        raw = read_bounded(self.files, TRAINING_PROFILE, TEXT_FILES[TRAINING_PROFILE])
+        try:
+            return TrainingProfile.model_validate_json(raw)
+        except ValidationError as error:
+            where = str(self.files.path / TRAINING_PROFILE)
+            raise RunError("invalid profile of the training pairs", where=where) from error
 
     @property
     def checkpoint(self) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import torch
@@ -25,6 +25,8 @@ class PairScore:
 
     log_prob: float  #: natural log-probability of the target, with one EOS per sentence scored
     n_tokens: int  #: number of target tokens, EOS included
+    ids: list[list[int]] = field(default_factory=list)  #: of each sentence scored, without EOS
+    log_probs: list[list[float]] = field(default_factory=list)  #: of each token of each sentence, and of EOS
 
 
 @dataclass
@@ -79,7 +81,9 @@ def score_pairs(
         scores = map(found.__getitem__, range(len(src)))
         for rows in aligned:
             own = list(islice(scores, len(rows)))
-            yield PairScore(sum(score.log_prob for score in own), sum(score.n_tokens for score in own))
+            ids, log_probs = ([part for score in own for part in getattr(score, name)] for name in ("ids", "log_probs"))
+            total = sum(score.log_prob for score in own), sum(score.n_tokens for score in own)
+            yield PairScore(*total, ids, log_probs)
 
 
 def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: int) -> list[list[tuple[str, str]]]:
@@ -124,4 +128,4 @@ def _score(scorer: Scorer, device: torch.device, src: list[list[int]], tgt: list
         ]
     )
     sums = torch.split(chosen.cpu().double(), [len(t) + 1 for t in tgt])
-    return [PairScore(float(part.sum()), len(part)) for part in sums]
+    return [PairScore(float(part.sum()), len(part), [t], [part.tolist()]) for part, t in zip(sums, tgt, strict=True)]

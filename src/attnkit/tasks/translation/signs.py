@@ -1,31 +1,42 @@
-"""Signs that a translation went wrong."""
+"""Signs that a translation went wrong, or that its source is unusual."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import has_word
+from attnkit.quality.profile import TrainingProfile, copied_share, count_repeats
 from attnkit.text.lines import is_blank
 
-Sign = Literal["cut", "repeated", "copied", "empty", "unknown", "split"]
+Sign = Literal["cut", "repeated", "copied", "empty", "short", "long", "unlike", "unknown", "length", "split"]
 TEXTS: dict[Sign, str] = {
     "cut": "cut at the maximum length",
     "repeated": "with repetitions",
     "copied": "copied from the source",
     "empty": "empty",
-    "unknown": "with characters that the vocabulary lacks",
+    "short": "too short for their source",
+    "long": "too long for their source",
+    "unlike": "unlike the training text",
+    "unknown": "with unknown characters",
+    "length": "of a length not trained on",
     "split": "with sentences longer than the model was trained on",
 }
 """Signs in the order of a summary, and how it names them."""
-MIN_REPEATS = 4  #: repetitions in a row of one to eight words
+NO_PROFILE = TrainingProfile()
 
 
 def find_signs(
-    source: str, text: str, *, finished: bool, source_ids: Iterable[list[int]], is_cut: bool = False
+    source: str,
+    text: str,
+    *,
+    finished: bool,
+    source_ids: Iterable[list[int]],
+    is_cut: bool = False,
+    profile: TrainingProfile = NO_PROFILE,
 ) -> list[Sign]:
     """Return the signs of a translation of a line; a blank line has none.
 
@@ -35,30 +46,59 @@ def find_signs(
     segments = list(source_ids)
     if not segments:
         return []
+    before, words = source.casefold().split(), text.casefold().split()
     is_sign: dict[Sign, bool] = {
         "cut": not finished,
-        "repeated": count_repeats(text.split()) >= MIN_REPEATS > count_repeats(source.split()),
-        "copied": text.casefold().split() == source.casefold().split() and has_word(text),
+        "repeated": count_repeats(words) >= profile.repeats > count_repeats(before),
+        "copied": is_copied(before, words, profile) and has_word(text),
         "empty": is_blank(text),
         "unknown": any(UNK_ID in ids for ids in segments),
         "split": is_cut,
     }
-    return [sign for sign in get_args(Sign) if is_sign[sign]]
+    return in_order(sign for sign, is_there in is_sign.items() if is_there)
 
 
-def count_repeats(words: list[str], longest: int = 8) -> int:
-    """Return how often a sequence of up to ``longest`` words repeats in a row.
+def is_copied(source: Sequence[str], words: Sequence[str], profile: TrainingProfile) -> bool:
+    """Return whether a translation has more words of its source than is usual."""
+    if profile.copied is None:
+        return False
+    return source == words or (profile.copied < 1 and copied_share(source, words) > profile.copied)
 
-    >>> count_repeats("a b a b a b c".split())
-    3
-    """
-    most = 1 if words else 0
-    for length in range(1, min(longest, len(words) // 2) + 1):
-        in_row = 0  # words equal to the one ``length`` before
-        for i in range(length, len(words)):
-            in_row = in_row + 1 if words[i] == words[i - length] else 0
-            most = max(most, 1 + in_row // length)
-    return most
+
+def find_source_signs(
+    lines: Sequence[str], profile: TrainingProfile, normalize: Callable[[str], str]
+) -> list[list[Sign]]:
+    """Return what is unusual in source lines; ``normalize`` is the tokenizer's."""
+    found: list[list[Sign]] = []
+    for line, is_unlike in zip(lines, profile.unlikely(lines).tolist(), strict=True):
+        signs: list[Sign] = ["unlike"] if is_unlike else []
+        if profile.known and not profile.known.issuperset(line):
+            new = (character for character in set(line) - profile.known if not character.isspace())
+            if any(not profile.known.issuperset(normalize(character)) for character in new):
+                signs.append("unknown")
+        found.append(signs)
+    return found
+
+
+def find_length_signs(
+    source_ids: Sequence[Sequence[int]], ids: Sequence[Sequence[int]], profile: TrainingProfile
+) -> list[Sign]:
+    """Return what is unusual of the lengths of segments and of their translations."""
+    found: list[Sign] = []
+    for source, target in zip(source_ids, ids, strict=True):
+        if profile.source_tokens is not None:
+            least, most = profile.source_tokens
+            found += ["length"] if not least <= len(source) <= most else []
+        if (limits := profile.ratio_limits(len(source))) is not None and target:
+            ratio = (len(target) + 1) / (len(source) + 1)
+            found += ["short"] if ratio < limits[0] else ["long"] if ratio > limits[1] else []
+    return in_order(found)
+
+
+def in_order(signs: Iterable[Sign]) -> list[Sign]:
+    """Return signs in the order of a summary, each once."""
+    there = set(signs)
+    return [sign for sign in get_args(Sign) if sign in there]
 
 
 @dataclass

@@ -35,6 +35,7 @@ class TranslateRequest:
     prefixes: Path | None = None
     scores: bool = False
     attention: bool = False
+    token_scores: bool = False
     as_json: bool = False
     batching: Batching = field(default_factory=Batching)
     device: str = "auto"
@@ -51,6 +52,7 @@ class TranslateRequest:
     unknowns: bool = False
     """Replace ``<unk>`` by the attended source word, translated if ``dictionary`` has an entry for it."""
     dictionary: Path | None = None
+    suppress: Path | None = None  #: file of words and phrases that are never produced, one per line
     skip: int = 0  #: input lines, and prefixes, that were translated before
 
 
@@ -67,12 +69,16 @@ def open_translator(
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
     shown = request.scores or request.as_json
-    config = translator.configure({"scores": shown, **request.search})
+    config = translator.configure({"scores": shown, "token_scores": request.token_scores, **request.search})
     src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
     if request.shortlist is not None:
         translator.shortlist = LexiconShortlist(request.shortlist, src, tgt)
     if request.unknowns:
         translator.replacer = UnknownReplacer(request.dictionary, src, tgt)
+    if request.suppress is not None:
+        translator.suppress(read_lines(request.suppress))
+        if translator.suppressed is None:
+            tell(f"{request.suppress} has no words: nothing is suppressed")
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
     for run in translator.runs:
         for warning in run.warnings:
@@ -83,7 +89,7 @@ def open_translator(
                 where=str(run.path),
                 help="remove --return-attention, --replace-unknowns or --coverage-penalty",
             )
-    return translator, searcher, SearchJob(config, record)
+    return translator, searcher, SearchJob(config, record, translator.suppressed)
 
 
 def translate_stream(
@@ -159,8 +165,9 @@ def check_request(request: TranslateRequest) -> None:
         raise UsageError(
             "a dictionary requires --replace-unknowns", where="--dictionary", help="add --replace-unknowns"
         )
-    if request.attention and not request.as_json:
-        raise UsageError("--return-attention requires --json", where="--return-attention", help="add --json")
+    needs_json = {"--return-attention": request.attention, "--return-token-scores": request.token_scores}
+    for option in [option for option, is_given in needs_json.items() if is_given and not request.as_json]:
+        raise UsageError(f"{option} requires --json", where=option, help="add --json")
     for path in request.runs:
         if path.is_file():
             help = f"pass text with -i: attnkit translate RUN -i {path}"
@@ -170,7 +177,8 @@ def check_request(request: TranslateRequest) -> None:
 def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list[str]:
     """Return an input line's output: one line per hypothesis, or one JSON object."""
     if request.as_json:
-        kept = ["text", "score", "log_prob", *(["tokens", "attention"] if request.attention else [])]
+        kept = ["text", "score", "log_prob", *["token_scores"] * request.token_scores]
+        kept += ["tokens", "attention"] * request.attention
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
         plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs, "translations": outputs}
         if request.attention:

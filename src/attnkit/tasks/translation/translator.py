@@ -6,9 +6,10 @@ Several models form an ensemble. ``translate_stream`` translates lines from a fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
@@ -18,14 +19,18 @@ from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids, search_parts
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.protocols import UNK_ID
+from attnkit.protocols import EOS_ID, UNK_ID
+from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
 from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import Sign, find_signs
+from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_length_signs, find_signs, find_source_signs, in_order
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from attnkit.decoding.suppression import SuppressedPhrases
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,21 @@ class Output:
     attention: list[list[list[float]]] | None
     """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
     tokenizer: Tokenizer = field(repr=False, compare=False)
+    log_probs: list[list[float]] | None = None
+    """Log-probability of each token of each segment, with that of EOS if it ended the segment.
+
+    None unless asked for by ``token_scores``. Their sum is ``log_prob``.
+    """
 
     @property
     def tokens(self) -> list[list[str]]:
         """Tokens of each segment."""
         return [self.tokenizer.tokens(ids) for ids in self.ids]
+
+    @property
+    def token_scores(self) -> list[list[tuple[str, float]]] | None:
+        """Tokens of each segment and their log-probabilities, EOS included."""
+        return None if self.log_probs is None else score_tokens(self.tokenizer, self.ids, self.log_probs)
 
 
 @dataclass(frozen=True)
@@ -56,18 +71,31 @@ class TranslatedLine:
     outputs: list[Output]
     tokenizer: Tokenizer = field(repr=False, compare=False)
     is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
+    source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
+    profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
 
     @property
     def signs(self) -> list[Sign]:
-        """Signs that the best hypothesis went wrong."""
-        best = self.outputs[0]
-        ids, finished, is_cut = self.source_ids, best.finished, self.is_cut
-        return find_signs(self.source, best.text, finished=finished, source_ids=ids, is_cut=is_cut)
+        """Signs that the best hypothesis went wrong, or that the line is unusual."""
+        best, ids, profile = self.outputs[0], self.source_ids, self.profile
+        if not ids:
+            return []
+        known = {"finished": best.finished, "is_cut": self.is_cut}
+        found = find_signs(self.source, best.text, source_ids=ids, profile=profile, **known)
+        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile)])
 
     @property
     def source_tokens(self) -> list[list[str]]:
         """Tokens of each segment."""
         return [self.tokenizer.tokens(ids) for ids in self.source_ids]
+
+
+def score_tokens(
+    tokenizer: Tokenizer, ids: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]
+) -> list[list[tuple[str, float]]]:
+    """Return the tokens of segments with their scores, EOS where it has one."""
+    ended = ([*own, EOS_ID][: len(scores)] for own, scores in zip(ids, log_probs, strict=True))
+    return [list(zip(tokenizer.tokens(own), scores, strict=True)) for own, scores in zip(ended, log_probs, strict=True)]
 
 
 def load_translator(
@@ -119,8 +147,12 @@ class TranslationPipeline:
         max_source = min(run.config.max_source for run in runs)
         self.segmenter = Segmenter(self.src_tokenizer, max_source, runs[0].source_statistics)
         """Splits lines into sentences, as its ``policy`` says, and to its ``max_length``."""
+        self.profile: TrainingProfile = runs[0].training_profile or NO_PROFILE
+        """What is usual of the training pairs of the first run."""
         self.shortlist: LexiconShortlist | None = None
         """Restricts the target tokens of each sentence, if set."""
+        self.suppressed: SuppressedPhrases | None = None
+        """Phrases that are never produced, if set by ``suppress``."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
         self.progress: Callable[[int], None] = lambda n_lines: None
@@ -136,6 +168,18 @@ class TranslationPipeline:
             raise TypeError("translate takes a list of lines, not one string")
         found = self.stream(lines, self.configure({"scores": False, **options}))
         return [output.text for translation in found for output in translation.outputs]
+
+    def suppress(self, phrases: Iterable[str]) -> None:
+        """Never produce these words and phrases, as words of their own and in this case.
+
+        They replace those of an earlier call; without any, everything is allowed again.
+        """
+        from attnkit.decoding.suppression import SuppressedPhrases
+
+        tokenizer = self.tgt_tokenizer
+        given = [text for phrase in phrases if (text := tokenizer.normalize(phrase).strip())]
+        tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
+        self.suppressed = SuppressedPhrases(given, tokens) if given else None
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
@@ -178,7 +222,7 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Yield one ``TranslatedLine`` per line, in order; read a window of lines ahead."""
         batching = batching or Batching()
-        job = SearchJob(config or self.search, record or self.replacer is not None)
+        job = SearchJob(config or self.search, record or self.replacer is not None, self.suppressed)
         windows = line_batches(lines, batching.window, None)
         return chain.from_iterable(self.translate_windows(windows, job, batching, prefixes))
 
@@ -223,8 +267,10 @@ class TranslationPipeline:
             self.progress(n_before + len(lines) * n_parts // max(1, len(flat)))
 
         found = iter(search_parts(self.searcher, flat, batches, job, progress))
-        for line, members in zip(lines, parts, strict=True):
-            yield self.join(line, members, [next(found) for _ in members], job.config)
+        signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
+        for line, members, own in zip(lines, parts, signs, strict=True):
+            joined = self.join(line, members, [next(found) for _ in members], job.config)
+            yield replace(joined, source_signs=tuple(own), profile=self.profile)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
@@ -270,6 +316,7 @@ class TranslationPipeline:
                     finished=all(hypothesis.finished for hypothesis in chosen),
                     attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
                     tokenizer=self.tgt_tokenizer,
+                    log_probs=[h.token_scores or [] for h in chosen] if config.token_scores else None,
                 )
             )
         is_cut = any(part.before is None for part in parts)
