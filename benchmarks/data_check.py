@@ -1,6 +1,7 @@
 """Damaged corpora, drawn: does `attnkit check` find the damage, its kind and its place, and is it silent on clean ones?
 
     PYTHONPATH=src python benchmarks/data_check.py --multi30k FOLDER [--damaged 500] [--clean 200] [--seed 0]
+    PYTHONPATH=src python benchmarks/data_check.py --multi30k FOLDER --million
 
 FOLDER has train.en and train.de. The other corpora are made: English-French, reversal, code and headlines. A case is a
 corpus of 1,000 to 100,000 pairs (Multi30k has 29,000) with one fault:
@@ -13,14 +14,17 @@ corpus of 1,000 to 100,000 pairs (Multi30k has 29,000) with one fault:
     copies      at least 5 % of the targets are copies of their sources
     mojibake    at least 2 % of the lines of one side are UTF-8 read as Windows-1252
 
-It counts as found if a stretch or finding of the kind begins within 50 lines of the place, with the right shift. False
-alarms are clean corpora whose verdict is not good. It takes a quarter of an hour on two cores; figures go to
-benchmarks/results/data_check.json.
+It counts as found if a stretch or finding of the kind, on the right side, begins within 50 lines of the place, with the
+right shift. False alarms are clean corpora whose verdict is not good. It takes a quarter of an hour on two cores.
+Figures go to benchmarks/results/data_check.json; cases done with the same sources are not done again.
+
+--million times `attnkit check` of 1,000,000 pairs (Multi30k over and over, and the toy English-French) instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import subprocess
@@ -40,9 +44,6 @@ RESULT = Path(__file__).parent / "results" / "data_check.json"
 CORPORA = ("multi30k", "english-french", "reverse", "code", "summary")
 MARGIN = 50  # lines
 SWAPPED = ("swapped", "swapped_pairs", "target_in_source_language", "source_in_target_language")
-OTHER = (
-    "target_in_other_language", "source_in_other_language", "target_in_source_language", "source_in_target_language",
-)  # fmt: skip
 Pair = tuple[list[str], list[str]]
 
 
@@ -146,9 +147,9 @@ def language(src: list[str], tgt: list[str], random: random.Random, folder: str)
     other = corpus("english-french", folder)[1] if is_german else corpus("multi30k", folder)[1]
     begin = random.randrange(len(other) - size) if size < len(other) else 0
     block = (other * (1 + size // len(other)))[begin : begin + size]
-    side = random.choice([src, tgt])
-    side[at : at + size] = block
-    return Case(src, tgt, (*OTHER, "unrelated", "swapped"), at + 1)
+    number = random.randrange(2)
+    (src, tgt)[number][at : at + size] = block
+    return Case(src, tgt, (f"{('source', 'target')[number]}_in_other_language",), at + 1)
 
 
 def copies(src: list[str], tgt: list[str], random: random.Random, folder: str) -> Case:
@@ -211,6 +212,32 @@ def try_case(number: int, folder: str, clean: bool) -> dict[str, object]:
     }  # fmt: skip
 
 
+def time_million(folder: str) -> None:
+    """Time the check of a million pairs in a process of its own; write the seconds."""
+    seconds = {}
+    for name in ("multi30k", "english-french"):
+        src, tgt = corpus(name, folder)
+        with tempfile.TemporaryDirectory() as made:
+            paths = [Path(made) / side for side in ("a.src", "a.tgt")]
+            for path, lines in zip(paths, (src, tgt), strict=True):
+                repeated = (lines * (1 + 1_000_000 // len(lines)))[:1_000_000]
+                path.write_text("".join(line + "\n" for line in repeated))
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "attnkit", "check", *map(str, paths)], check=True)
+            seconds[name] = round(time.perf_counter() - start, 1)
+    print(seconds)
+    figures = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    RESULT.write_text(json.dumps({**figures, "million": {"machine": machine(), "seconds": seconds}}, indent=1) + "\n")
+
+
+def done_before(sources: str) -> tuple[Path, dict[tuple[bool, int], dict[str, object]]]:
+    """Return the file of cases done with these sources, and the cases in it."""
+    path = Path(tempfile.gettempdir()) / f"attnkit-data-check-cases-{sources}.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    cases = [json.loads(line) for line in lines if line.endswith("}")]
+    return path, {(case["fault"] == "none", case["number"]): case for case in cases}
+
+
 def main() -> None:
     """Run all cases and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,15 +245,29 @@ def main() -> None:
     parser.add_argument("--damaged", type=int, default=500)
     parser.add_argument("--clean", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="number of the first case")
+    parser.add_argument("--million", action="store_true", help="time the check of a million pairs")
     args = parser.parse_args()
     for name in CORPORA:
         corpus(name, args.multi30k)
+    if args.million:
+        time_million(args.multi30k)
+        return
+    from attnkit import quality
+
+    files = [Path(__file__), *sorted(Path(quality.__path__[0]).glob("*.py"))]
+    path, before = done_before(hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12])
     found: dict[str, Counter[str]] = defaultdict(Counter)
     missed = []
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2) as pool, path.open("a") as record:
         for clean, n in ((False, args.damaged), (True, args.clean)):
             numbers = range(args.seed, args.seed + n)
-            for case in pool.map(try_case, numbers, [args.multi30k] * n, [clean] * n):
+            new = [number for number in numbers if (clean, number) not in before]
+            cases = pool.map(try_case, new, [args.multi30k] * len(new), [clean] * len(new))
+            for number in numbers:
+                case = before.get((clean, number)) or next(cases)
+                if (clean, number) not in before:
+                    record.write(json.dumps(case, ensure_ascii=False) + "\n")
+                    record.flush()
                 right = not case["alarm"] if clean else case["hit"]
                 found[str(case["fault"])]["right" if right else "wrong"] += 1
                 found[str(case["corpus"]) + (", clean" if clean else "")]["right" if right else "wrong"] += 1
@@ -243,6 +284,8 @@ def main() -> None:
         "by": {name: [counts["right"], counts.total()] for name, counts in found.items()},
         "missed": [{k: v for k, v in case.items() if k != "seconds"} for case in missed],
     }  # fmt: skip
+    earlier = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    figures |= {"million": earlier["million"]} if "million" in earlier else {}
     RESULT.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -315,7 +315,7 @@ def test_mistakes_are_told_before_locks_and_before_torch(workshop: Any, tmp_path
 import sys
 sys.modules["tensorboard"] = None
 from pathlib import Path
-from attnkit.checkpoints.lock import take_lock
+from attnkit.io.lock import take_lock
 from attnkit.cli.main import run
 from attnkit.runtime.signals import Signals
 lock = take_lock(Path({str(run)!r}))

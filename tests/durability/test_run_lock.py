@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import signalled
 
-from attnkit.checkpoints.lock import check_not_in_use, take_lock
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import SystemFailure
+from attnkit.io.lock import check_not_in_use, take_lock
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.checkpoints.lock import check_not_in_use
 from attnkit.errors import SystemFailure
+from attnkit.io.lock import check_not_in_use
 
 CLOCKED = ("lock", "timings.jsonl", "status.json", "manifest.json", "prepared.json")
 SETTINGS = "--dim 20 --window 2 --negative 2 --epochs 3 --min-count 1 --save-every 0 --threads 1".split()  # noqa: SIM905

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +12,9 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
-from attnkit.quality.check import check_pair
-from attnkit.quality.findings import CheckReport, shorten
+from attnkit.quality.check import MIN_OCCURRENCES, check_pair
+from attnkit.quality.findings import FINDINGS, CheckReport, inflect, shorten
+from attnkit.quality.overlap import MIN_N_GRAMS, MIN_SHARED, N_GRAM, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig, VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
@@ -51,7 +53,7 @@ def test_clean_files_have_no_findings(tmp_path: Path) -> None:
         ({"l4": "\u3000"}, {}, {("blank_source", "pair"): (1, 4)}),
         ({}, {"l4": "\u200b\u00ad"}, {("blank_target", "pair"): (1, 4)}),
         ({}, {"l5": ""}, {("blank_target", "pair"): (1, 5)}),
-        ({}, {"l6": "ja " * 200}, {("odd_ratio", "pair"): (1, 6)}),
+        ({}, {"l6": "ja nein vielleicht doch " * 3 + "so " + "x" * 500}, {("odd_ratio", "pair"): (1, 6)}),
         ({"l7": "x" * 2001}, {"l7": "x" * 1800}, {("long", "source"): (1, 7)}),
         ({"l9": SRC[1], "l8": SRC[1]}, {"l9": TGT[1], "l8": TGT[1]}, {("duplicate", "pair"): (2, 8)}),
         ({"l9": SRC[1]}, {}, {}),
@@ -73,6 +75,10 @@ def test_clean_files_have_no_findings(tmp_path: Path) -> None:
         ({"l2": "a\ufffdb"}, {}, {("replacement", "source"): (1, 2)}),
         ({"l2": "a\0b"}, {"l2": "\x1b[31m"}, {("control", "source"): (1, 2), ("control", "target"): (1, 2)}),
         ({"l2": "50\u00a0% of\u200b it"}, {}, {}),
+        ({"l3": SRC[2] + " no no no no"}, {}, {("repeated", "source"): (1, 3)}),
+        ({"l3": SRC[2] + " no no no"}, {"l4": "0 0 0 0 0 0 " + TGT[3]}, {}),
+        ({}, {"l4": "私は犬が好き好き好き好き好きです"}, {("repeated", "target"): (1, 4)}),
+        ({}, {"l4": "彼は笑った。ははははははははは"}, {}),
     ],
 )
 def test_each_oddity_is_found_where_it_is(
@@ -109,7 +115,8 @@ def test_empty_files_are_fatal(tmp_path: Path) -> None:
 
 def test_the_ratio_is_judged_by_what_is_usual(tmp_path: Path) -> None:
     """Summaries, where every source is 20 times as long as its target, are not outliers of their corpus."""
-    longer = [line * 20 for line in SRC]
+    words = " ".join(f"w{number} x{number}" for number in range(100))
+    longer = [f"{line} {words}" for line in SRC]
     assert summary(check_pair(*write(tmp_path, longer, TGT))) == {}
     assert summary(check_pair(*write(tmp_path, changed(longer, l5="dog"), TGT))) == {("odd_ratio", "pair"): (1, 5)}
     assert summary(check_pair(*write(tmp_path, changed(longer, l5="dog"), TGT), CheckConfig(max_ratio=None))) == {}
@@ -152,8 +159,10 @@ def test_tokens_are_counted_with_a_vocabulary(tmp_path: Path) -> None:
 def test_line_numbers_hold_beyond_the_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnkit.quality.check.BATCH", 7)
     words = train_vocabulary(SRC, VocabularyConfig(kind="word"))
-    src = changed(SRC, l40="", l50="dog " * 300)
-    found = summary(check_pair(*write(tmp_path, src, changed(TGT, l50="Hund " * 300)), vocabularies=(words, words)))
+    src = changed(SRC, l40="", l50=" ".join(SRC[:40]))
+    found = summary(
+        check_pair(*write(tmp_path, src, changed(TGT, l50=" ".join(TGT[:40]))), vocabularies=(words, words))
+    )
     assert found == {("blank_source", "pair"): (1, 40), ("long", "source"): (1, 50), ("long", "target"): (1, 50)}
 
 
@@ -192,9 +201,9 @@ def test_sources_alone_are_remembered_for_overlap_only(tmp_path: Path, monkeypat
     monkeypatch.setattr("attnkit.quality.check.DuplicateFinder", Counted)
     here = write(tmp_path, SRC, TGT)
     check_pair(*here)
-    assert len(made) == 2
+    assert len(made) == 4
     check_pair(*here, others=here)
-    assert len(made) == 5
+    assert len(made) == 9
 
 
 def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
@@ -216,10 +225,75 @@ def test_training_text_must_be_whole(tmp_path: Path) -> None:
 
 def test_samples_are_short_and_printable() -> None:
     assert shorten("a\u2028b\x1b[0m") == "a<U+2028>b<U+001B>[0m"
+    assert [shorten("x" * n, width=20) for n in (19, 20, 21)] == ["x" * 19, "x" * 20, "x" * 19 + "…"]
+    assert shorten("日" * 10, width=20) == "日" * 10 and shorten("日" * 10 + "x", width=20) == "日" * 9 + "…"
     for line in ("x" * 500, "\0" * 500, "日" * 500):
         assert len(shorten(line, width=20)) <= 20
         assert shorten(line, width=20).endswith("…")
     assert "\ufffd" in shorten("x" * 500 + "\ufffd" + "y" * 500, at=500, width=30)
+
+
+LINES = [
+    "The old gardener of the northern village has never seen the yellow bicycle behind our house.",
+    "Seven children were waiting for the last train to the coast when the rain began to fall.",
+    "Nobody at the meeting remembered who had first proposed to close the small library.",
+]
+
+
+def test_near_overlap_is_found_in_both_directions(tmp_path: Path) -> None:
+    near = [
+        LINES[0].replace("yellow", "red"),
+        f"They said: {LINES[1]}",
+        "Nobody at the meeting knew the small library.",
+    ]
+    corpus = write(tmp_path, [*SRC, *near], [*TGT, "eins", "zwei", "drei"], "corpus")
+    test = write(tmp_path, LINES, ["erste", "zweite", "dritte"], "test")
+    found = summary(check_pair(*test, others=corpus))
+    assert found == {("near_overlap", "source"): (2, 1)}
+    found = summary(check_pair(*corpus, others=test, others_name="validation"))
+    assert found == {("near_overlap", "source"): (2, N + 1)}
+
+
+def test_overlap_equals_a_search_of_all_pairs() -> None:
+    draw = random.Random(3)
+    words = [f"{a}{b}" for a in ("ka", "to", "mir", "sel", "un") for b in ("da", "po", "len", "gur", "is")]
+    test = [" ".join(draw.choices(words, k=12)) for _ in range(60)]
+    training = [" ".join(draw.choices(words, k=12)) for _ in range(300)]
+    for number, line in enumerate(test):
+        parts = line.split()
+        for _ in range(number % 6):
+            parts[draw.randrange(12)] = draw.choice(words)
+        training.append(" ".join(parts))
+
+    def grams(line: str) -> set[bytes]:
+        text = line.replace(" ", "").encode()
+        return {text[i : i + N_GRAM] for i in range(len(text) - N_GRAM + 1)}
+
+    seen = [
+        number
+        for number, line in enumerate(test)
+        if any(len(grams(line) & grams(other)) >= MIN_SHARED * len(grams(line)) for other in training)
+    ]
+    assert 5 < len(seen) < 55 and all(len(grams(line)) >= MIN_N_GRAMS for line in test)
+    assert find_seen(test, training).tolist() == seen
+    assert find_copies(test, []).tolist() == find_seen([], training).tolist() == []
+
+
+def test_boilerplate_is_a_line_that_occurs_twenty_times(tmp_path: Path) -> None:
+    again = {f"l{number}": "All rights of this page are reserved." for number in range(3, 3 + MIN_OCCURRENCES)}
+    found = summary(check_pair(*write(tmp_path, changed(SRC, **again), TGT)))
+    assert found == {("boilerplate", "source"): (MIN_OCCURRENCES, 3)}
+    del again["l3"]
+    assert summary(check_pair(*write(tmp_path, changed(SRC, **again), TGT))) == {}
+    short = dict.fromkeys(again, "yes") | {"l3": "yes"}
+    assert summary(check_pair(*write(tmp_path, changed(SRC, **short), TGT))) == {}
+
+
+def test_words_fit_the_count() -> None:
+    assert inflect("[pair that repeats|pairs that repeat] a [line|lines]", 1) == "pair that repeats a line"
+    assert inflect("[pair that repeats|pairs that repeat] a [line|lines]", 2) == "pairs that repeat a lines"
+    for text, _ in FINDINGS.values():
+        assert "|" not in inflect(text, 1) and "|" not in inflect(text, 2)
 
 
 # -- the commands
@@ -250,10 +324,13 @@ def test_the_check_command(tmp_path: Path, attnkit) -> None:
     write(tmp_path, changed(SRC, l4=""), TGT)
     ended = attnkit("check", "a.src", "a.tgt")
     assert (ended.code, ended.err) == (0, "")
-    assert "-         1  pairs with a blank source" in ended.out
+    assert "-         1  pair with a blank source" in ended.out
     assert "Training drops 1 of 60 pairs" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
     assert attnkit("check", "a.src", "a.tgt", "--strict").code == 3
+    write(tmp_path, SRC, TGT)
+    ended = attnkit("check", "a.src", "a.tgt", "--strict")
+    assert ended.code == 0 and "60 pairs are few to learn from." in ended.out.replace("\n", " ")
     write(tmp_path, SRC, TGT[:-1])
     ended = attnkit("check", "a.src", "a.tgt", "--json")
     assert ended.code == 3

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import DataError, RunError, SystemFailure, UsageError
 from attnkit.io import atomic
+from attnkit.io.lock import take_lock
 from attnkit.quality import clean as module
-from attnkit.quality.clean import CleanRequest, clean, repair
+from attnkit.quality.clean import clean
+from attnkit.quality.clean_filters import repair
+from attnkit.quality.clean_output import CleanRequest, output_names
 from attnkit.quality.config import CleanConfig
 from attnkit.text.toy.corpus import make_files
 
@@ -79,8 +82,8 @@ def test_realigned_files_are_the_right_ones(tmp_path: Path) -> None:
     report, output = cleaned(tmp_path, SRC[:-5], shifted, realign=True)
     kept = set(zip(lines_of(output / "a.en"), lines_of(output / "a.fr"), strict=True))
     right = set(zip(SRC, TGT, strict=True))
-    assert len(kept & right) >= N - 5 - 5 - 8 and len(kept - right) <= 4
-    assert report.realigned >= 580 and report.kept + sum(report.dropped.values()) == report.n_src == N - 5
+    assert len(kept & right) == N - 5 - 5 and kept <= right
+    assert report.dropped == {"no_target": 5} and report.realigned == report.n_src - 305
     # Without --realign the same lines are dropped.
     report, output = cleaned(tmp_path, SRC[:-5], shifted)
     assert report.dropped["misaligned"] >= 580 and report.realigned == 0
@@ -89,11 +92,11 @@ def test_realigned_files_are_the_right_ones(tmp_path: Path) -> None:
 
 def test_unequal_files_can_be_realigned(tmp_path: Path) -> None:
     report, output = cleaned(tmp_path, SRC, TGT[:450] + TGT[451:], realign=True)
-    assert (report.n_src, report.n_tgt) == (N, N - 1) and report.kept >= N - 5
+    assert (report.n_src, report.n_tgt, report.kept) == (N, N - 1, N - 1)
     wrong = set(zip(lines_of(output / "a.en"), lines_of(output / "a.fr"), strict=True)) - set(
         zip(SRC, TGT, strict=True)
     )
-    assert len(wrong) <= 3
+    assert not wrong
 
 
 def test_near_duplicates_and_evidence(tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ def test_an_interruption_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_kill_between_renames_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = CleanRequest(*write(tmp_path, SRC, TGT), tmp_path / "out", CleanConfig())
-    real, moved = module.atomic.move, []
+    real, moved = atomic.move, []
 
     def move(source: Path, goal: Path) -> None:
         if len(moved) == 1:
@@ -172,10 +175,10 @@ def test_a_kill_between_renames_is_made_good(tmp_path: Path, monkeypatch: pytest
         moved.append(goal)
         real(source, goal)
 
-    monkeypatch.setattr(module.atomic, "move", move)
+    monkeypatch.setattr(atomic, "move", move)
     with pytest.raises(KeyboardInterrupt):
         clean(request)
-    monkeypatch.setattr(module.atomic, "move", real)
+    monkeypatch.setattr(atomic, "move", real)
     report = clean(request)
     assert (report.kept, report.n_tgt) == (N, N) and lines_of(tmp_path / "out" / "a.en") == SRC
 
@@ -284,7 +287,8 @@ def test_a_kill_at_any_write_of_the_end_is_made_good(
         with suppress(UsageError):  # finished but for the last step
             clean(request)
         found = {path.name: path.read_bytes() for path in request.output.iterdir()}
-        assert {key: value for key, value in found.items() if key != "progress.json"} == wanted
+        # The lock of a killed job stays; nobody holds it.
+        assert {key: value for key, value in found.items() if key not in ("progress.json", "lock")} == wanted
     assert n_kills > 1
 
 
@@ -300,3 +304,86 @@ def test_evidence_cannot_be_asked_of_files_without_any(tmp_path: Path) -> None:
     src, tgt = write(tmp_path, ["a dog"] * 3, ["ein Hund"] * 3)
     with pytest.raises(DataError, match="no evidence"):
         clean(CleanRequest(src, tgt, tmp_path / "out", CleanConfig(min_evidence=3.0)))
+
+
+def test_two_jobs_do_not_write_one_folder(tmp_path: Path) -> None:
+    request = CleanRequest(*write(tmp_path, SRC, TGT), tmp_path / "out", CleanConfig())
+    request.output.mkdir()
+    with take_lock(request.output), pytest.raises(SystemFailure, match="in use by process"):
+        clean(request)
+    assert clean(request).kept == N  # the lock of a process that ended is nobody's
+    assert not (request.output / "lock").exists()
+    with take_lock(request.output), pytest.raises(SystemFailure, match="in use by process"):
+        clean(replace(request, overwrite=True))
+    assert lines_of(request.output / "a.en") == SRC
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "names"),
+    [
+        ("a.en", "a.de.gz", ("a.en", "a.de")),
+        ("x/a", "y/a", ("a.src", "a.tgt")),
+        ("report.json", "a.de", ("report.json.src", "a.de.tgt")),
+        ("a.en", "dropped.tsv.gz", ("a.en.src", "dropped.tsv.tgt")),
+        ("a", "a.part", ("a.src", "a.part.tgt")),
+        ("a.en", "lock", ("a.en.src", "lock.tgt")),
+        ("Report.JSON", "a", ("Report.JSON.src", "a.tgt")),
+    ],
+)
+def test_names_of_outputs_never_collide(src: str, tgt: str, names: tuple[str, str]) -> None:
+    assert output_names(Path(src), Path(tgt)) == names
+
+
+def test_dropped_pairs_are_the_original_ones(tmp_path: Path) -> None:
+    tgt = ["cafÃ© &amp; thÃ© " + "x" * 3000, *TGT[1:]]
+    _, output = cleaned(tmp_path, SRC, tgt, repair=True)
+    (row,) = lines_of(output / "dropped.tsv")
+    assert row.split("\t") == ["1", "long", SRC[0], tgt[0]]
+
+
+def test_pairs_that_overlap_a_test_set_are_dropped(tmp_path: Path) -> None:
+    held_out = "The old gardener of the northern village has never seen the yellow bicycle behind our house."
+    src, tgt = list(SRC), list(TGT)
+    src[10] = held_out.upper()  # equal but for case
+    src[20] = held_out.replace("yellow", "red")  # one word of 15
+    src[30] = f"Yesterday we heard: {held_out} Nobody believed it."  # within a longer line
+    src[40] = "The old gardener of the southern town has often seen a red car in front of his own flat."
+    test = tmp_path / "test.en"
+    test.write_text(f"{held_out}\n{TGT[700]}\n")
+    request = CleanRequest(*write(tmp_path, src, tgt), tmp_path / "out", CleanConfig(), test=(test,))
+    clean(request)
+    found = reasons(request.output)
+    same = [line + 1 for line, one in enumerate(TGT) if one == TGT[700]]
+    assert {line for line, reason in found.items() if reason == "test_overlap"} == {11, 21, 31, *same}
+
+
+def test_boilerplate_and_repetitions_are_dropped_if_asked(tmp_path: Path) -> None:
+    src, tgt = list(SRC), list(TGT)
+    for line in range(3, 753, 25):
+        src[line] = "All rights of this page are reserved."
+    tgt[200] = "le chien le chien le chien le chien dort"
+    assert cleaned(tmp_path, src, tgt)[0].kept == N
+    report, output = cleaned(tmp_path, src, tgt, max_uses=20, drop_repeated=True)
+    assert report.dropped == {"boilerplate": 10, "repeated": 1}
+    assert reasons(output) == {201: "repeated", **dict.fromkeys(range(504, 754, 25), "boilerplate")}
+
+
+def test_two_processes_give_the_result_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIN_SHARED_OUT", 1)
+    monkeypatch.setattr("attnkit.quality.clean_filters.CHUNK", 100)
+    src, tgt = list(SRC), [line if number % 50 else f"{line} Ã©" for number, line in enumerate(TGT)]
+    src[10], tgt[20], src[30], tgt[40] = "", SRC[20], SRC[2], "le " * 400
+    config = CleanConfig(repair=True, duplicates="near", min_evidence=-3.0)
+    paths = write(tmp_path, src, tgt[:500] + tgt[501:])
+    results = []
+    for n in (1, 2):
+        clean(CleanRequest(*paths, tmp_path / f"out{n}", config, n_processes=n))
+        results.append({path.name: path.read_bytes() for path in (tmp_path / f"out{n}").iterdir()})
+    assert results[0] == results[1]
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    paths = write(tmp_path, SRC, [])
+    with pytest.raises(DataError, match="empty"):
+        clean(CleanRequest(*paths, tmp_path / "out", CleanConfig()))
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from attnkit.cli import console
 from attnkit.cli.main import main
 from attnkit.quality.check import is_copy
 from attnkit.quality.damage import find_damage, repair_mojibake
-from attnkit.quality.doctor import examine_pair
+from attnkit.quality.doctor import Expected, examine_pair
 from attnkit.quality.findings import CheckReport
+from attnkit.quality.language_names import find_language
 from attnkit.quality.languages import SCRIPTS, count_scripts, find_other_scripts
 from attnkit.quality.lines import _WORD
 from attnkit.text.toy.corpus import Kind, make_files
@@ -127,8 +129,83 @@ def test_copies_are_counted_and_judged(tmp_path: Path) -> None:
 
 
 def test_few_pairs_are_said_to_be_few(tmp_path: Path) -> None:
-    report = examine(tmp_path, ["a dog", "a cat", "a house"], ["un chien", "un chat", "une maison"])
-    assert report.severity == "warning" and report.verdict.startswith("3 pairs are usable for training, but few")
+    """A small file may be a test set: it is few for training only, and blank pairs do not count."""
+    src, tgt = ["a dog", "a cat", "a house", ""], ["un chien", "un chat", "une maison", ""]
+    report = examine(tmp_path, src, tgt)
+    assert report.severity == "good" and report.verdict.endswith(" 3 pairs are few to learn from.")
+    assert count(report, "few") == (0, None)
+    report = examine_pair(*write(tmp_path, src, tgt), expected=Expected(is_training=True))
+    assert report.severity == "warning" and count(report, "few") == (3, None)
+    assert report.verdict == "3 usable pairs are few to learn from: expect a weak model."
+    report = examine(tmp_path, src, tgt, toy("english-french"))
+    assert report.severity == "good" and "few" not in report.verdict
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.6])
+def test_untranslated_targets_are_counted_whatever_their_share(tmp_path: Path, share: float) -> None:
+    """Targets in the source language teach the target's model that language, too."""
+    src, tgt = toy("english-french", 2 * N)
+    chosen = random.Random(1).sample(range(N), int(share * N))
+    for line in chosen:
+        tgt[line] = src[N + line]
+    report = examine(tmp_path, src[:N], tgt[:N])
+    found, _ = count(report, "other_side")
+    long = sum(len(tgt[line]) >= 20 for line in chosen)
+    assert 0.97 * long <= found <= len(chosen)
+    assert report.severity == ("stop" if share > 0.5 else "warning")
+
+
+def test_languages_are_named_and_wrong_ones_found(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+
+    def found(languages: tuple[str | None, str | None], *sides: list[str]) -> CheckReport:
+        return examine_pair(*write(tmp_path, *(sides or (src, tgt))), expected=Expected(languages=languages))
+
+    report = found((None, None))
+    assert (report.src_language, report.tgt_language, report.severity) == ("en", "fr", "good")
+    assert found(("en-GB", "fr")).severity == "good"
+    report = found(("en", "de"))
+    assert (report.severity, report.verdict) == (
+        "stop",
+        "The target seems to be French, not German. Is it the right file?",
+    )
+    report = found(("en", "fr"), tgt, src)
+    assert report.verdict == "Source and target are swapped: the source seems to be French, the target English."
+    assert found(("en", "xx")).severity == "good"  # of a language that is not known, nothing can be said
+    report = found((None, None), *toy("reverse"))
+    assert (report.src_language, report.tgt_language) == (None, None)
+    assert found(("en", "ru")).severity == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Der Hund und die Katze sind nicht mit dem Mann auf der Straße, das ist für ein Kind zu viel.", "de"),
+        ("Le chien et le chat ne sont pas dans la maison, et il est avec une femme sur le pont.", "fr"),
+        ("De hond en de kat zijn niet in het huis, maar het kind is met een man op de brug.", "nl"),
+        ("Собака и кошка не в доме, но он с ней на мосту, и это было так.", "ru"),
+        ("Собака і кішка не в будинку, але він з нею на мосту, що це було за так.", "uk"),
+        ("犬と猫は家の中にいません。男の人と橋の上にいます。", "ja"), ("狗和猫不在家里，他和一个男人在桥上。", "zh"),
+        ("개와 고양이는 집에 없습니다. 남자와 다리 위에 있습니다.", "ko"),
+        ("Ο σκύλος και η γάτα δεν είναι στο σπίτι, είναι στη γέφυρα.", "el"),
+        ("x = y + 12 ; print ( z ) ; return w + q", None),
+    ],
+)  # fmt: skip
+def test_a_language_is_recognized(text: str, code: str | None) -> None:
+    assert find_language([text] * 20) == code
+
+
+def test_sides_swapped_against_validation_files(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    valid = write(tmp_path, tgt[900:], src[900:], name="valid")
+    report = examine_pair(*write(tmp_path, src[:900], tgt[:900]), others=valid, expected=Expected(others="validation"))
+    assert report.severity == "stop"
+    assert report.verdict == "Source and target are swapped, compared with the validation files."
+
+
+def test_an_empty_file_has_a_verdict_in_words(tmp_path: Path) -> None:
+    src, _ = toy("english-french")
+    assert examine(tmp_path, src, []).verdict == f"{tmp_path / 'a.tgt'} is empty."
 
 
 def test_lines_in_another_script_are_found(tmp_path: Path) -> None:

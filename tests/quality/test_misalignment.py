@@ -80,7 +80,25 @@ def test_a_dropped_and_a_doubled_line_are_found_although_the_counts_agree() -> N
     src, tgt = corpus("english-french")
     moved = tgt[:100] + tgt[101:300] + [tgt[299]] + tgt[300:]
     assert len(moved) == N
-    assert faults(judge(src, moved)) == [(pytest.approx(100, abs=3), pytest.approx(300, abs=3), -1)]
+    assert faults(judge(src, moved)) == [(100, 101, None), (101, pytest.approx(300, abs=3), -1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_target_belongs_to_two_sources(kind: Kind) -> None:
+    """Thirty lines are lost one by one: shifts of 1 to 30, some for a few lines only."""
+    src, tgt = corpus(kind, 3000)
+    lost = sorted(random.Random(2).sample(range(3000), 30))
+    left = [line for line in range(3000) if line not in lost]
+    found = judge(src, [tgt[line] for line in left])
+    partners = {
+        line: line + segment.shift
+        for segment in found.segments
+        for line in range(segment.begin, segment.end)
+        if segment.shift is not None
+    }
+    assert len(set(partners.values())) == len(partners)
+    wrong = [line for line, partner in partners.items() if partner < len(left) and left[partner] != line]
+    assert len(wrong) <= 4 and len(partners) >= 2950  # some are lost two lines apart
 
 
 def test_pairs_that_belong_nowhere_are_a_fault_without_a_shift() -> None:

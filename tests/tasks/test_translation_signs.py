@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.protocols import UNK_ID
-from attnkit.quality.profile import count_repeats
+from attnkit.quality.repetition import count_repeats
 from attnkit.tasks.translation.signs import NO_PROFILE, SignCounts, find_signs
 
 IDS = [[5, 6, 7]]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
-from attnkit.checkpoints.lock import lock_holder
 from attnkit.checkpoints.logs import read_status
 from attnkit.checkpoints.run_folder import RunFolder, check_is_run
 from attnkit.config import dump_yaml, parse_yaml, validate
@@ -18,6 +17,7 @@ from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, TEXT_FILES, rea
 from attnkit.engine.resolve import differences
 from attnkit.engine.task import task_of
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.io.lock import lock_holder
 from attnkit.io.safe_read import find_mismatches, read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
 

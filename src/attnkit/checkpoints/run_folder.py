@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from attnkit.checkpoints import checkpoint, lock, logs
+from attnkit.checkpoints import checkpoint, logs
 from attnkit.checkpoints.checkpoint import Checkpoint, Content, open_checkpoint, replaced_path, write_checkpoint
-from attnkit.checkpoints.lock import Lock, take_lock
 from attnkit.checkpoints.logs import Status
 from attnkit.errors import RunError, UsageError, system_failure
-from attnkit.io import atomic
+from attnkit.io import atomic, lock
 from attnkit.io.atomic import Data
+from attnkit.io.lock import Lock, take_lock
 from attnkit.io.safe_read import is_file_fault, read_regular_file
 
 _ELSEWHERE = "choose a new or empty folder"

@@ -79,8 +79,8 @@ def run_training(
     init_from: Path | None = None,
 ) -> None:
     """Train with the given flags, options and preset, or show the plan of a dry run."""
-    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.resolve import inherited, preset_of, resolve
+    from attnkit.io.lock import check_not_in_use
 
     resolved = resolve(
         {key: getattr(training, name) for name, key in KEYS.items()} | dict(flags),

@@ -26,8 +26,18 @@ MAX_STRETCHES = 10  #: stretches that are listed one by one
 def command(
     src: Source,
     tgt: Target,
-    train_src: Annotated[Path | None, Option(help="Training source; reports lines that also occur in it.")] = None,
-    train_tgt: Annotated[Path | None, Option(help="Training target, to report overlap with the training set.")] = None,
+    train_src: Annotated[
+        Path | None, Option(help="Training source, to report overlap of these files, a test set, with it.")
+    ] = None,
+    train_tgt: Annotated[Path | None, Option(help="Training target, likewise.")] = None,
+    valid_src: Annotated[
+        Path | None, Option(help="Validation or test source, to report overlap of these files, a corpus, with it.")
+    ] = None,
+    valid_tgt: Annotated[Path | None, Option(help="Validation or test target, likewise.")] = None,
+    src_lang: Annotated[
+        str | None, Option(help="Language of the source, such as en; another one is reported.", metavar="CODE")
+    ] = None,
+    tgt_lang: Annotated[str | None, Option(help="Language of the target.", metavar="CODE")] = None,
     vocab: Annotated[Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.")] = None,
     tgt_vocab: TargetVocab = None,
     max_length: Annotated[
@@ -59,17 +69,21 @@ def command(
     Examples:
       attnkit check a.en a.de
       attnkit check test.en test.de --train-src a.en --train-tgt a.de
+      attnkit check a.en a.de --valid-src test.en --valid-tgt test.de
+      attnkit check a.en a.de --src-lang en --tgt-lang de
       attnkit check a.en a.de --vocab vocab.json --max-length 200 --json
       attnkit check a.en a.de --export-to huggingface --set model.norm=post
       attnkit check a.en a.de --export-to huggingface --set task=mlm
     """
     from attnkit.config import validate
-    from attnkit.quality.doctor import examine_pair
+    from attnkit.quality.doctor import Expected, examine_pair
     from attnkit.text.tokenizer import load
 
     counts_tokens = max_length is not None and not vocab
     for is_wrong, what in (
         (train_tgt and not train_src, "--train-tgt requires --train-src"),
+        (valid_tgt and not valid_src, "--valid-tgt requires --valid-src"),
+        (train_src and valid_src, "--train-src and --valid-src cannot be combined"),
         (tgt_vocab and not vocab, "--tgt-vocab requires --vocab"),
         (counts_tokens, "--max-length counts tokens and requires --vocab; without a vocabulary use --max-characters"),
         (max_characters is not None and vocab, "--max-characters cannot be combined with --vocab; use --max-length"),
@@ -82,11 +96,13 @@ def command(
     config = validate(CheckConfig, values, {name: f"--{name.replace('_', '-')}" for name in values})
     source = load(vocab) if vocab else None
     vocabularies = (source, load(tgt_vocab) if tgt_vocab else source) if source else None
-    others = (train_src, train_tgt) if train_src else None
-    report = examine_pair(src, tgt, config, others=others, vocabularies=vocabularies)
+    others = (train_src, train_tgt) if train_src else (valid_src, valid_tgt) if valid_src else None
+    expected = Expected(others="validation" if valid_src else "training", languages=(src_lang, tgt_lang))
+    report = examine_pair(src, tgt, config, others=others, vocabularies=vocabularies, expected=expected)
     if json:
         shown: dict[str, object] = {"verdict": report.verdict, "severity": report.severity}
         shown |= {**asdict(report), "trainable": report.trainable}
+        shown["findings"] = [{**asdict(finding), "text": finding.described} for finding in report.findings]
         shown["remedy"] = console.command(*report.remedy) if report.remedy else None
         console.result(dumps(shown, indent=1, ensure_ascii=False))
     else:
@@ -101,20 +117,25 @@ def command(
 
 def as_text(report: CheckReport) -> str:
     """Format the report as text, in 80 columns except for long paths."""
+    from attnkit.quality.findings import inflect
+    from attnkit.quality.language_names import name_of
+
     rows: list[tuple[str, ...]] = []
-    for side, path, n_lines, n_words, unknown in (
-        ("source", report.src, report.n_src, report.n_src_words, report.src_unknown_rate),
-        ("target", report.tgt, report.n_tgt, report.n_tgt_words, report.tgt_unknown_rate),
+    languages = report.src_language, report.tgt_language
+    for side, path, n_lines, n_words, unknown, language in (
+        ("source", report.src, report.n_src, report.n_src_words, report.src_unknown_rate, languages[0]),
+        ("target", report.tgt, report.n_tgt, report.n_tgt_words, report.tgt_unknown_rate, languages[1]),
     ):
+        counts = f"{n_lines:,} {inflect('[line|lines]', n_lines)}", f"{n_words:,} {inflect('[word|words]', n_words)}"
+        name = (name_of(language) if language else "",) if any(languages) else ()
         rate = () if unknown is None else (f"{100 * unknown:.3f} % of tokens unknown",)
-        rows.append((side, path, f"{n_lines:,} lines", f"{n_words:,} words", *rate))
+        rows.append((side, path, *counts, *name, *rate))
     lines = [fill(report.verdict, 80), console.table(rows, indent="")]
     for finding in report.findings:
         mark = "!" if finding.fatal else "-" if finding.dropped else " "
-        side = "" if finding.side == "pair" or finding.text.startswith(finding.side) else f"{finding.side}: "
-        text = fill(
-            f"{side}{finding.text}", 80, initial_indent=f"{mark} {finding.count:>9,}  ", subsequent_indent=" " * 13
-        )
+        said = finding.described
+        side = "" if finding.side == "pair" or said.startswith(finding.side) else f"{finding.side}: "
+        text = fill(f"{side}{said}", 80, initial_indent=f"{mark} {finding.count:>9,}  ", subsequent_indent=" " * 13)
         lines.append(text)
         if finding.first_line is not None:
             lines.append(f"{'':13}line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))

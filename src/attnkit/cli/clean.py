@@ -15,7 +15,8 @@ from attnkit.errors import UsageError
 from attnkit.quality.config import CleanConfig
 
 if TYPE_CHECKING:
-    from attnkit.quality.clean import CleanReport, Score
+    from attnkit.quality.clean_filters import Score
+    from attnkit.quality.clean_output import CleanReport
 
 DEFAULT = CleanConfig()
 
@@ -36,11 +37,22 @@ def command(
     max_characters: Annotated[int, Option(help="Maximum length of a line.")] = DEFAULT.max_characters,
     keep_copies: Annotated[bool, Option(help="Keep pairs whose target is a copy of the source.")] = False,
     any_language: Annotated[bool, Option(help="Keep lines in another language or script than their side.")] = False,
+    drop_repeated: Annotated[bool, Option(help="Drop pairs with words repeated four times or more in a row.")] = False,
+    max_uses: Annotated[
+        int | None, Option(help="Maximum number of pairs with the same source or the same target line.")
+    ] = None,
+    test: Annotated[
+        list[Path] | None,
+        Option(help="Text of a test set; pairs that overlap it are dropped; repeatable.", metavar="FILE"),
+    ] = None,
     min_evidence: Annotated[
         float | None, Option(help="Minimum evidence of a pair in nats (-6 to 6), by a lexicon of the corpus.")
     ] = None,
     run: Annotated[Path | None, Option(help="Run that scores pairs, for --min-log-prob.", metavar="RUN")] = None,
     min_log_prob: Annotated[float | None, Option(help="Minimum log-probability per target token, with --run.")] = None,
+    processes: Annotated[
+        int | None, Option(min=1, help="Processes; the result does not depend on it.  [default: cores]")
+    ] = None,
     overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -54,10 +66,12 @@ def command(
       attnkit clean a.en a.de -o cleaned
       attnkit clean a.en a.de -o cleaned --realign --repair
       attnkit clean a.en a.de -o cleaned --duplicates near --min-evidence 0
+      attnkit clean a.en a.de -o cleaned --test test.en --max-uses 20
       attnkit clean a.en a.de -o cleaned --run run --min-log-prob -9
     """
     from attnkit.config import validate
-    from attnkit.quality.clean import CleanRequest, clean
+    from attnkit.quality.clean import clean
+    from attnkit.quality.clean_output import CleanRequest
 
     if (run is None) != (min_log_prob is None):
         raise UsageError("--run and --min-log-prob require each other")
@@ -65,10 +79,12 @@ def command(
         "realign": realign, "repair": repair, "duplicates": duplicates, "max_ratio": max_ratio,
         "min_characters": min_characters, "max_characters": max_characters, "min_evidence": min_evidence,
         "min_log_prob": min_log_prob, "drop_copies": not keep_copies, "check_languages": not any_language,
+        "drop_repeated": drop_repeated, "max_uses": max_uses,
     }  # fmt: skip
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)
-    request = CleanRequest(src, tgt, output, config, overwrite, weights_of(run) if run is not None else "")
+    scored_by = weights_of(run) if run is not None else ""
+    request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
     with console.StatusLine() as status:
 
         def progress(n_lines: int) -> None:

@@ -26,9 +26,9 @@ def command(
     Example:
       attnkit demo
     """
-    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.cli import console
     from attnkit.cli._train import follow
+    from attnkit.io.lock import check_not_in_use
 
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import DemoResults, demo

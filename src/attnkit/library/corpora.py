@@ -15,7 +15,7 @@ from attnkit.library.files import Files, Text, lines_of, paths_of
 
 if TYPE_CHECKING:
     from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
-    from attnkit.quality.clean import CleanReport
+    from attnkit.quality.clean_output import CleanReport
     from attnkit.quality.findings import CheckReport
     from attnkit.tasks.word_alignment.lexicon import AlignmentReport
     from attnkit.tasks.word_alignment.symmetrize import Method
@@ -66,8 +66,8 @@ def clean(
         DataError: no pair is left.
         UsageError: the folder holds something else, or the settings changed.
     """
-    from attnkit.quality.clean import CleanRequest
     from attnkit.quality.clean import clean as clean_files
+    from attnkit.quality.clean_output import CleanRequest
     from attnkit.quality.config import CleanConfig
 
     config = validate(CleanConfig, dict(settings or {}))

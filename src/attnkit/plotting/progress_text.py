@@ -71,7 +71,7 @@ def data_check_lines(report: CheckReport) -> list[str]:
             continue
         path = report.tgt if finding.side == "target" else report.src
         place = f", first in line {finding.first_line:,}" if finding.first_line else ""
-        lines.append(f"{path}: {'left out: ' if finding.dropped else ''}{finding.count:,} {finding.text}{place}")
+        lines.append(f"{path}: {'left out: ' if finding.dropped else ''}{finding.count:,} {finding.described}{place}")
     return lines
 
 

@@ -4,14 +4,17 @@
 2. These teach the evidence of a pair (`evidence.py`), which is then summed along the file as it is: where the sum
    falls, the pairs of a region do not belong together.
 3. For such a region, shifts are tried: all near ones, and distant ones where the sequence of lengths agrees.
-4. A Viterbi path over the shifts found gives the segments line by line.
+4. A Viterbi path over the shifts found gives the segments line by line. Where it finds none of them, shifts are tried
+   again, closer together.
+5. Between two shifts, the edge is put where the evidence of all lines around is largest. Source lines whose targets are
+   missing there have no target: no target line belongs to two sources.
 
 Letters: N lines of the source, D shifts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +35,9 @@ _RUN = 200  # lines whose sequence is looked for elsewhere
 MIN_RUN = 10.0  #: evidence in nats of a run of lines for a shift
 _MAX_RUNS = 400  # runs per region
 _DISTANT = 12  # distant shifts tried per run
+_ROUNDS = 5  # of looking for shifts where none was found
+_MIN_NOWHERE = 8  # lines without a shift that are looked at again
+_EDGE = 12  # lines on both sides of a change of shift that are looked at
 _CHANNELS = 8  # projections of words
 MAX_PROJECTED = 300_000  #: lines up to which distant shifts are sought by words too
 
@@ -84,7 +90,7 @@ def find_alignment(src: Side, tgt: Side) -> Alignment:
     segments: list[Segment] = []
     for begin, end in _doubtful(evidence, len(src), len(tgt)):
         segments += _resolve(evidence, begin, end)
-    return Alignment(evidence, _fill(_convincing(segments), len(src)))
+    return Alignment(evidence, _with_exact_edges(evidence, _fill(_convincing(segments), len(src))))
 
 
 def _convincing(segments: list[Segment]) -> list[Segment]:
@@ -164,6 +170,22 @@ def _doubtful(evidence: Evidence, n_src: int, n_tgt: int) -> list[tuple[int, int
 def _resolve(evidence: Evidence, begin: int, end: int) -> list[Segment]:
     """Return the segments of a doubtful region that are not aligned as they are."""
     shifts = _find_shifts(evidence, begin, end)
+    segments = _path(evidence, begin, end, shifts)
+    for _ in range(_ROUNDS):  # short segments lie between the runs that were looked at
+        more: list[int] = []
+        for one in segments:
+            if one.shift is None and one.n_lines >= _MIN_NOWHERE:
+                for first in {one.begin, (one.begin + one.end) // 2, one.end - _MIN_NOWHERE}:
+                    more += _near_shifts(evidence, np.arange(first, min(one.end, first + 2 * _MIN_NOWHERE)))
+        if not (more := sorted(set(more) - set(shifts))):
+            break
+        shifts += more
+        segments = _path(evidence, begin, end, shifts)
+    return segments
+
+
+def _path(evidence: Evidence, begin: int, end: int, shifts: list[int]) -> list[Segment]:
+    """Return the segments of the best path over shifts, but for those of shift 0."""
     stride = max(1, (end - begin) * len(shifts) // (2 * _SCORED))
     lines = np.arange(begin, end, stride)
     emissions = np.zeros((len(lines), len(shifts) + 1))  # the last state, "nowhere", has evidence 0
@@ -269,3 +291,40 @@ def _fill(faults: list[Segment], n_src: int) -> tuple[Segment, ...]:
     if at < n_src:
         segments.append(Segment(at, n_src, 0, 0.0))
     return tuple(segments)
+
+
+def _with_exact_edges(evidence: Evidence, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Return segments with edges between shifts where the evidence is largest.
+
+    From a shift to a smaller one, as many source lines have no target as the shifts differ by.
+    """
+    found = list(segments)
+    number = 1
+    while number < len(found):
+        # The last segment before the edge, and the first behind it; what lies between has no shift.
+        before, after = found[number - 1], found[number]
+        n_between = 0
+        if after.shift is None and number + 1 < len(found) and after.n_lines <= MAX_SHIFT:
+            n_between, after = after.n_lines, found[number + 1]
+        if before.shift is None or after.shift is None:
+            number += 1
+            continue
+        n_lost = max(0, before.shift - after.shift)
+        if n_lost > MAX_SHIFT or abs(n_between - n_lost) > max(2, n_lost):  # exchanged blocks, or other text between
+            number += 1
+            continue
+        first, last = max(before.begin + 1, before.end - _EDGE), min(after.end - 1, after.begin + _EDGE)
+        if last - first < n_lost:
+            number += 1
+            continue
+        lines = np.arange(first, last)
+        here, there = (scores_at(evidence, lines, shift) for shift in (before.shift, after.shift))
+        # Evidence of the edge at each line: what lies before at one shift, what lies behind the gap at the other.
+        left = np.concatenate([[0.0], np.cumsum(here)])
+        right = np.concatenate([np.cumsum(there[::-1])[::-1], [0.0]])
+        edge = first + int((left[: len(left) - n_lost] + right[n_lost:]).argmax())
+        gap = [Segment(edge, edge + n_lost, None, 0.0)] if n_lost else []
+        sides = replace(before, end=edge), *gap, replace(after, begin=edge + n_lost)
+        found[number - 1 : number + (2 if n_between else 1)] = sides
+        number += len(gap) + 1
+    return tuple(found)

@@ -1,6 +1,5 @@
 """Checks of two line-aligned files, line by line and pair by pair."""
 
-import string
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,21 +9,18 @@ import numpy as np
 
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import find_damage, has_word
-from attnkit.quality.findings import FATAL, FINDINGS, SIDES, CheckReport, Finding, Side
+from attnkit.quality.findings import FATAL, FINDINGS, SIDES, CheckReport, Finding, OthersName, Side
+from attnkit.quality.overlap import MIN_SHARED, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, Fault, LengthRatioFilter, Pair
+from attnkit.quality.repetition import MIN_REPEATS, fold, has_repeats
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, to_the_end
 from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096  #: pairs encoded at once
-_MARKS = string.punctuation.encode() + b" \t"
-
-
-def fold(line: str) -> bytes:
-    """Return a line without case, spaces and ASCII marks; a line of marks is kept."""
-    whole = line.casefold().encode("utf-8", "surrogatepass")
-    return whole.translate(None, _MARKS) or whole
+MIN_OCCURRENCES = 20  #: from which a line is boilerplate
+MIN_BOILERPLATE = 20  #: characters of such a line; short answers and titles may repeat
 
 
 def is_copy(src: str, tgt: str) -> bool:
@@ -38,6 +34,7 @@ def check_pair(
     config: CheckConfig | None = None,
     *,
     others: tuple[Path, Path | None] | None = None,
+    others_name: OthersName = "training",
     vocabularies: tuple[Tokenizer, Tokenizer] | None = None,
 ) -> CheckReport:
     """Read two files to their ends and report every problem.
@@ -48,13 +45,14 @@ def check_pair(
         config: Limits.
         others: Source and optional target file of another corpus, which should share no lines with these two. Other
             problems of that corpus are ignored.
+        others_name: What the other corpus is. Against a training corpus, these two files are the test set.
         vocabularies: Tokenizers of source and target, to count tokens and unknown tokens.
     """
     other_paths = [path for path in others or () if path is not None]
     check_not_streams([src_path, tgt_path, *other_paths])
     for path in other_paths:
         open_binary(path).close()  # report a missing file before reading starts
-    inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies)
+    inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies, others_name)
     inspection.read(DuplicateFinder(), DuplicateFinder() if others else None, other_paths)
     inspection.report.findings = [finding for finding in inspection.findings.values() if finding.count]
     return inspection.report
@@ -64,14 +62,24 @@ class _Inspection:
     """State of a check of two files: the report and the findings so far."""
 
     def __init__(
-        self, paths: tuple[Path, Path], config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
+        self,
+        paths: tuple[Path, Path],
+        config: CheckConfig,
+        vocabularies: tuple[Tokenizer, Tokenizer] | None,
+        others_name: OthersName,
     ) -> None:
         self.report = CheckReport(str(paths[0]), str(paths[1]))
         self._paths, self._config, self._vocabularies = paths, config, vocabularies
+        self._others_name = others_name
+        self._lines = DuplicateFinder(), DuplicateFinder()  # of both sides, to find boilerplate
         limit = f"{config.max_length:,} tokens" if vocabularies else f"{config.max_characters:,} characters"
-        times, dropped = config.max_ratio or 0, get_args(Fault)
+        dropped = get_args(Fault)
+        words = {
+            "limit": limit, "times": config.max_ratio or 0, "others": others_name, "share": 100 * MIN_SHARED,
+            "least": MIN_OCCURRENCES, "repeats": MIN_REPEATS,
+        }  # fmt: skip
         self.findings = {
-            (name, side): Finding(name, text.format(limit=limit, times=times), side, name in FATAL, name in dropped)
+            (name, side): Finding(name, text.format(**words), side, name in FATAL, name in dropped)
             for name, (text, sides) in FINDINGS.items()
             for side in sides
         }
@@ -94,15 +102,31 @@ class _Inspection:
             self._note_pairs("duplicate", len(repeated), int(repeated[0]) + 1)
         if len(alike := np.setdiff1d(near.repeats(), repeated)):
             self._note_pairs("near_duplicate", len(alike), int(alike[0]) + 1)
+        for side, number in zip(SIDES, (0, 1), strict=True):
+            if len(frequent := self._lines[number].frequent(MIN_OCCURRENCES)):
+                line = int(frequent[0]) + 1
+                findings["boilerplate", side].add(line, self._pair_at(line)[number], count=len(frequent))
         if sources is not None:
-            shared = sources.overlap(read_lines(others[0], on_bad="replace"))
-            if len(shared):
-                line = int(shared[0]) + 1
-                findings["source_overlap", "source"].add(line, self._pair_at(line)[0], count=len(shared))
+            self._compare(pairs, sources, others)
+
+    def _compare(self, pairs: DuplicateFinder, sources: DuplicateFinder, others: Sequence[Path]) -> None:
+        """Record what these files share with others."""
+        findings = self.findings
+        shared = sources.overlap(read_lines(others[0], on_bad="replace"))
+        if len(shared):
+            line = int(shared[0]) + 1
+            findings["source_overlap", "source"].add(line, self._pair_at(line)[0], count=len(shared))
         if len(others) == 2:
             lines = (read_lines(path, on_bad="replace") for path in others)
-            if len(shared := pairs.overlap(zip(*lines, strict=False))):
-                self._note_pairs("pair_overlap", len(shared), int(shared[0]) + 1)
+            if len(both := pairs.overlap(zip(*lines, strict=False))):
+                self._note_pairs("pair_overlap", len(both), int(both[0]) + 1)
+        find = find_seen if self._others_name == "training" else find_copies
+        for number, (own, other) in enumerate(zip(self._paths, others, strict=False)):
+            near = find(*(read_lines(path, on_bad="replace") for path in (own, other)))
+            near = np.setdiff1d(near, shared)  # known better than nearly
+            if len(near):
+                line = int(near[0]) + 1
+                findings["near_overlap", SIDES[number]].add(line, self._pair_at(line)[number], count=len(near))
 
     def _read_pairs(
         self, seen_pairs: DuplicateFinder, near: DuplicateFinder, seen_sources: DuplicateFinder | None
@@ -124,6 +148,8 @@ class _Inspection:
                 # blank lines are not duplicates of each other: the line number replaces them
                 seen_pairs.add(number if fault == "blank" else pair)
                 near.add(number if fault == "blank" else (fold(pair[0]), fold(pair[1])))
+                for side_lines, line in zip(self._lines, pair, strict=True):
+                    side_lines.add(line if len(line) >= MIN_BOILERPLATE else number)
                 if seen_sources is not None:
                     seen_sources.add(number if fault in ("blank", "blank_source") else pair[0])
             for side, tokenizer in enumerate(self._vocabularies or ()):
@@ -134,7 +160,7 @@ class _Inspection:
                     if len(ids) > self._config.max_length:
                         self.findings["long", SIDES[side]].add(number, line)
         report = self.report
-        report.usual_ratio = pairs.usual_ratio
+        report.usual_ratio, report.n_usable = pairs.usual_ratio, n_kept
         report.n_src, report.n_tgt = (reader.counts.n_lines for reader in readers)
         if self._vocabularies is not None:
             rates = [unknown / max(1, total) for unknown, total in zip(n_unknown, n_tokens, strict=True)]
@@ -158,7 +184,10 @@ class _Inspection:
                 findings["carriage_return", side].add(counts.n_lines, line)
             if most is not None and len(line) > most:
                 findings["long", side].add(counts.n_lines, line)
-            n_words += len(line.split())
+            words = line.split()
+            n_words += len(words)
+            if has_repeats(line, words):
+                findings["repeated", side].add(counts.n_lines, line)
             yield line
         if counts.guess:
             findings["undecodable", side].sample = counts.guess

@@ -26,6 +26,10 @@ class CleanConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Drop pairs with a line in the other side's language or in another script than its side."""
     duplicates: Literal["exact", "near", "keep"] = "exact"
     """Repeated pairs to drop; `near` ignores case, spaces and marks."""
+    drop_repeated: bool = False
+    """Drop pairs with a line that repeats words four times or more in a row."""
+    max_uses: int | None = Field(default=None, ge=1, lt=2**31)
+    """Maximum number of kept pairs with the same source or the same target line. Null: no limit."""
     min_evidence: float | None = Field(default=None, ge=-6.0, le=6.0)
     """Minimum evidence in nats that source and target belong together, by a lexicon of the corpus. Null: no limit."""
     min_log_prob: float | None = Field(default=None, ge=-1e9, le=0.0)

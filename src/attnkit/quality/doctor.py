@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Literal
 
 from attnkit.io import atomic
 from attnkit.quality.check import check_pair
-from attnkit.quality.findings import CheckReport, Finding, Stretch, StretchKind, shorten
+from attnkit.quality.findings import FEW, SIDES, CheckReport, Finding, OthersName, Stretch, StretchKind, shorten
 from attnkit.quality.judgement import MIN_DIFFERENCE, Span, judge_span, kinds_of, read_spans
+from attnkit.quality.language_names import find_language, is_other, name_of
 from attnkit.quality.languages import Trigrams, mean_score
 from attnkit.quality.verdict import give_verdict
 from attnkit.runtime.children import end_with_parent, python_command
@@ -28,8 +29,16 @@ from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer
 
 _APART = 16 << 20  # bytes of files that are judged in another process
-FEW = 1000  #: pairs below which hardly anything is learnt
 _SAMPLED = 5000  # lines of the training files that the sides are compared with
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the caller knows of the files of a check."""
+
+    is_training: bool = False  #: whether the files are about to be trained on, so that they can be too few
+    others: OthersName = "training"  #: what the other corpus is
+    languages: tuple[str | None, str | None] = (None, None)  #: codes of both sides, such as "de"
 
 
 def examine_pair(
@@ -39,13 +48,17 @@ def examine_pair(
     *,
     others: tuple[Path, Path | None] | None = None,
     vocabularies: tuple[Tokenizer, Tokenizer] | None = None,
+    expected: Expected | None = None,
 ) -> CheckReport:
     """Check two files, judge their alignment and languages, and give a verdict.
 
-    Arguments and errors are those of ``check_pair``.
+    Other arguments and errors are those of ``check_pair``.
     """
+    expected = expected or Expected()
     with _judge_files(src_path, tgt_path) as judge:  # in another process, if the files are large
-        report = check_pair(src_path, tgt_path, config, others=others, vocabularies=vocabularies)
+        report = check_pair(
+            src_path, tgt_path, config, others=others, others_name=expected.others, vocabularies=vocabularies
+        )
         judged = judge()
     report.stretches, report.separation = judged.stretches, judged.separation
     report.findings += judged.findings
@@ -55,13 +68,15 @@ def examine_pair(
     for finding in report.findings:
         if finding.name == "mismatch" and shifted is not None:  # known better than by the guess of ``check_pair``
             finding.first_line, finding.sample = shifted.first, None
-    if others is None and 0 < min(report.n_src, report.n_tgt) < FEW:
-        n = min(report.n_src, report.n_tgt)
-        report.findings.append(Finding("few", "pairs are few to learn from", "pair", count=n))
-    elif others is not None and others[1] is not None and _is_swapped((src_path, tgt_path), (others[0], others[1])):
-        text = "lines: source and target are swapped, compared with the training files"
+    if expected.is_training and 0 < report.n_usable < FEW:
+        # Elsewhere the files may be a test set, which is as large as it should be.
+        text = "usable [pair is|pairs are] few to learn from"
+        report.findings.append(Finding("few", text, "pair", count=report.n_usable))
+    if others is not None and others[1] is not None and _is_swapped((src_path, tgt_path), (others[0], others[1])):
+        text = f"[line|lines]: source and target are swapped, compared with the {expected.others} files"
         report.findings.append(Finding("swapped_sides", text, "pair", count=report.n_src))
-    give_verdict(report)
+    _add_languages(report, expected)
+    give_verdict(report, is_corpus=others is None or expected.others == "validation")
     return report
 
 
@@ -131,6 +146,30 @@ def _examine_span(report: CheckReport, span: Span) -> None:
     judged.languages.add_lines(report)
 
 
+def _add_languages(report: CheckReport, expected: Expected) -> None:
+    """Record the languages of both sides, and name them in the findings."""
+    sides = [list(islice(read_lines(Path(path), on_bad="replace"), _SAMPLED)) for path in (report.src, report.tgt)]
+    seen = [find_language(lines) for lines in sides]
+    given = expected.languages
+    report.src_language, report.tgt_language = (a or b for a, b in zip(given, seen, strict=True))
+    wrong = [language is not None and is_other(language, one) for language, one in zip(given, seen, strict=True)]
+    if all(wrong) and all(not is_other(given[1 - side] or "", seen[side]) for side in (0, 1)):
+        text = f"[line|lines]: the source seems to be {name_of(seen[0] or '')}, the target {name_of(seen[1] or '')}"
+        if not any(finding.name == "swapped_sides" for finding in report.findings):
+            report.findings.append(Finding("swapped_sides", text, "pair", count=report.n_src))
+        wrong = [False, False]
+    for side, is_wrong, language, one in zip(SIDES, wrong, given, seen, strict=True):
+        if is_wrong:
+            text = f"[line|lines] seem to be {name_of(one or '')}, not {name_of(language or '')}"
+            count = report.n_src if side == "source" else report.n_tgt
+            report.findings.append(Finding("wrong_language", text, side, count=count))
+    for side, code in zip(SIDES, (report.src_language, report.tgt_language), strict=True):
+        if code is not None:
+            for finding in report.findings:
+                where = f"the language of the {side}"
+                finding.text = finding.text.replace(where, f"{where} ({name_of(code)})")
+
+
 def _is_swapped(here: tuple[Path, Path], there: tuple[Path, Path]) -> bool:
     """Return whether two files have their languages in the opposite order."""
     lines = [list(islice(read_lines(path, on_bad="replace"), _SAMPLED)) for path in (*here, *there)]
@@ -154,8 +193,8 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 
 
 _TEXTS: dict[StretchKind, tuple[str, Literal["source", "target", "pair"]]] = {
-    "shifted": ("pairs are misaligned: their target is some lines away", "pair"),
-    "no_target": ("source lines have no target", "source"),
+    "shifted": ("[pair is misaligned: its|pairs are misaligned: their] target is some lines away", "pair"),
+    "no_target": ("source [line has|lines have] no target", "source"),
     "unrelated": ("pairs do not belong together, and their targets are nowhere", "pair"),
     "swapped": ("pairs have source and target swapped", "pair"),
     "target_in_source_language": ("target lines in a row are in the language of the source", "target"),

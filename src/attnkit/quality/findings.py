@@ -1,46 +1,61 @@
 """Findings of a check of parallel text, and the report that lists them."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 from unicodedata import east_asian_width
 
 Side = Literal["source", "target", "pair"]
 Severity = Literal["good", "warning", "stop"]  #: of a verdict; ``stop``: training is not worth its time
+OthersName = Literal["training", "validation"]  #: what the corpus is that another one is compared with
 StretchKind = Literal[
     "shifted", "no_target", "unrelated", "swapped", "target_in_source_language", "source_in_target_language",
     "target_in_other_language", "source_in_other_language",
 ]  # fmt: skip
+FEW = 1000  #: pairs below which hardly anything is learnt
 SAMPLE = 52  #: width of a sample in columns
 SIDES: tuple[Side, Side] = ("source", "target")
+_CHOICE = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
 _PAIR: tuple[Side, ...] = ("pair",)
 FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
-    "mismatch": ("lines without a partner", _PAIR),
+    "mismatch": ("[line|lines] without a partner", _PAIR),
     "empty": ("no lines", SIDES),
-    "nothing_left": ("pairs, none usable for training", _PAIR),
-    "undecodable": ("lines with bytes that are not UTF-8", SIDES),
-    "blank": ("pairs of blank lines", _PAIR),
-    "blank_source": ("pairs with a blank source", _PAIR),
-    "blank_target": ("pairs with a blank target", _PAIR),
-    "odd_ratio": ("pairs whose length ratio deviates from the typical one by more than a factor of {times:g}", _PAIR),
-    "long": ("lines of more than {limit}", SIDES),
-    "duplicate": ("pairs that repeat an earlier pair", _PAIR),
-    "source_overlap": ("lines that also occur in the training source", ("source",)),
-    "pair_overlap": ("pairs that also occur in the training corpus", _PAIR),
-    "near_duplicate": ("pairs that repeat an earlier pair but for case, spaces and marks", _PAIR),
-    "copied": ("pairs whose target is a copy of the source", _PAIR),
-    "separator": ("lines that other tools would split (U+2028, U+0085, VT, FF...)", SIDES),
-    "carriage_return": (r"lines that end in \r\n; the \r is dropped", SIDES),
-    "inner_return": (r"lines with a \r inside", SIDES),
+    "nothing_left": ("[pair|pairs], none usable for training", _PAIR),
+    "undecodable": ("[line|lines] with bytes that are not UTF-8", SIDES),
+    "blank": ("[pair|pairs] of blank lines", _PAIR),
+    "blank_source": ("[pair|pairs] with a blank source", _PAIR),
+    "blank_target": ("[pair|pairs] with a blank target", _PAIR),
+    "odd_ratio": (
+        "[pair|pairs] whose length ratio deviates from the typical one by more than a factor of {times:g}", _PAIR,
+    ),
+    "long": ("[line|lines] of more than {limit}", SIDES),
+    "duplicate": ("[pair that repeats|pairs that repeat] an earlier pair", _PAIR),
+    "source_overlap": ("[line that also occurs|lines that also occur] in the {others} source", ("source",)),
+    "pair_overlap": ("[pair that also occurs|pairs that also occur] in the {others} corpus", _PAIR),
+    "near_overlap": (
+        "[line that shares|lines that share] {share:.0f} % or more of the n-grams with a line of the {others} text",
+        SIDES,
+    ),
+    "near_duplicate": ("[pair that repeats|pairs that repeat] an earlier pair but for case, spaces and marks", _PAIR),
+    "boilerplate": ("[line|lines] whose text occurs {least} times or more", SIDES),
+    "copied": ("[pair|pairs] whose target is a copy of the source", _PAIR),
+    "repeated": ("[line|lines] with words repeated {repeats} times or more in a row", SIDES),
+    "separator": ("[line|lines] that other tools would split (U+2028, U+0085, VT, FF...)", SIDES),
+    "carriage_return": (r"[line that ends|lines that end] in \r\n; the \r is dropped", SIDES),
+    "inner_return": (r"[line|lines] with a \r inside", SIDES),
     "byte_order_mark": ("byte-order mark at the start; it is dropped", SIDES),
-    "inner_mark": ("lines with a U+FEFF inside", SIDES),
-    "replacement": ("lines with U+FFFD, the replacement for damaged characters", SIDES),
-    "control": ("lines with control characters", SIDES),
-    "mojibake": ("lines with UTF-8 read as Windows-1252, such as Ã© for é", SIDES),
-    "markup": ("lines with HTML tags or character references", SIDES),
-    "mixed_script": ("lines with words that mix Latin with Greek or Cyrillic letters", SIDES),
-    "decomposed": ("lines that are not in Unicode normal form C", SIDES),
-}
-"""All findings, in the order of a report: description, and the sides that can have it."""
+    "inner_mark": ("[line|lines] with a U+FEFF inside", SIDES),
+    "replacement": ("[line|lines] with U+FFFD, the replacement for damaged characters", SIDES),
+    "control": ("[line|lines] with control characters", SIDES),
+    "mojibake": ("[line|lines] with UTF-8 read as Windows-1252, such as Ã© for é", SIDES),
+    "markup": ("[line|lines] with HTML tags or character references", SIDES),
+    "mixed_script": ("[line|lines] with words that mix Latin with Greek or Cyrillic letters", SIDES),
+    "decomposed": ("[line that is|lines that are] not in Unicode normal form C", SIDES),
+}  # fmt: skip
+"""All findings, in the order of a report: description, and the sides that can have it.
+
+In a description, ``[one|more]`` gives the words for one occurrence and for more.
+"""
 FATAL = ("mismatch", "empty", "nothing_left", "undecodable")
 
 
@@ -49,13 +64,18 @@ class Finding:
     """One kind of problem, with its number of occurrences."""
 
     name: str  #: identifier in JSON, such as ``blank``
-    text: str  #: description, such as "pairs of blank lines"
+    text: str  #: description, such as "[pair|pairs] of blank lines"
     side: Side
     fatal: bool = False  #: whether the problem prevents training
     dropped: bool = False  #: whether training drops these pairs
     count: int = 0
     first_line: int | None = None  #: counted from 1; None if the finding concerns no single line
     sample: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Return the description in words that fit the count."""
+        return inflect(self.text, self.count)
 
     def add(self, line: int | None, text: str | tuple[str, str], at: int = 0, count: int = 1) -> None:
         """Count occurrences; the first sets the line and the sample of ``text`` at ``at``."""
@@ -92,6 +112,9 @@ class CheckReport:
     n_tgt: int = 0
     n_src_words: int = 0  #: number of source words, separated by white space
     n_tgt_words: int = 0
+    src_language: str | None = None  #: code of the language that was given or is recognized, such as "de"
+    tgt_language: str | None = None
+    n_usable: int = 0  #: number of pairs that training would use
     usual_ratio: float = 1.0  #: median of source / target characters (16 added to each) in the first lines
     src_unknown_rate: float | None = None  #: share of unknown source tokens, if a vocabulary is given
     tgt_unknown_rate: float | None = None
@@ -109,18 +132,30 @@ class CheckReport:
         return not any(finding.fatal for finding in self.findings)
 
 
+def inflect(text: str, count: int) -> str:
+    """Return a text with the words for one or for more in place of ``[one|more]``.
+
+    >>> inflect("[line ends|lines end] here", 1), inflect("[line ends|lines end] here", 2)
+    ('line ends here', 'lines end here')
+    """
+    return _CHOICE.sub(lambda found: found[1] if count == 1 else found[2], text)
+
+
 def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
     """Return ``width`` columns of a line around ``at``; escape unprintable characters.
 
-    >>> shorten("a" * 99, width=5)
-    'aaaa…'
+    >>> shorten("a" * 99, width=5), shorten("a" * 5, width=5)
+    ('aaaa…', 'aaaaa')
     """
     begin = max(0, at - width // 3) if len(line) > width else 0
     shown, used = ("…", 1) if begin else ("", 0)
-    for character in line[begin : begin + width]:
-        piece = character if character.isprintable() else f"<U+{ord(character):04X}>"
-        used += sum(2 if east_asian_width(c) in "WF" else 1 for c in piece)
-        if used >= width:
-            return shown + "…"
+    pieces = [c if c.isprintable() else f"<U+{ord(c):04X}>" for c in line[begin : begin + width + 1]]
+    columns = [sum(2 if east_asian_width(c) in "WF" else 1 for c in piece) for piece in pieces]
+    if used + sum(columns) <= width:
+        return shown + "".join(pieces)
+    for piece, n_columns in zip(pieces, columns, strict=True):
+        used += n_columns
+        if used >= width:  # a column is left for the mark
+            break
         shown += piece
-    return shown
+    return shown + "…"

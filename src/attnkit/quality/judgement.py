@@ -15,7 +15,7 @@ import numpy as np
 from attnkit.quality.alignment import Alignment, Segment, find_alignment
 from attnkit.quality.findings import CheckReport, Finding, StretchKind
 from attnkit.quality.findings import Side as FindingSide
-from attnkit.quality.languages import Trigrams, find_other_scripts, mean_score, mean_scores
+from attnkit.quality.languages import MAX_SAMPLE, Trigrams, find_other_scripts, mean_score, mean_scores
 from attnkit.quality.lines import Floats, Ints, Side, WordNumbers
 from attnkit.text.lines import read_lines
 
@@ -25,6 +25,8 @@ MIN_DIFFERENCE = 0.2  #: nats per trigram between the sides if they are two lang
 _MIN_LETTERS = 15  # characters of a line whose language is judged
 _MIN_SHARE = 0.002  # of lines in the other side's language that are reported: names and titles are below it
 _MIN_DISTANCE = 0.7  # nats per trigram by which another language is less probable
+_ROUNDS = 8  # of learning a side again without lines of the other side's language
+_MIN_FOREIGN = 0.02  # share of such lines from which a side is learnt again
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Languages:
         if bad.mean() > 0.5:
             bad[:] = False
         rest = [[line for line, is_bad in zip(side, bad, strict=False) if not is_bad] for side in self._sides]
-        self._models = [Trigrams(side) for side in rest]
+        self._models = _models_of(rest)
         samples = [side[:: max(1, len(side) // 2000)] for side in rest]
         self._usual = [mean_score(sample, model.log_probs) for sample, model in zip(samples, self._models, strict=True)]
         odds = self._models[0].log_probs - self._models[1].log_probs
@@ -142,15 +144,21 @@ class Languages:
         swapped = np.zeros(max(len(src), len(tgt)), np.bool_)
         swapped[:n] = (src[:n] > 0) & (tgt[:n] > 0) & (src[:n] + tgt[:n] > MIN_ODDS)
         if swapped.sum() >= max(2, _MIN_SHARE * n):
-            self._add(report, "swapped_pairs", "pairs have source and target swapped", "pair", np.flatnonzero(swapped))
+            self._add(
+                report,
+                "swapped_pairs",
+                "[pair has|pairs have] source and target swapped",
+                "pair",
+                np.flatnonzero(swapped),
+            )
         else:
             swapped[:] = False
         sides: tuple[FindingSide, FindingSide] = "source", "target"
         for side, against, other, (script, strange) in zip(sides, (src, tgt), sides[::-1], self.scripts, strict=True):
             wrong = np.flatnonzero((against > MIN_ODDS) & ~swapped[: len(against)])
             if len(wrong) >= max(2, _MIN_SHARE * len(against)):
-                self._add(report, "other_side", f"lines are in the language of the {other}", side, wrong)
-            text = f"lines are in another script than {script}"
+                self._add(report, "other_side", f"[line is|lines are] in the language of the {other}", side, wrong)
+            text = f"[line is|lines are] in another script than {script}"
             self._add(report, "other_script", text, side, np.flatnonzero(strange))
 
     def _add(self, report: CheckReport, name: str, text: str, side: FindingSide, lines: Ints) -> None:
@@ -165,6 +173,32 @@ class Languages:
         src, tgt = (side[first] if first < len(side) else "" for side in self._sides)
         sample: str | tuple[str, str] = (src, tgt) if side == "pair" else src if side == "source" else tgt
         known.add(self._span.start + first + 1, sample, count=len(lines))
+
+
+def _models_of(sides: list[list[str]]) -> list[Trigrams]:
+    """Return a model per side, learnt without lines of the other side's language.
+
+    A target of which half is untranslated teaches its model the source language too, which then finds nothing odd.
+    The model is therefore learnt again without the lines found, until no more are found.
+    """
+    samples = [side[:: -(-len(side) // MAX_SAMPLE) or 1] for side in sides]
+    models = [Trigrams(sample) for sample in samples]
+    kept = [np.ones(len(sample), np.bool_) for sample in samples]
+    for _ in range(_ROUNDS):
+        odds = models[0].log_probs - models[1].log_probs
+        if mean_score(samples[0], odds) - mean_score(samples[1], odds) <= 0:
+            break
+        found = [_evidence_against(side, sign) <= MIN_ODDS for side, sign in zip(samples, (odds, -odds), strict=True)]
+        changed = False
+        for number, (sample, now, before) in enumerate(zip(samples, found, kept, strict=True)):
+            n_new = int((before & ~now).sum())
+            if n_new < _MIN_FOREIGN * len(sample) or now.sum() < _MIN_FOREIGN * len(sample):
+                continue
+            changed, kept[number] = True, now
+            models[number] = Trigrams([line for line, is_own in zip(sample, now, strict=True) if is_own])
+        if not changed:
+            break
+    return models
 
 
 def _evidence_against(lines: Sequence[str], odds: Floats) -> Floats:

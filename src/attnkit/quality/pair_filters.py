@@ -37,6 +37,11 @@ class DuplicateFinder:
         order = np.argsort(hashes, kind="stable")  # stable: equal hashes stay in file order
         return np.sort(order[1:][hashes[order[1:]] == hashes[order[:-1]]])
 
+    def frequent(self, least: int) -> Positions:
+        """Return the positions of items that occur at least ``least`` times."""
+        _, inverse, counts = np.unique(np.frombuffer(self._hashes, np.int64), return_inverse=True, return_counts=True)
+        return np.flatnonzero(counts[inverse] >= least) if len(counts) else np.zeros(0, np.int64)
+
     def overlap(self, others: Iterable[object]) -> Positions:
         """Return the positions of items that occur in ``others``, which is iterated once."""
         known, inverse = np.unique(np.frombuffer(self._hashes, dtype=np.int64), return_inverse=True)

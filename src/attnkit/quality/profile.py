@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from attnkit.quality.languages import SCRIPTS, SIZE, Trigrams, count_scripts, mean_scores
+from attnkit.quality.repetition import count_repeats
 
 MIN_PAIRS = 100  #: training pairs below which nothing is learned
 MAX_CHARACTERS = 1 << 16  #: different characters above which they are not recorded
@@ -147,21 +148,6 @@ def copied_share(source: Sequence[str], words: Sequence[str]) -> float:
     if len(words) < _MIN_WORDS:
         return float(list(source) == list(words))
     return sum((Counter(source) & Counter(words)).values()) / len(words)
-
-
-def count_repeats(words: list[str], longest: int = 8) -> int:
-    """Return how often a sequence of up to ``longest`` words repeats in a row.
-
-    >>> count_repeats("a b a b a b c".split())
-    3
-    """
-    most = 1 if words else 0
-    for length in range(1, min(longest, len(words) // 2) + 1):
-        in_row = 0  # words equal to the one ``length`` before
-        for i in range(length, len(words)):
-            in_row = in_row + 1 if words[i] == words[i - length] else 0
-            most = max(most, 1 + in_row // length)
-    return most
 
 
 def _range(values: NDArray[np.int64], share: float) -> tuple[int, int]:

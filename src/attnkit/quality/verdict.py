@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnkit.quality.findings import CheckReport, Severity, Stretch
+from attnkit.quality.findings import FEW, CheckReport, Severity, Stretch
 
 STOP_SHARE = 0.1  #: share of pairs that do not belong together from which training is not worth its time
 COPIED_SHARE = 0.5  #: share of copies from which the target seems to be the wrong file
@@ -10,9 +10,15 @@ WRONG_FILE_SHARE = 0.9  #: share of copies from which cleaning would leave nothi
 WARN_SHARE = 0.02  #: share of copies that is mentioned first
 
 
-def give_verdict(report: CheckReport) -> None:
-    """Set the verdict, severity and remedy of a report."""
+def give_verdict(report: CheckReport, is_corpus: bool = True) -> None:
+    """Set the verdict, severity and remedy of a report.
+
+    ``is_corpus`` is False for a test set, which is compared with a corpus and may be small.
+    """
     report.severity, report.verdict, report.remedy = _verdict(report)
+    if report.severity == "good" and is_corpus and report.n_usable < FEW:
+        few = "1 pair is" if report.n_usable == 1 else f"{report.n_usable:,} pairs are"
+        report.verdict += f" {few} few to learn from."
 
 
 def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
@@ -27,10 +33,18 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         return severity, _misaligned(shifted, n_shifted, report), (*clean, "--realign")
     if not report.trainable:
         fatal = next(finding for finding in report.findings if finding.fatal)
-        where = {"source": f"{report.src}: ", "target": f"{report.tgt}: ", "pair": ""}[fatal.side]
-        return "stop", f"{where}{fatal.count:,} {fatal.text}.", ()
+        path = {"source": report.src, "target": report.tgt, "pair": ""}[fatal.side]
+        if fatal.name == "empty":
+            return "stop", f"{path} is empty.", ()
+        return "stop", f"{path}{path and ': '}{fatal.count:,} {fatal.described}.", ()
     if "swapped_sides" in by_name:
-        return "stop", "Source and target are swapped, compared with the training files.", ()
+        _, _, what = by_name["swapped_sides"].text.partition(": ")
+        what = what if what.startswith("source and") else f"source and target are swapped: {what}"
+        return "stop", f"{what[0].upper()}{what[1:]}.", ()
+    for found in report.findings:
+        if found.name == "wrong_language":
+            _, _, what = found.text.partition("seem to be ")
+            return "stop", f"The {found.side} seems to be {what}. Is it the right file?", ()
     copied = by_name["copied"].count if "copied" in by_name else 0
     if copied >= COPIED_SHARE * n:
         text = f"The target is a copy of the source in {_of(copied, n)} pairs."
@@ -46,10 +60,10 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
             found = by_name[name]
             side = "" if found.side == "pair" else f"{found.side} "
             remedy = (*clean, "--repair") if name == "mojibake" else clean
-            return "warning", f"{found.count:,} {side}{found.text} ({_percent(found.count, n)}).", remedy
+            wrong: Severity = "stop" if name == "other_side" and found.count >= COPIED_SHARE * n else "warning"
+            return wrong, f"{found.count:,} {side}{found.described} ({_percent(found.count, n)}).", remedy
     if "few" in by_name:
-        n_few = by_name["few"].count
-        return "warning", f"{n_few:,} pairs are usable for training, but few: expect a weak model.", ()
+        return "warning", f"{by_name['few'].count:,} {by_name['few'].described}: expect a weak model.", ()
     if report.separation is None:
         return "good", "The files are usable for training. Their lines do not show whether they are aligned.", ()
     return "good", "The files are usable for training, and their lines seem to be aligned.", ()

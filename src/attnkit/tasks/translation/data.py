@@ -264,12 +264,13 @@ def _learn(text: EncodedText, tokenizer: Tokenizer) -> dict[str, bytes]:
 def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
     """Check all files and yield reports; raise ``DataError`` for fatal findings."""
     from attnkit.quality.check import check_pair
-    from attnkit.quality.doctor import examine_pair  # imported here: a resumed run checks no text
+    from attnkit.quality.doctor import Expected, examine_pair  # imported here: a resumed run checks no text
 
     limits = CheckConfig(max_ratio=data.max_character_ratio)
     training, validation = _file_pairs(data.src, data.tgt), _file_pairs(data.valid_src, data.valid_tgt)
     for src, tgt in [*training, *validation]:
-        report = examine_pair(src, tgt, limits, others=training[0] if (src, tgt) in validation else None)
+        others = training[0] if (src, tgt) in validation else None
+        report = examine_pair(src, tgt, limits, others=others, expected=Expected(is_training=others is None))
         event = DataCheckEvent(report, accepted=data.accept)
         yield event
         for other in training[1:] if (src, tgt) in validation else ():
@@ -282,7 +283,7 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
             if finding.fatal:
                 path = tgt if finding.side == "target" else src
                 raise DataError(
-                    f"{finding.count:,} {finding.text}",
+                    f"{finding.count:,} {finding.described}" if finding.name != "empty" else "the file is empty",
                     where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
                     help=f"attnkit check {src} {tgt} shows all findings",
                 )

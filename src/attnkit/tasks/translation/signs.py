@@ -9,7 +9,8 @@ from typing import Literal, get_args
 
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import has_word
-from attnkit.quality.profile import TrainingProfile, copied_share, count_repeats
+from attnkit.quality.profile import TrainingProfile, copied_share
+from attnkit.quality.repetition import count_repeats
 from attnkit.text.lines import is_blank
 
 Sign = Literal["cut", "repeated", "copied", "empty", "short", "long", "unlike", "unknown", "length", "split"]

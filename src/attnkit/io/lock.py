@@ -1,4 +1,4 @@
-"""Lock of a run folder: held by one process, released by the system when it exits."""
+"""Lock of a folder: held by one process, released by the system when it exits."""
 
 from __future__ import annotations
 

@@ -1,0 +1,183 @@
+"""The folder of a cleaning: kept and dropped pairs in durable parts, a report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.io import atomic
+from attnkit.io.lock import FILE_NAME as LOCK
+from attnkit.io.lock import check_not_in_use, take_lock
+from attnkit.io.resumable import ResumableFiles
+from attnkit.quality.clean_filters import Judged, Pairing
+from attnkit.quality.config import CleanConfig
+from attnkit.quality.pair_filters import Pair
+from attnkit.text.lines import OPENERS, open_binary
+
+PROGRESS = "progress.json"
+REPORT = "report.json"
+DROPPED = "dropped.tsv"
+
+
+@dataclass
+class CleanReport:
+    """Counts of a cleaning; ``n_src`` is the sum of ``kept`` and of all ``dropped``."""
+
+    n_src: int = 0  #: source lines read
+    n_tgt: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)  #: reason -> source lines
+    realigned: int = 0  #: kept pairs whose target was in another line
+    repaired: int = 0  #: kept pairs with a repaired line
+    unused_targets: int = 0  #: target lines that no source line was paired with
+
+
+@dataclass(frozen=True)
+class CleanRequest:
+    """Files and settings of a cleaning."""
+
+    src: Path
+    tgt: Path
+    output: Path
+    config: CleanConfig
+    overwrite: bool = False
+    scored_by: str = ""  #: identity of what ``score`` uses, such as the checksum of a model
+    test: tuple[Path, ...] = ()  #: text of test sets; pairs that overlap it are dropped
+    n_processes: int | None = None  #: that judge lines; None: one per core
+
+
+def output_names(src: Path, tgt: Path) -> tuple[str, str]:
+    """Return the names of the cleaned files: those of the inputs, uncompressed.
+
+    They end in ``.src`` and ``.tgt`` where they would be equal, or the names of other files of the folder.
+    """
+    names = [path.stem if path.suffix.lower() in OPENERS else path.name for path in (src, tgt)]
+    taken = {PROGRESS, REPORT, DROPPED, LOCK, f"{DROPPED}.part", *(f"{name}.part" for name in names)}
+    is_unclear = names[0].casefold() == names[1].casefold() or any(name.casefold() in taken for name in names)
+    return (f"{names[0]}.src", f"{names[1]}.tgt") if is_unclear else (names[0], names[1])
+
+
+@contextmanager
+def open_clean_output(request: CleanRequest) -> Iterator[CleanOutput]:
+    """Check and lock the folder of a cleaning, and yield its files.
+
+    Raises:
+        SystemFailure: Another process holds the lock.
+        UsageError: The folder holds something else, or settings changed.
+    """
+    folder, names = request.output, output_names(request.src, request.tgt)
+    for path in (request.src, request.tgt):
+        if path.is_file() and path.resolve().parent == folder.resolve():
+            raise UsageError(f"{path} lies in the output folder", help="choose another folder with -o")
+    check_not_in_use(folder)
+    _check_own(request, names)  # nothing is written into a folder of other files, not even the lock
+    atomic.make_dirs(folder)
+    with take_lock(folder):
+        try:
+            _check_own(request, names)  # another process may have finished meanwhile
+            yield CleanOutput(request, names)
+        finally:
+            atomic.remove_tree(folder / LOCK)
+
+
+def _check_own(request: CleanRequest, names: tuple[str, str]) -> None:
+    """Raise ``UsageError`` unless a folder is new or of an earlier cleaning."""
+    folder = request.output
+    if not folder.exists():
+        return
+    if not folder.is_dir() or not _is_own(folder, names):
+        raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
+    if not request.overwrite and (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
+        raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
+
+
+def _is_own(folder: Path, names: tuple[str, str]) -> bool:
+    """Return whether a folder holds only what a cleaning writes."""
+    outputs = (*names, DROPPED)
+    own = {PROGRESS, REPORT, LOCK, *outputs, *(f"{name}.part" for name in outputs)}
+    found = {entry.name for entry in folder.iterdir()}
+    begun = any((folder / name).is_file() for name in (PROGRESS, REPORT))
+    # A job killed at its very start leaves empty parts, and its lock.
+    empty = all(name == LOCK or (name.endswith(".part") and not (folder / name).stat().st_size) for name in found)
+    return found <= own and (begun or empty)
+
+
+class CleanOutput:
+    """The files of a cleaning, and its counts."""
+
+    def __init__(self, request: CleanRequest, names: tuple[str, str]) -> None:
+        """Start in a locked folder, or resume."""
+        self._folder = folder = request.output
+        inputs = (request.src, request.tgt, *request.test)
+        self._settings = {
+            "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in inputs],
+            "scored_by": request.scored_by,
+            **request.config.model_dump(mode="json"),
+        }
+        if request.overwrite:
+            # Earlier results stay until new ones take their places.
+            for name in (PROGRESS, REPORT, *(f"{name}.part" for name in (*names, DROPPED))):
+                atomic.remove_tree(folder / name)
+        files = [folder / name for name in (*names, DROPPED)]
+        first = {"report": asdict(CleanReport()), "spans": 0}
+        self._files = ResumableFiles(folder / PROGRESS, files, self._settings, first)
+        try:
+            self.report, self.n_spans = CleanReport(**self._files.state["report"]), int(self._files.state["spans"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{folder / PROGRESS} is damaged", help="add --overwrite to start again") from error
+
+    def kept_pairs(self) -> Iterator[Pair]:
+        """Yield the pairs written before, to know their duplicates."""
+        # Byte for byte: a reader of text would drop a carriage return or a byte-order mark that was kept.
+        with open_binary(self._files.parts[0]) as src, open_binary(self._files.parts[1]) as tgt:
+            for left, right in zip(src, tgt, strict=True):
+                yield left[:-1].decode(), right[:-1].decode()
+
+    def write(self, part: Sequence[Judged], plan: Pairing, is_last: bool) -> None:
+        """Append a part, durably, then its counts."""
+        report = self.report
+        kept = [one for one in part if one.reason is None]
+        dropped = [one for one in part if one.reason is not None]
+        reasons = Counter(report.dropped) + Counter(str(one.reason) for one in dropped)
+        report.n_src += len(part)
+        report.kept += len(kept)
+        report.dropped = dict(sorted(reasons.items()))
+        report.realigned += sum(one.moved for one in kept)
+        report.repaired += sum(one.pair != one.original for one in kept)
+        if is_last:
+            self.n_spans += 1
+            report.n_tgt += len(plan.span.tgt)
+            report.unused_targets += plan.n_unused
+        texts = (
+            "".join(f"{one.pair[0]}\n" for one in kept),
+            "".join(f"{one.pair[1]}\n" for one in kept),
+            "".join("\t".join([str(one.line), str(one.reason), *map(_cell, one.original)]) + "\n" for one in dropped),
+        )
+        self._files.append(texts, {"report": asdict(report), "spans": self.n_spans})
+
+    def finish(self) -> CleanReport:
+        """Give the files their names and write the report."""
+        report = self.report
+        if not report.kept:
+            worst = max(report.dropped.items(), key=lambda item: item[1], default=("no lines", 0))
+            self._write_report()
+            self._files.finish()
+            why = f"most were dropped as {worst[0]}: relax that filter; {self._folder / DROPPED} lists all"
+            raise DataError("no pair is left", help=why)
+        self._write_report()
+        self._files.finish()
+        return report
+
+    def _write_report(self) -> None:
+        """Write the report, before the record of the job is removed."""
+        values = {**asdict(self.report), **self._settings}
+        atomic.write_text(self._folder / REPORT, json.dumps(values, indent=1) + "\n")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("\t", " ").splitlines())

@@ -1,0 +1,53 @@
+"""Text that repeats: words in a row, and lines without case, spaces and marks."""
+
+from __future__ import annotations
+
+import re
+import string
+
+MIN_REPEATS = 4  #: repetitions in a row of one to eight words
+_MIN_REPEATED = 5  # repetitions of a piece of text without spaces
+_MARKS = string.punctuation.encode() + b" \t"
+# Two to eight characters of scripts without spaces, again and again. One character may be drawn out: ははははは.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_AGAIN = re.compile(f"([{_UNSPACED}](?:[{_UNSPACED}、，。]{{1,7}}?))\\1{{{_MIN_REPEATED - 1},}}")
+
+
+def fold(line: str) -> bytes:
+    """Return a line without case, spaces and ASCII marks; a line of marks is kept."""
+    whole = line.casefold().encode("utf-8", "surrogatepass")
+    return whole.translate(None, _MARKS) or whole
+
+
+def count_repeats(words: list[str], longest: int = 8) -> int:
+    """Return how often a sequence of up to ``longest`` words repeats in a row.
+
+    >>> count_repeats("a b a b a b c".split())
+    3
+    """
+    most = 1 if words else 0
+    for length in range(1, min(longest, len(words) // 2) + 1):
+        in_row = 0  # words equal to the one ``length`` before
+        for i in range(length, len(words)):
+            in_row = in_row + 1 if words[i] == words[i - length] else 0
+            most = max(most, 1 + in_row // length)
+    return most
+
+
+def has_repeats(line: str, words: list[str]) -> bool:
+    """Return whether words of a line repeat in a row, also in text without spaces.
+
+    Words without letters do not count: rows of numbers and marks may be meant.
+
+    >>> has_repeats("no no no no", "no no no no".split()), has_repeats("0 0 0 0", "0 0 0 0".split())
+    (True, False)
+    """
+    if len(words) - len(set(words)) >= MIN_REPEATS - 1:  # few lines have so many words twice
+        # A word without letters is replaced by its place, which repeats nothing.
+        told = [word if any(map(str.isalpha, word)) else f"{place}" for place, word in enumerate(words)]
+        if count_repeats(told) >= MIN_REPEATS:
+            return True
+    if line.isascii():
+        return False
+    found = _AGAIN.search(line)
+    return found is not None and len(set(found[1])) > 1
