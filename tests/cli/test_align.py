@@ -65,7 +65,7 @@ def test_tokens_of_a_run(call: Call, workshop: Any, trained: Path, tmp_path: Pat
 
 def test_translates_help_says_what_the_dictionaries_are_for(call: Call) -> None:
     shown = " ".join(re.sub("[│─╭╮╰╯]", " ", call("translate", "--help")[1]).split())
-    assert "attnkit translate word-run --replace-unknowns --dictionary words.tsv" in shown
+    assert "attnkit translate word-run --replace-unknowns \\ --dictionary words.tsv" in shown
     assert "vocabulary.kind=word" in shown
 
 

@@ -159,7 +159,8 @@ def test_the_examples_of_the_help(
     monkeypatch.chdir(tmp_path)
     for name in ("text.txt", "a.en", "b.de"):
         Path(name).symlink_to(workshop.file("text.txt"))
-    examples = re.findall(r"^ +(attnkit .+)$", module.command.__doc__ or "", re.MULTILINE)
+    shown = re.sub(r"\\\n *", "", module.command.__doc__ or "")
+    examples = re.findall(r"^ +(attnkit .+)$", shown, re.MULTILINE)
     assert len(examples) >= 3
     for line in examples:
         code, out, err = call(*dict.fromkeys([*line.split()[1:], "--dry-run"]))

@@ -35,7 +35,7 @@ def test_training_as_a_library_warns(workshop: Any, tmp_path: Path) -> None:
 
     with pytest.warns(UserWarning) as told:
         train()
-    assert f"{tmp_path / 'a.src'}: left out: 1 pairs with a blank source, first in line 5" in texts(told)
+    assert f"{tmp_path / 'a.src'}: left out: 1 pair with a blank source, first in line 5" in texts(told)
     damage(run, 6)
     with pytest.warns(UserWarning) as told:
         train()
