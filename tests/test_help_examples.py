@@ -39,6 +39,7 @@ RUN = {
 """The run that a command's examples call ``run``: the translator for those not named."""
 UNAVAILABLE = {
     "attnkit demo": "tested by make demo",
+    "attnkit check a.en a.de --src-lang en --tgt-lang de": "these tests' German is French, and is refused as that",
     "attnkit serve run": "runs until it is stopped; tested in tests/durability/test_serve_process.py",
     "attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8": "as above",
     "attnkit serve run --host 0.0.0.0 --api-key-file key.txt": "as above",
