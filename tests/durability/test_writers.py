@@ -156,7 +156,7 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
     texts.write_text("label\ttext\n" + "odd\t1 2 3\neven\t2 2 4\n" * 9)
     environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))
     keep_loops(folder / "attnkit" / "numba")
-    for name in COMMANDS:
+    for name in (name for name in COMMANDS if name != "serve"):  # which writes nothing, and runs until stopped
         for text in PASSES[name]:
             argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train, texts=texts))
             asked = {"watch": str(report), "folder": str(folder), "environment": environment, "quick": True}
