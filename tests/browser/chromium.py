@@ -71,11 +71,15 @@ class Browser:
 
     def open(self, page: Path, width: int = 1400, *, dark: bool = False) -> None:
         """Show a file in a window of a width, and wait until it has drawn itself."""
+        self.visit(page.as_uri(), width, dark=dark)
+
+    def visit(self, url: str, width: int = 1400, *, dark: bool = False) -> None:
+        """Show an address in a window of a width, and wait until it has drawn itself."""
         media = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=media)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.events.clear()
-        self.send("Page.navigate", url=page.as_uri())
+        self.send("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._next()
         self.settle()

@@ -17,10 +17,10 @@ from attnkit.plotting.attention_maps import (
     AttentionExample,
     AttentionMap,
     MapSlice,
-    as_dictionary,
     display_text,
     entropies,
     select_slices,
+    to_dict,
 )
 from attnkit.plotting.figures import MAX_PIXELS, PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.terminal import sentence_maps
@@ -81,7 +81,7 @@ def test_weights_must_fit_the_tokens() -> None:
 
 
 def test_plain_data_holds_every_number() -> None:
-    found = as_dictionary(AttentionExample("The cat sat", "Le chat", [MAP], facts={"score": -1.0}))
+    found = to_dict(AttentionExample("The cat sat", "Le chat", [MAP], facts={"score": -1.0}))
     (map,) = found["attention"]
     assert np.array_equal(np.array(map["weights"], np.float32), WEIGHTS)
     assert (map["kind"], map["layers"], map["heads"], map["queries"], map["keys"]) == ("cross", 2, 3, QUERIES, KEYS)
@@ -175,7 +175,7 @@ def test_layers_that_are_cut_from_more_keep_their_numbers() -> None:
         with pytest.raises(UsageError, match=f"no layer {layer}") as found:
             select_slices(cut, layer, 1)
         assert found.value.help == "choose 5 to 6, mean, max or all"
-    assert as_dictionary(AttentionExample("a", "b", [cut]))["attention"][0]["first_layer"] == 5
+    assert to_dict(AttentionExample("a", "b", [cut]))["attention"][0]["first_layer"] == 5
 
 
 def test_a_sentence_in_the_terminal() -> None:

@@ -75,7 +75,7 @@ def test_every_pair_has_an_example() -> None:
             distribution,
         )
         assert ("seed 2" in text) == bool(found.parameters), pair
-        json.dumps(found.as_dictionary(), allow_nan=False)
+        json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_seed_decides_the_parameters_and_nothing_else() -> None:

@@ -70,7 +70,7 @@ class EmbedTotals:
     squares: float = 0.0
     mean_squares: float = 0.0  #: sum of squared errors of predicting the training mean
 
-    def as_dictionary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the totals as plain data for ``--json``."""
         if self.unit == "lines":
             exact = 100 * self.n_exact / max(1, self.n_rows - self.n_blank)
@@ -80,7 +80,7 @@ class EmbedTotals:
         return {"vectors": self.n_rows, **shares}
 
     def __str__(self) -> str:
-        found = self.as_dictionary()
+        found = self.to_dict()
         if self.unit == "lines":
             blank, rest = (f", {self.n_blank:,} blank", "the others") if self.n_blank else ("", "them")
             return f"{self.n_rows:,} lines{blank}, {found['exact']:.1f} % of {rest} reconstructed exactly"

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from attnkit.engine.resolve import ResolvedConfig
     from attnkit.engine.task import RunEstimate
 
-KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
-KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
-"""Training option -> configuration key."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
@@ -79,11 +75,11 @@ def run_training(
     init_from: Path | None = None,
 ) -> None:
     """Train with the given flags, options and preset, or show the plan of a dry run."""
-    from attnkit.engine.resolve import inherited, preset_of, resolve
+    from attnkit.engine.resolve import TRAINING_KEYS, inherited, preset_of, resolve
     from attnkit.io.lock import check_not_in_use
 
     resolved = resolve(
-        {key: getattr(training, name) for name, key in KEYS.items()} | dict(flags),
+        {key: getattr(training, name) for name, key in TRAINING_KEYS.items()} | dict(flags),
         sets=training.sets or [],
         file=training.config,
         preset_name=preset,

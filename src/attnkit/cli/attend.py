@@ -110,7 +110,7 @@ def command(
 
         for name in names or ["scaled_dot"]:
             steps = worked_example(name, distribution or "softmax", seed)
-            console.result(dumps(steps.as_dictionary(), ensure_ascii=False) if json else render_example(steps))
+            console.result(dumps(steps.to_dict(), ensure_ascii=False) if json else render_example(steps))
         return
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery, parse_selection, source_lines
@@ -141,7 +141,7 @@ def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]
 def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:
     """Write the requested files; print JSON, or maps if no files are requested."""
     from attnkit.analysis.attention_request import by_unit, checked, gather, pick, write_files
-    from attnkit.plotting.attention_maps import as_dictionary
+    from attnkit.plotting.attention_maps import to_dict
     from attnkit.plotting.terminal import sentence_maps
 
     for warning in answer.warnings:
@@ -153,7 +153,7 @@ def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: 
     colour = console.supports_color()
     for sentence in sentences:
         if json:
-            console.result(dumps({**answer.facts, **as_dictionary(by_unit(sentence, selection))}, ensure_ascii=False))
+            console.result(dumps({**answer.facts, **to_dict(by_unit(sentence, selection))}, ensure_ascii=False))
         elif not any(paths):
             width = console.width() if colour else 80
             console.result(f"{sentence_maps(sentence, pick(sentence, selection), colour=colour, width=width)}\n")

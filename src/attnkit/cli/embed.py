@@ -79,6 +79,6 @@ def command(
                 stream.writelines(line + "\n" for line in rows)
                 stream.flush()
             if reconstruct and json:
-                stream.write(dumps(totals.as_dictionary()) + "\n")
+                stream.write(dumps(totals.to_dict()) + "\n")
     if reconstruct:
         (console.result if summary and not json else console.info)(str(totals))

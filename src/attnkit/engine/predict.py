@@ -140,7 +140,7 @@ class Predictor(ABC):
             "examples": n,
             "accuracy": scores.accuracy,
             "macro_f1": scores.macro_f1,
-            "classes": {label: part.as_dictionary() for label, part in counted.classes().items()},
+            "classes": {label: part.to_dict() for label, part in counted.classes().items()},
             "confusion": {"labels": labels, "counts": counted.counts.tolist()},
         }
         headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"

@@ -24,11 +24,27 @@ from attnkit.text.squad import Paragraph, Question
 _WINDOW = 256  #: examples of a stream that are read ahead
 
 
-def open_classifier(run: str | Path, request: PredictRequest) -> tuple[Predictor, RunSummary]:
+def open_classifier(
+    run: str | Path,
+    device: str,
+    precision: Precision,
+    threads: int | None,
+    checkpoint: str | None,
+    no_answer_threshold: float | None = None,
+) -> tuple[Predictor, RunSummary]:
     """Open a predictor of any task with the summary of its run."""
+    request = PredictRequest(
+        Path(run),
+        [],
+        device=device,
+        precision=precision,
+        threads=threads,
+        checkpoint=checkpoint,
+        no_answer_threshold=no_answer_threshold,
+    )
     predictor = open_predictor(request, warn)
-    engine = "torch" if request.precision == "float32" else "compiled"
-    return predictor, summarize(predictor.opened, request.precision, engine)
+    engine = "torch" if precision == "float32" else "compiled"
+    return predictor, summarize(predictor.opened, precision, engine)
 
 
 @dataclass(frozen=True)
@@ -71,10 +87,7 @@ class TextClassifier:
             RunError: the run is missing, damaged or of another task.
             UsageError: the model or the device does not have the precision.
         """
-        request = PredictRequest(
-            Path(run), [], device=device, precision=precision, threads=threads, checkpoint=checkpoint
-        )
-        predictor, summary = open_classifier(run, request)
+        predictor, summary = open_classifier(run, device, precision, threads, checkpoint)
         if not isinstance(predictor, TextClassificationPredictor | HanPredictor):
             raise _other_task(predictor, "text-classification")
         return cls(predictor, summary)
@@ -158,10 +171,7 @@ class TokenClassifier:
             RunError: the run is missing, damaged or of another task.
             UsageError: the model or the device does not have the precision.
         """
-        request = PredictRequest(
-            Path(run), [], device=device, precision=precision, threads=threads, checkpoint=checkpoint
-        )
-        predictor, summary = open_classifier(run, request)
+        predictor, summary = open_classifier(run, device, precision, threads, checkpoint)
         if not isinstance(predictor, TokenClassificationPredictor):
             raise _other_task(predictor, "token-classification")
         return cls(predictor, summary)
@@ -213,16 +223,7 @@ class QuestionAnswering:
             RunError: the run is missing, damaged or of another task.
             UsageError: the model or the device does not have the precision.
         """
-        request = PredictRequest(
-            Path(run),
-            [],
-            device=device,
-            precision=precision,
-            threads=threads,
-            checkpoint=checkpoint,
-            no_answer_threshold=no_answer_threshold,
-        )
-        predictor, summary = open_classifier(run, request)
+        predictor, summary = open_classifier(run, device, precision, threads, checkpoint, no_answer_threshold)
         if not isinstance(predictor, QuestionAnsweringPredictor):
             raise _other_task(predictor, "question-answering")
         return cls(predictor, summary)

@@ -67,11 +67,3 @@ def checkpoint_scores(checkpoint: Checkpoint, names: Sequence[str]) -> Mapping[s
     else:
         found = read_state(checkpoint)["scores"].get(str(checkpoint.step), {})
     return {name: found[name] for name in names if name in found}
-
-
-def count_weights(checkpoint: Checkpoint) -> int:
-    """Return the number of float32 weights of a checkpoint, tied ones counted once."""
-    size = checkpoint.entry("model.safetensors").size
-    with (checkpoint.path / "model.safetensors").open("rb") as stream:
-        n_header = int.from_bytes(stream.read(8), "little")
-    return max(0, size - 8 - n_header) // 4

@@ -54,8 +54,6 @@ class TrainingArguments(TypedDict, total=False):
     """Receives each event of ``engine.events``; an exception that it raises stops the training."""
 
 
-_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
-_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
 _OTHERS = {"config", "settings", "preset", "init_from", "overwrite", "quiet", "on_event"}
 
 
@@ -173,19 +171,19 @@ def _listed(files: Files | None) -> list[str] | None:
 
 def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, Any]) -> Loaded:
     """Train as the command with these flags does; return the loaded run."""
-    from attnkit.engine.resolve import inherited, preset_of, resolve
+    from attnkit.engine.resolve import TRAINING_KEYS, inherited, preset_of, resolve
     from attnkit.engine.trainer import TrainRequest
 
-    unknown = sorted(arguments.keys() - _KEYS.keys() - _OTHERS)
+    unknown = sorted(arguments.keys() - TRAINING_KEYS.keys() - _OTHERS)
     if unknown:
-        known = ", ".join([*_KEYS, *sorted(_OTHERS)])
+        known = ", ".join([*TRAINING_KEYS, *sorted(_OTHERS)])
         raise UsageError(f"unknown argument '{unknown[0]}'", help=f"keys go into settings; arguments are {known}")
     path, overwrite = Path(run), bool(arguments.get("overwrite"))
     init_from = arguments.get("init_from")
     source = None if init_from is None else Path(init_from)
     config = arguments.get("config")
     tree = dict(config) if isinstance(config, Mapping) else {}
-    given = {_KEYS[name]: value for name, value in arguments.items() if name in _KEYS}
+    given = {TRAINING_KEYS[name]: value for name, value in arguments.items() if name in TRAINING_KEYS}
     resolved = resolve(
         {**flatten(tree), **flags_given(flags), **flags_given(given), **(arguments.get("settings") or {})},
         file=None if config is None or tree else Path(config),

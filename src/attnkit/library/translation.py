@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from attnkit.engine.engine_choice import Engine
+from attnkit.engine.model_card import count_parameters
 from attnkit.errors import DataError, RunError
 from attnkit.formats.documents import DocumentFormat, parse_document
 from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines, warn
-from attnkit.library.summary import RunSummary, checkpoint_scores, count_weights, describe_model
+from attnkit.library.summary import RunSummary, checkpoint_scores, describe_model
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.score import PairScore, score_pairs
@@ -134,7 +135,7 @@ class Translator:
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),
-            n_parameters=sum(count_weights(one.files) for one in opened),
+            n_parameters=sum(count_parameters(one.files.path / "model.safetensors") for one in opened),
             vocab_size=first.tgt_tokenizer.vocab_size,
             device=searcher.place,
             precision=precision,

@@ -25,7 +25,7 @@ class AnswerScores:
     f1: float
     n_questions: int
 
-    def as_dictionary(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         """Return the scores as a dictionary for ``--json``."""
         return {"questions": self.n_questions, "exact": self.exact, "f1": self.f1}
 

@@ -54,7 +54,7 @@ class ClassScores:
         """Harmonic mean of precision and recall in percent, 2 right / (found + expected)."""
         return 200 * self.right / max(1, self.found + self.expected)
 
-    def as_dictionary(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         """Return the scores and counts as plain data for ``--json``."""
         rates = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
         return {**rates, "expected": self.expected, "found": self.found}

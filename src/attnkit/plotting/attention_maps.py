@@ -181,7 +181,7 @@ def select_slices(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSli
     return slices
 
 
-def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
+def to_dict(sentence: AttentionExample) -> dict[str, Any]:
     """Return an example as plain data: tokens, weights, entropies and search tree."""
     maps = [
         {

@@ -52,7 +52,7 @@ class WorkedExample:
     weights: Sequence[float]
     context: Sequence[float]
 
-    def as_dictionary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the example as plain data."""
         plain: dict[str, Any] = {"example": "cat", "alignment": self.pair[0], "distribution": self.pair[1]}
         plain |= {"seed": self.seed, "words": list(self.words)}

@@ -65,6 +65,10 @@ NAMES = {
     "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 """English names of the languages that are recognized, by ISO 639-1 code."""
+_OTHER_NAMES = {
+    "eo": "Esperanto", "eu": "Basque", "ga": "Irish", "lt": "Lithuanian", "lv": "Latvian", "no": "Norwegian",
+    "sl": "Slovenian", "sq": "Albanian", "ur": "Urdu",
+}  # fmt: skip
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -74,7 +78,7 @@ def name_of(code: str) -> str:
     >>> name_of("de"), name_of("de-AT"), name_of("xx")
     ('German', 'German', 'xx')
     """
-    return NAMES.get(_base(code), code)
+    return NAMES.get(_base(code)) or _OTHER_NAMES.get(_base(code), code)
 
 
 def find_language(lines: Sequence[str]) -> str | None:

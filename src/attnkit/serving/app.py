@@ -16,8 +16,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from attnkit.errors import AttnkitError, DataError, UsageError
+from attnkit.quality.language_names import name_of
 from attnkit.serving import calls, schemas
-from attnkit.serving.languages import NAMES
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.metrics import Metrics
 from attnkit.serving.models import Models
@@ -196,14 +196,14 @@ class Service:
             src, tgt = model.spec.languages or ("src", "tgt")
             targets.setdefault(src, []).append(tgt)
         codes = list(dict.fromkeys([*targets, *(code for own in targets.values() for code in own)]))
-        found = [{"code": code, "name": NAMES.get(code, code), "targets": targets.get(code, [])} for code in codes]
+        found = [{"code": code, "name": name_of(code), "targets": targets.get(code, [])} for code in codes]
         return JSONResponse(found)
 
     async def settings(self, request: Request) -> Response:
         """Return what LibreTranslate's own page asks for."""
         first = next(iter(self.models.translators()), None)
         src, tgt = (first.spec.languages if first is not None else None) or ("src", "tgt")
-        named = [{"code": code, "name": NAMES.get(code, code)} for code in (src, tgt)]
+        named = [{"code": code, "name": name_of(code)} for code in (src, tgt)]
         return JSONResponse(
             {
                 "apiKeys": self.key is not None,

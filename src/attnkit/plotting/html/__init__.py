@@ -20,9 +20,9 @@ def render_page(
 ) -> str:
     """Return the HTML page of a package: ``page.html`` with style, script and parts.
 
-    ``base.css`` precedes the style of the package, ``tools.js`` its scripts. Each placeholder ``@@NAME@@`` is replaced
-    by the part of that name; placeholders in the parts themselves are not replaced. ``connects`` allows requests to the
-    page's own address.
+    ``head.html`` precedes ``page.html``, ``base.css`` the style of the package, ``tools.js`` its scripts. Each
+    placeholder ``@@NAME@@`` is replaced by the part of that name, but not those in the parts. ``connects`` allows
+    requests to the page's own address.
     """
     style = _file(HERE, "base.css") + _file(package, "page.css")
     body = "\n".join([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
@@ -34,7 +34,7 @@ def render_page(
         "require-trusted-types-for 'script'"
     )
     given = {"POLICY": escape(policy), "TITLE": escape(title), "STYLE": style, "SCRIPT": script, **parts}
-    pieces = _file(package, "page.html").split("@@")
+    pieces = (_file(HERE, "head.html") + _file(package, "page.html")).split("@@")
     return "".join(given[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 

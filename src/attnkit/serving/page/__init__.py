@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnkit.plotting.html import as_json, render_page
-from attnkit.serving.languages import NAMES
+from attnkit.quality.language_names import name_of
 from attnkit.serving.models import Models
 
 HERE = "attnkit.serving.page"
@@ -20,4 +20,4 @@ def page(models: Models, *, needs_key: bool) -> str:
 
 def _facts(name: str, task: str, languages: tuple[str, str] | None) -> dict[str, Any]:
     src, tgt = languages or ("", "")
-    return {"name": name, "task": task, "source": NAMES.get(src, src), "target": NAMES.get(tgt, tgt)}
+    return {"name": name, "task": task, "source": name_of(src), "target": name_of(tgt)}

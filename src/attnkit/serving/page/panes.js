@@ -54,8 +54,7 @@ function wordsOf(text, tokens) {
   const groups = [];
   tokens.forEach((token, place) => {
     if (!groups.length || /^[▁ ]/u.test(token)) groups.push([]);
-    if (token !== "▁") groups[groups.length - 1].push(place);
-    else groups[groups.length - 1].push(place);
+    groups[groups.length - 1].push(place);
   });
   return { words, groups: groups.length === words.length ? groups : null };
 }
@@ -104,18 +103,16 @@ async function choose(number, place) {
   showAttention(line, place);
   const before = line.text.split(/\s+/u).filter(Boolean).slice(0, place).join(" ");
   try {
-    const body = { model: byId("pair").value, text: [line.source], prefix: [before], num_hypotheses: 8, beam_size: 8 };
+    // Samples differ at the next word; the hypotheses of a beam mostly differ at their ends.
+    const body = { model: byId("pair").value, text: [line.source], prefix: [before], num_hypotheses: 16, sampling: true };
     const found = await ask("v1/translate", body, undefined);
     if (state.line !== number || state.word !== place) return;
     const all = [found.translations[0].text, ...found.translations[0].alternatives];
-    const seen = new Map();
-    for (const text of all) {
-      const next = text.split(/\s+/u).filter(Boolean)[place];
-      if (next && !seen.has(next)) seen.set(next, text);
-    }
-    byId("more").hidden = !seen.size;
+    const next = new Set(all.map((text) => text.split(/\s+/u).filter(Boolean)[place]).filter(Boolean));
+    const begun = [...next].slice(0, 8).map((word) => [before, word].filter(Boolean).join(" "));
+    byId("more").hidden = !begun.length;
     byId("more-title").textContent = before ? `After “${before}”` : "Other beginnings";
-    byId("choices").replaceChildren(...[...seen].map(([next, text]) => item(text, () => begin(line, [before, next].filter(Boolean).join(" ")))));
+    byId("choices").replaceChildren(...begun.map((text) => item(`${text} …`, () => begin(line, text))));
   } catch (problem) {
     say(problem.message, true);
   }

@@ -123,8 +123,8 @@ class TokenClassificationPredictor(Predictor):
             (name, f"{p.precision:.2f}", f"{p.recall:.2f}", f"{p.f1:.2f}", f"{p.expected:,}", f"{p.found:,}")
             for name, p in {"entities": scores.all, **scores.by_type}.items()
         ]
-        types = {name: {**asdict(part), **part.as_dictionary()} for name, part in scores.by_type.items()}
-        plain |= {**asdict(scores.all), **scores.all.as_dictionary(), "types": types, **where}
+        types = {name: {**asdict(part), **part.to_dict()} for name, part in scores.by_type.items()}
+        plain |= {**asdict(scores.all), **scores.all.to_dict(), "types": types, **where}
         return Totals(plain, f"{headline}, F1 {scores.all.f1:.2f} %, accuracy {counted.accuracy:.2f} %", table, counted)
 
 

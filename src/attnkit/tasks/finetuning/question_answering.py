@@ -341,13 +341,13 @@ class QuestionAnsweringPredictor(Predictor):
         headline = f"{whole.n_questions:,} questions, exact match {whole.exact:.2f} %, F1 {whole.f1:.2f} %"
         parts = {"answered": scores.answered, "unanswered": scores.unanswered}
         kinds = {name: part for name, part in parts.items() if part is not None}
-        plain = {**whole.as_dictionary(), **{name: part.as_dictionary() for name, part in kinds.items()}}
+        plain = {**whole.to_dict(), **{name: part.to_dict() for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
         if self.may_abstain:
             best, sure = [one.best for one in self.found], [one.no_answer_margin for one in self.found]
             threshold, highest = best_threshold(best, self.expected, [min(one, _MAX_MARGIN) for one in sure])
-            plain |= {"best_threshold": threshold, "best": highest.all.as_dictionary()}
+            plain |= {"best_threshold": threshold, "best": highest.all.to_dict()}
             headline += f"; best F1 {highest.all.f1:.2f} at --no-answer-threshold {threshold!r}"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
