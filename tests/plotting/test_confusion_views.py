@@ -72,17 +72,22 @@ class Cells(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[list[str]] = []
+        self.inside = False  # of the table
         self.seen: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen |= {tag, *(name for name, _ in attrs)}
+        self.inside = self.inside or tag == "table"
         if tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
             self.rows[-1].append("")
 
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag != "table"
+
     def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
+        if self.inside and self.rows and self.rows[-1]:
             self.rows[-1][-1] += data.strip()
 
 
@@ -96,6 +101,17 @@ def test_the_page_holds_the_table() -> None:
         ["none", "0", "0", "0", "-"],
         ["precision %", "81.6", "79.5", "0.0", ""],
     ]
+
+
+def test_the_page_lists_the_mistakes() -> None:
+    page = confusion_page(LABELS, COUNTS, "Reviews")
+    listed = [re.sub("<[^>]*>", "", item) for item in re.findall("<li>(.*?)</li>", page)]
+    assert listed == [
+        "neg predicted as positive: 113",
+        "positive predicted as neg: 95",
+        "positive predicted as none: 1",
+    ]
+    assert "None." in confusion_page(["a"], COUNTS[:1, :1], "x") and "prefers-color-scheme: dark" in page
 
 
 def test_labels_are_no_markup_and_nothing_runs_or_is_fetched() -> None:

@@ -1,6 +1,7 @@
 """Confusion matrices as terminal tables and HTML pages."""
 
 from collections.abc import Sequence
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,8 @@ _RIGHT, _WRONG = "38;5;39", "38;5;208"  #: 256-colour foregrounds, distinguishab
 MOST_LABELS = 24  #: maximum size of a terminal table; with more labels, only the most frequent mistakes are listed
 _MOST_MISTAKES = 20
 _STYLE = (
-    "body{font:15px/1.4 system-ui,sans-serif;margin:2em;color:#1b1f24;background:#fff}"
-    "table{border-collapse:collapse}caption{text-align:left;padding-bottom:.6em;white-space:nowrap}"
-    "th,td{padding:.3em .6em;text-align:right;font-variant-numeric:tabular-nums}th{font-weight:600}"
-    "thead th{vertical-align:bottom}tbody td.cell{border:1px solid #fff}"
-    "td.share,tfoot td,tfoot th{color:#57606a}"
+    "thead th{vertical-align:bottom}tbody td.cell{border:1px solid var(--line)}"
+    "th[scope=row]{text-align:left}ol{margin:0;padding-left:2.4em}li{overflow-wrap:anywhere}"
 )
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -36,13 +34,12 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
     """
     _check(labels, counts)
     if len(labels) > MOST_LABELS:
-        wrong, size = counts * (1 - np.eye(len(labels), dtype=np.int64)), (width - 22) // 2
-        order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
+        size = (width - 22) // 2
         lines = [f"most frequent mistakes of {len(labels)} labels: gold, predicted"]
-        for i, j in zip(*(numbers.tolist() for numbers in np.unravel_index(order, counts.shape)), strict=True):
+        for i, j, n in _mistakes(counts):
             expected, found = (fit_label(labels[k], size, colour=colour) for k in (i, j))
-            lines.append(f"{counts[i, j]:>9,}  {set_cell_size(expected, size)}  {found}")
-        return "\n".join(lines if len(order) else [*lines, "  none"])
+            lines.append(f"{n:>9,}  {set_cell_size(expected, size)}  {found}")
+        return "\n".join(lines if len(lines) > 1 else [*lines, "  none"])
     heads = [*(fit_label(label, _LONGEST_COLUMN, colour=colour) for label in labels), "recall"]
     precision, recall = _shares(counts, 0), _shares(counts, 1)
     rows = []
@@ -61,35 +58,53 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
         ValueError: the shape of the counts is not (L, L).
     """
     _check(labels, counts)
-    names = [escape(display_text(label)) for label in labels]
+    names = [f"<bdi>{escape(display_text(label))}</bdi>" for label in labels]
+    hints = [escape(display_text(label)) for label in labels]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     body = []
-    for name, row, parts, recall in zip(names, counts, shares.tolist(), _shares(counts, 1), strict=True):
-        cells = []
-        for column, n, share in zip(names, row, parts, strict=True):
+    for i, (row, parts, recall) in enumerate(zip(counts, shares.tolist(), _shares(counts, 1), strict=True)):
+        name, cells = hints[i], []
+        for column, n, share in zip(hints, row, parts, strict=True):
             hint = f"{name} predicted as {column}: {n:,} ({100 * share:.1f} %)"
             style = f"background:{_shade(share)};color:{'#fff' if share > 0.55 else '#1b1f24'}"
             cells.append(f'<td class="cell" title="{hint}" style="{style}">{n:,}</td>')
-        body.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}<td class="share">{recall}</td></tr>')
+        body.append(f'<tr><th scope="row">{names[i]}</th>{"".join(cells)}<td class="share">{recall}</td></tr>')
     precision = "".join(f"<td>{share}</td>" for share in _shares(counts, 0))
     n_right, total = int(counts.trace()), int(counts.sum())
     accuracy = f"{100 * n_right / total:.1f}" if total else "-"
     caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} correct ({accuracy} %). Shade: share of row."
+    mistakes = "".join(f"<li>{names[i]} predicted as {names[j]}: {n:,}</li>" for i, j, n in _mistakes(counts))
+    style = files("attnkit.plotting.html").joinpath("base.css").read_text(encoding="utf-8") + _STYLE
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{escape(display_text(title))}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(display_text(title))}</h1><table><caption>{caption}</caption>",
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{escape(display_text(title))}</title><style>{style}</style></head><body>",
+            '<header><p class="brand">attnkit predict</p>',
+            f'<h1><bdi>{escape(display_text(title))}</bdi></h1></header><main><section class="card">',
+            '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">',
+            f"<table><caption>{caption}</caption>",
             f'<thead><tr><td></td>{head}<th scope="col">recall %</th></tr></thead><tbody>',
             *body,
             f'</tbody><tfoot><tr><th scope="row">precision %</th>{precision}<td></td></tr></tfoot>',
-            "</table></body></html>",
+            "</table></div></section>",
+            '<section class="card"><h2>Most frequent mistakes</h2>',
+            f"<ol>{mistakes}</ol>" if mistakes else "<p>None.</p>",
+            "</section></main></body></html>",
             "",
         ]
     )
+
+
+def _mistakes(counts: Counts) -> list[tuple[int, int, int]]:
+    """Return (gold, predicted, count) of the most frequent mistakes, at most 20."""
+    wrong = counts * (1 - np.eye(len(counts), dtype=np.int64))
+    order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
+    pairs = zip(*(numbers.tolist() for numbers in np.unravel_index(order, counts.shape)), strict=True)
+    return [(i, j, int(counts[i, j])) for i, j in pairs]
 
 
 def _shade(share: float) -> str:
