@@ -121,7 +121,9 @@ def serve() -> None:
     import attnkit
 
     modules = pkgutil.walk_packages(attnkit.__path__, "attnkit.")
-    for name in [*(module.name for module in modules), "sacrebleu.metrics.bleu", "concurrent.futures.process"]:
+    # A child that is another user may not read Python's own library any more.
+    late = ("sacrebleu.metrics.bleu", "concurrent.futures.process", "encodings.utf_32_le")
+    for name in [*(module.name for module in modules), *late]:
         if not name.endswith("__main__"):
             import_module(name)
     gc.freeze()

@@ -46,13 +46,13 @@ BAD = {
 }
 PLACES = [("start", 2), ("middle", 1), ("end", 7), ("middle", N), ("start", N), ("end", N), ("end", 1)]
 COMMANDS = {
-    "check": ("check bad good", 3, "lines with bytes that are not UTF-8"),
+    "check": ("check bad good", 3, "source: line with bytes that are not UTF-8"),
     "vocab": ("vocab good bad -o v.json", 3, "is not UTF-8 (byte {column} of the line)"),
     "translate": ("translate {run} -i bad -o out", 0, "invalid bytes replaced with U+FFFD"),
     "translate strictly": ("translate {run} --strict -i bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
     "score": ("score {run} good bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
     "score-bleu": ("score-bleu good bad", 3, "is not UTF-8 (byte {column} of the line)"),
-    "train": ("train --src good --tgt bad -o run --preset tiny", 3, "1 lines with bytes that are not UTF-8"),
+    "train": ("train --src good --tgt bad -o run --preset tiny", 3, "1 line with bytes that are not UTF-8"),
 }
 FORMS = [(form, PLACES[i % len(PLACES)], name) for i, form in enumerate(BAD) for name in COMMANDS]
 
@@ -116,12 +116,12 @@ def test_files_that_are_something_else(attnkit: Any, tmp_path: Path, encoding: s
 
 ODD: dict[str, tuple[bytes, str]] = {
     "byte-order mark": (b"\xef\xbb\xbf" + GOOD, "byte-order mark at the start"),
-    "byte-order mark inside": (place(b"\xef\xbb\xbf", "middle", 3), "lines with a U+FEFF inside"),
-    "two byte-order marks": (b"\xef\xbb\xbf" * 2 + GOOD, "lines with a U+FEFF inside"),
+    "byte-order mark inside": (place(b"\xef\xbb\xbf", "middle", 3), "line with a U+FEFF inside"),
+    "two byte-order marks": (b"\xef\xbb\xbf" * 2 + GOOD, "line with a U+FEFF inside"),
     "CRLF": (GOOD.replace(b"\n", b"\r\n"), r"lines that end in \r\n"),
-    "CR alone": (place(b"\r", "middle", 3), r"lines with a \r inside"),
+    "CR alone": (place(b"\r", "middle", 3), r"line with a \r inside"),
     "CR twice": (GOOD.replace(b"\n", b"\r\r\n"), r"lines with a \r inside"),
-    "NUL": (place(b"\0", "middle", 3), "lines with control characters"),
+    "NUL": (place(b"\0", "middle", 3), "line with control characters"),
     "escape sequence": (place(b"\x1b]0;x\x07\x1b[31m", "start", 3), "<U+001B>]0;x<U+0007>"),
     "U+2028": (place("\u2028".encode(), "middle", 3), "<U+2028>"),
     "U+2029": (place("\u2029".encode(), "end", 3), "<U+2029>"),
@@ -185,7 +185,7 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     "empty to translate": ("translate {run} -i a", 0, (), "open('a', 'w')"),
     "empty to score": ("score-bleu a a", 3, ("the file is empty", "at a"), "open('a', 'w')"),
     "empty pairs": ("score {run} a a", 0, ("0 pairs",), "open('a', 'w')"),
-    "off by one to check": ("check a {tgt}", 3, ("lines without a partner",), "cut('a', -1)"),
+    "off by one to check": ("check a {tgt}", 3, ("line without a partner",), "cut('a', -1)"),
     "off by one to train on": ("train --src a --tgt {tgt} -o run", 3, ("has 159 lines", "has 160"), "cut('a', -1)"),
     "off by one to score": ("score {run} {src} a -o out", 3, ("a has 159",), "cut('a', -1)"),
     "off by one references": ("score-bleu {src} a", 3, ("has 159",), "cut('a', -1)"),
@@ -271,7 +271,7 @@ def test_compressed_files(attnkit: Any, tmp_path: Path, name: str) -> None:
 
 LONG: dict[str, tuple[bytes, str, int, str]] = {
     # content of file a; command; exit code; words
-    "10 MB to check": (b"ab c " * 2_000_000, "check a a", 0, "lines of more than 2,000 characters"),
+    "10 MB to check": (b"ab c " * 2_000_000, "check a a", 0, "line of more than 2,000 characters"),
     "10 MB for a vocabulary": (b"ab c " * 2_000_000, "vocab a -o v.json --size 300", 0, "4,000,001 tokens (a:1)"),
     "10 MB to score": (b"a" * 10_000_000, "score-bleu a a", 0, "100.0"),
     "10 MB of blanks to translate": (b" " * 10_000_000, "translate {run} -i a", 0, ""),
