@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from attnkit.cli.export import command
-from attnkit.conversion.export_ctranslate2 import entry_names, export_ctranslate2
+from attnkit.conversion.export_ctranslate2 import entry_names, export_ctranslate2, tokenizer_file
 from attnkit.errors import RunError, SystemFailure, UsageError
 from attnkit.io import atomic
 from attnkit.tasks.translation.translator import load_translator
@@ -47,6 +51,52 @@ def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, 
     found = readme_functions(exported, cap)["translate"](lines, beam_size)
     assert len(set(expected)) > 150, "the toy model must have learnt to say different things"
     assert found == expected
+
+
+TEXT = [
+    "A dog  runs, doesn't it?",
+    " ab\u200bc e\u0301 ﬁ ½ 1,000.50 % ",
+    "</s> x <unk> <pad>",
+    "“Ü” 日本 語!\tx",
+    "",
+    "  ",
+]
+
+
+@pytest.mark.parametrize("more", [{}, {"lowercase": True}, {"normalize": "nfkc"}, {"symbols": ("<url>", "@1")}])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
+def test_the_exported_tokenizer_gives_the_same_ids_and_text(kind: Any, more: dict[str, Any]) -> None:
+    lines = TEXT + ["a <url> b", "@1 a"] * bool(more.get("symbols"))
+    tokenizer = train_vocabulary([*lines, *lines], VocabularyConfig(kind=kind, size=600, **more))
+    lines = [*lines, "unseen ẞ words ж"]
+    exported = HuggingFaceTokenizer.from_str(tokenizer_file(tokenizer).decode())
+    ids = tokenizer.encode(lines)
+    assert [exported.encode(line).ids for line in lines] == ids
+    if kind != "word" or not more.get("symbols"):  # of a symbol in a word vocabulary, the space is lost
+        assert [exported.decode(line) for line in ids] == tokenizer.decode(ids)
+
+
+@pytest.mark.slow
+def test_the_example_runs_without_attnkit_and_torch(run: Path, exported: Path, digits: Path, tmp_path: Path) -> None:
+    """In an environment of its own, with what the README says: needs a package index."""
+    lines = (digits / "test.src").read_text().splitlines()[:200]
+    expected = load_translator([run], device="cpu").translate(lines, beam_size=1, max_length=40)
+    code = re.search(r"```python\n(.*?)```", (exported / "README.md").read_text(), re.DOTALL)
+    packages = re.search(r"`pip install (.*?)`", (exported / "README.md").read_text())
+    assert code is not None and packages is not None
+    program = code[1].replace("256", "40").replace('["A dog runs."]', f"{lines!r}, beam_size=1")
+    absent = 'import importlib.util\nassert not [n for n in ("attnkit", "torch") if importlib.util.find_spec(n)]\n'
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def call(*arguments: str) -> str:
+        line = [str(python), *arguments]
+        return subprocess.run(line, cwd=exported, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    call("-m", "pip", "install", "--quiet", *packages[1].split())
+    assert call("-c", absent + program).splitlines() == expected
+    assert len(set(expected)) > 50, "the toy model must have learnt to say different things"
 
 
 def test_names_of_entries_lead_back_to_ids(run: Path, exported: Path) -> None:

@@ -1,15 +1,18 @@
 """Export of translation runs to CTranslate2."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from attnkit.errors import UsageError, system_failure
 from attnkit.formats.ctranslate2 import entry_names, make_spec
+from attnkit.formats.huggingface.tokenizer import MARIAN, files
 from attnkit.io import atomic
 from attnkit.tasks.translation.loading import load_run
+from attnkit.text.tokenizer import Tokenizer
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
@@ -44,6 +47,7 @@ def export_ctranslate2(
         checkpoint=loaded.checkpoint,
         src_names=src_names,
         tgt_names=tgt_names,
+        src_tokenizer="tokenizer.json",
         tgt_tokenizer="tokenizer.json" if tgt is src else "tokenizer.target.json",
         max_source=loaded.config.max_source,
     )
@@ -52,11 +56,25 @@ def export_ctranslate2(
             spec.save(str(temporary))
         except OSError as error:
             raise system_failure("write", folder, error) from error
-        atomic.write_new_file(temporary / "tokenizer.json", src.to_json().encode())
+        atomic.write_new_file(temporary / "tokenizer.json", tokenizer_file(src))
         if tgt is not src:
-            atomic.write_new_file(temporary / "tokenizer.target.json", tgt.to_json().encode())
+            atomic.write_new_file(temporary / "tokenizer.target.json", tokenizer_file(tgt))
         atomic.write_new_file(temporary / "README.md", card.encode())
     return ExportResult(folder, loaded.checkpoint, n_bytes_of(folder), loaded.warnings)
+
+
+def tokenizer_file(tokenizer: Tokenizer) -> bytes:
+    """Return a tokenizer as a file of Hugging Face ``tokenizers``.
+
+    Raises ``RunError`` if two entries would have the same name.
+    """
+    config, tree = tokenizer.config, json.loads(tokenizer.to_json())["tokenizer"]
+    # An unknown word is decoded with the space before it, like every other entry of a word vocabulary.
+    roles = replace(MARIAN, names=(*MARIAN.names[:3], " <unk>")) if config.kind == "word" else MARIAN
+    made = files(config, tree, roles, None, None)["tokenizer.json"]
+    # CTranslate2 adds </s> itself. As in attnkit, the name of a special token in a text is text, and <unk> is shown.
+    symbols = [token for token in made["added_tokens"] if token["id"] >= len(roles.names)]
+    return json.dumps({**made, "added_tokens": symbols, "post_processor": None}, ensure_ascii=False).encode()
 
 
 def check_empty(folder: Path) -> None:
@@ -81,38 +99,38 @@ def n_bytes_of(folder: Path) -> int:
 _CARD = """\
 # A translation model for CTranslate2
 
-Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs `pip install "attnkit[ctranslate2]"`, for the
-tokenizer and the translator. CTranslate2 identifies vocabulary entries by name; the vocabulary files list
-the names by id. The names are only labels: the tokenizer converts between text and ids. Run this inside the folder:
+Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs neither attnkit nor torch:
+`pip install ctranslate2 tokenizers`. `{src_tokenizer}` and `{tgt_tokenizer}` are files of Hugging Face `tokenizers`.
+CTranslate2 identifies entries by the names in the vocabulary files, which are in the order of ids. Run this inside the
+folder:
 
 ```python
 import json
 from pathlib import Path
 
-import ctranslate2
-
-from attnkit.text.tokenizer import load
+from ctranslate2 import Translator
+from tokenizers import Tokenizer
 
 folder = Path(".")
-src, tgt = load(folder / "tokenizer.json"), load(folder / "{tgt_tokenizer}")
+src, tgt = (Tokenizer.from_file(str(folder / name)) for name in ("{src_tokenizer}", "{tgt_tokenizer}"))
 src_names = json.loads((folder / "{src_names}_vocabulary.json").read_text(encoding="utf-8"))
 tgt_names = json.loads((folder / "{tgt_names}_vocabulary.json").read_text(encoding="utf-8"))
 tgt_ids = {{name: id for id, name in enumerate(tgt_names)}}
-translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
+translator = Translator(str(folder), device="cpu", compute_type="float32")
 
 
 def translate(lines: list[str], beam_size: int = 5) -> list[str]:
-    tokens = [[src_names[id] for id in ids] for ids in src.encode(lines)]
+    tokens = [[src_names[id] for id in src.encode(line).ids] for line in lines]
     results = translator.translate_batch(
         tokens, beam_size=beam_size, length_penalty=1, max_decoding_length=256, max_batch_size=64
     )
-    return tgt.decode([[tgt_ids[name] for name in result.hypotheses[0]] for result in results])
+    return [tgt.decode([tgt_ids[name] for name in result.hypotheses[0]]) for result in results]
 
 
 print("\\n".join(translate(["A dog runs."])))
 ```
 
 `compute_type="int8"` is faster but changes some translations. `attnkit translate` also does the following: a blank line
-stays blank, lines of more than {max_source} tokens are split and rejoined, and the maximum length grows with the
-source (here it is 256 tokens).
+stays blank, lines of several sentences and of more than {max_source} tokens are split and rejoined, and the maximum
+length grows with the source (here it is 256 tokens).
 """
