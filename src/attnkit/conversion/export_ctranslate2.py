@@ -1,9 +1,10 @@
 """Export of translation runs to CTranslate2."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -69,11 +70,13 @@ def tokenizer_file(tokenizer: Tokenizer) -> bytes:
     Raises ``RunError`` if two entries would have the same name.
     """
     config, tree = tokenizer.config, json.loads(tokenizer.to_json())["tokenizer"]
-    # An unknown word is decoded with the space before it, like every other entry of a word vocabulary.
-    roles = replace(MARIAN, names=(*MARIAN.names[:3], " <unk>")) if config.kind == "word" else MARIAN
-    made = files(config, tree, roles, None, None)["tokenizer.json"]
+    made = files(config, tree, MARIAN, None, None)["tokenizer.json"]
+    if config.kind == "word":  # an unknown word and a symbol are decoded with the space before them, as other entries
+        for name in ("<unk>", *config.symbols):
+            spaced = {"type": "Replace", "pattern": {"Regex": f"^{re.escape(name)}$"}, "content": f" {name}"}
+            made["decoder"]["decoders"].insert(0, spaced)
     # CTranslate2 adds </s> itself. As in attnkit, the name of a special token in a text is text, and <unk> is shown.
-    symbols = [token for token in made["added_tokens"] if token["id"] >= len(roles.names)]
+    symbols = [token for token in made["added_tokens"] if token["id"] >= len(MARIAN.names)]
     return json.dumps({**made, "added_tokens": symbols, "post_processor": None}, ensure_ascii=False).encode()
 
 
