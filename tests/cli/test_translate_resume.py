@@ -40,14 +40,14 @@ def test_a_killed_translation_resumes_and_is_the_same(
     assert call(monkeypatch, *command, "-o", whole) == 0
     monkeypatch.setattr("attnkit.data.loader.Batching", partial(Batching, window=100))
     draw = random.Random(str(more))
-    real = atomic.append_text
+    real = atomic.append_bytes
 
-    def append(path: Path, text: str) -> None:
-        real(path, text)
+    def append(path: Path, data: bytes) -> None:
+        real(path, data)
         if draw.random() < 0.4:  # behind an append, before its record
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnkit.io.atomic.append_text", append)
+    monkeypatch.setattr("attnkit.io.atomic.append_bytes", append)
     n_kills = 0
     while call(monkeypatch, *command, "-o", output, "--resume"):
         n_kills += 1
@@ -74,7 +74,7 @@ def test_resuming_needs_the_same_input_and_settings(
         def stop(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("attnkit.io.atomic.append_text", stop)
+        patch.setattr("attnkit.io.atomic.append_bytes", stop)
         assert call(patch, *command) != 0
     assert call(monkeypatch, *command, "--beam-size", "3") == 2
     assert "other input or settings" in capsys.readouterr().err

@@ -185,10 +185,10 @@ class StatusLine:
         self.clear()
 
 
-def follow_lines(status: StatusLine, source: Path, n_before: int = 0) -> Callable[[int], None]:
+def follow_lines(status: StatusLine, sources: Sequence[Path], n_before: int = 0) -> Callable[[int], None]:
     """Return a function that shows progress, given the number of lines done so far.
 
-    ``n_before`` lines were done by an earlier process. Nothing is shown in the first seconds. The lines of a plain file
+    ``n_before`` lines were done by an earlier process. Nothing is shown in the first seconds. The lines of plain files
     are counted for the time left.
     """
     from attnkit.plotting.progress_text import duration, progress_bar
@@ -205,7 +205,8 @@ def follow_lines(status: StatusLine, source: Path, n_before: int = 0) -> Callabl
         if total < 0:
             total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
             with contextlib.suppress(AttnkitError):
-                total = count_lines(source) if source.is_file() and source.suffix.lower() not in OPENERS else 0
+                if all(source.is_file() and source.suffix.lower() not in OPENERS for source in sources):
+                    total = sum(count_lines(source) for source in sources if source.stat().st_size)
         rate = (n_lines - n_before) / spent
         text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
         if total > 0:

@@ -14,14 +14,17 @@ from typer import Argument, Option
 from attnkit.cli import options
 
 if TYPE_CHECKING:
-    from attnkit.io.resumable import ResumableFiles
     from attnkit.tasks.translation.stream import TranslateRequest
 
 
 def command(
     runs: Annotated[list[Path], Argument(help="Run folder; several runs form an ensemble.", metavar="RUN...")],
-    input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
-    output: options.OutputFile = None,
+    input: Annotated[
+        Path | None, Option("-i", "--input", help="Input text, folder or quoted pattern; default: standard input.")
+    ] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Output file, or folder for several; default: standard output.")
+    ] = None,
     format: Annotated[
         Literal["text", "html", "markdown", "xliff", "srt"],
         Option(help="Lines of text, or a document whose markup is kept."),
@@ -75,6 +78,7 @@ def command(
       echo "A dog runs." | attnkit translate run
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run -i test.en -o test.de --resume
+      attnkit translate run -i 'shards/*.en' -o out --resume
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
@@ -92,6 +96,7 @@ def command(
     check_search_options(search)  # before torch is loaded
     check_not_overwriting(output, inputs)
     from attnkit.data.loader import Batching
+    from attnkit.tasks.translation.jobs import find_inputs, pair_outputs
     from attnkit.tasks.translation.stream import TranslateRequest
 
     request = TranslateRequest(
@@ -122,7 +127,12 @@ def command(
         refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
         refused += ["return_attention", "json"]
         refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
-    if request.format is not None:
+    if (sources := find_inputs(source)) is not None:
+        refuse_options(given, "several files", ["target_prefix"] + ["format"] * (request.format is not None))
+        from attnkit.cli._translate_files import write_files
+
+        write_files(request, sources, pair_outputs(sources, output), resume)
+    elif request.format is not None:
         write_document(request, output)
     else:
         write_lines(request, output, resume)
@@ -132,6 +142,7 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
     """Translate lines and write them as they are done."""
     from attnkit.cli import console
     from attnkit.io import atomic
+    from attnkit.tasks.translation.jobs import resumable_output
     from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.stream import translate_stream
     from attnkit.text.lines import STDIN
@@ -150,7 +161,7 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
     ):
         # On a terminal the translations themselves show how far it is.
         shown = output is not None or not (sys.stdout is not None and sys.stdout.isatty())
-        follow = console.follow_lines(status, request.source, request.skip) if shown else lambda n_lines: None
+        follow = console.follow_lines(status, [request.source], request.skip) if shown else lambda n_lines: None
         began, n_done, counts = time.monotonic(), request.skip, SignCounts()
         for n_lines, lines in translate_stream(request, status.warn, follow, counts):
             n_done += n_lines
@@ -175,10 +186,10 @@ def refuse_options(given: dict[str, object], format: str, refused: list[str]) ->
     """Raise ``UsageError`` for an option that documents do not have."""
     from attnkit.errors import UsageError
 
-    several = [name for name in ("num_hypotheses",) if given.get(name, 1) != 1]
+    several = [name for name in ("num_hypotheses",) if given.get(name, 1) != 1 and format != "several files"]
     for name in [name for name in refused if given.get(name)] + several:
         option = f"--{name.replace('_', '-')}"
-        with_what = "--protect" if format == "text" else f"--format {format}"
+        with_what = {"text": "--protect", "several files": format}.get(format, f"--format {format}")
         raise UsageError(f"{option} cannot be combined with {with_what}", where=option, help=f"remove {option}")
 
 
@@ -212,26 +223,3 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
         status.say(said)
         if summary := counts.signs.as_text("sentences"):
             status.say(summary)
-
-
-def resumable_output(request: TranslateRequest, output: Path | None) -> ResumableFiles:
-    """Open the parts of an output, recorded with input, models and options."""
-    from attnkit.checkpoints.run_folder import RunFolder
-    from attnkit.errors import UsageError
-    from attnkit.io.resumable import ResumableFiles
-    from attnkit.text.lines import STDIN, check_not_streams, open_binary
-
-    if output is None or request.source == STDIN:
-        raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
-    named = (request.source, request.prefixes, request.shortlist, request.dictionary, request.suppress)
-    inputs = [path for path in named if path]
-    check_not_streams(inputs)
-    for path in inputs:
-        open_binary(path).close()  # report a missing file before anything is written
-    models = [
-        RunFolder(run).checkpoint(request.checkpoint)[0].entry("model.safetensors").sha256 for run in request.runs
-    ]
-    values = {name: str(value) for name, value in vars(request).items() if name not in ("skip", "threads", "runs")}
-    stats = [path.stat() for path in inputs]
-    settings = {**values, "models": models, "inputs": [[stat.st_size, stat.st_mtime_ns] for stat in stats]}
-    return ResumableFiles(output.with_name(f"{output.name}.progress"), [output], settings, 0)

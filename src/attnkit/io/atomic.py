@@ -24,6 +24,7 @@ Data: TypeAlias = bytes | bytearray | memoryview
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
 # O_EXCL and O_NOFOLLOW: a run folder may be untrusted, and a symbolic link in it must not redirect a write.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+PACKED = (".gz", ".xz", ".bz2", ".zst")  #: suffixes of compressed output, in lower case
 _KEPT = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -75,7 +76,7 @@ def write_bytes(path: Path, data: Data, mode: int = 0o666) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file durably; line ends are not converted."""
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+    write_bytes(path, encode(text))
 
 
 def write_new_file(path: Path, data: Data) -> None:
@@ -122,8 +123,9 @@ def atomic_dir(path: Path) -> Iterator[Path]:
 def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
     """Return a context for UTF-8 text output; ``path`` None is standard output.
 
-    A regular file appears only if the block succeeds. Devices, pipes and paths below ``/dev`` (except ``/dev/shm``) or
-    ``/proc`` are written directly. Raises ``BrokenOutputError`` if the reader of standard output has closed it.
+    A regular file appears only if the block succeeds, compressed if the suffix of its name says so. Devices, pipes and
+    paths below ``/dev`` (except ``/dev/shm``) or ``/proc`` are written directly. Raises ``BrokenOutputError`` if the
+    reader of standard output has closed it.
     """
     if path is None:
         if sys.stdout is None:
@@ -146,8 +148,19 @@ def _output_file(named: Path, goal: Path) -> Iterator[TextIO]:
     with _atomic_replace(goal, named) as temporary:
         with _os_errors("write", named):
             raw = os.fdopen(os.open(temporary, _NEW, 0o666), "wb")
-        with _text(named, raw) as stream:
+        with _packed_text(named, raw) if named.suffix.lower() in PACKED else _text(named, raw) as stream:
             yield stream
+
+
+@contextlib.contextmanager
+def _packed_text(path: Path, raw: BinaryIO) -> Iterator[TextIO]:
+    from attnkit.io.compression import open_packer
+
+    with (
+        _flushed(path, raw, raw.close),
+        io.TextIOWrapper(open_packer(path, raw), "utf-8", "backslashreplace", "\n") as stream,
+    ):
+        yield stream
 
 
 @contextlib.contextmanager
@@ -178,11 +191,21 @@ def _flushed(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> I
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append UTF-8 text, not durably (see ``sync``); undo a failed append if possible."""
+    """Append UTF-8 text as ``append_bytes`` appends data."""
+    append_bytes(path, encode(text))
+
+
+def encode(text: str) -> bytes:
+    """Return the UTF-8 bytes that are written for a text."""
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Append data, not durably (see ``sync``); undo a failed append if possible."""
     with _os_errors("write", path), _descriptor(path) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         try:
-            _write_all(descriptor, text.encode("utf-8", errors="backslashreplace"))
+            _write_all(descriptor, data)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, size)

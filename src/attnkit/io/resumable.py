@@ -3,7 +3,7 @@
 An interrupted job resumes after its last whole part. Every file grows under the name ``NAME.part``. After each part a
 progress file records their sizes and the state of the job, in this order: the parts are durable before the record that
 counts them. On resuming, what was appended after the last record is cut off, so that the result is the same to the
-byte.
+byte. A file whose name ends in ``.gz`` or another suffix of ``atomic.PACKED`` is compressed part by part.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class ResumableFiles:
         if self.is_resumed:
             self._resume()
         else:
-            for path in self.parts:
-                atomic.write_text(path, "")
+            for path, file in zip(self.parts, self.files, strict=True):
+                atomic.write_bytes(path, _packed(file, ""))  # a compressed file of nothing has a header
+            self._sizes = [path.stat().st_size for path in self.parts]
             self._save()
         for path, size in zip(self.parts, self._sizes, strict=True):
             atomic.truncate(path, size)
@@ -60,7 +61,7 @@ class ResumableFiles:
             settings, self.state = saved["settings"], saved["state"]
             self._sizes = [int(size) for size in saved["sizes"]]
             self._is_finishing = saved["finishing"] is True
-            if len(self._sizes) != len(self.parts) or min(self._sizes) < 0:
+            if len(self._sizes) != len(self.parts) or any(size < 0 for size in self._sizes):
                 raise ValueError("sizes of other files")
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{self._progress} is damaged", help=again) from error
@@ -76,9 +77,9 @@ class ResumableFiles:
 
     def append(self, texts: Sequence[str], state: Any) -> None:
         """Append a text to each file, durably, then record the state."""
-        for path, text in zip(self.parts, texts, strict=True):
+        for path, file, text in zip(self.parts, self.files, texts, strict=True):
             if text:
-                atomic.append_text(path, text)
+                atomic.append_bytes(path, _packed(file, text))
                 atomic.sync(path)
         self._sizes = [path.stat().st_size for path in self.parts]
         self.state = state
@@ -97,3 +98,12 @@ class ResumableFiles:
             atomic.remove_tree(file)  # of an earlier job
             atomic.move(part, file)
         atomic.remove_tree(self._progress)
+
+
+def _packed(file: Path, text: str) -> bytes:
+    """Return the bytes of a part, compressed if the suffix of its file says so."""
+    if file.suffix.lower() not in atomic.PACKED:
+        return atomic.encode(text)
+    from attnkit.io.compression import pack
+
+    return pack(file, atomic.encode(text))

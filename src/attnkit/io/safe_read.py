@@ -2,18 +2,21 @@
 
 import contextlib
 import errno
+import gzip
 import hashlib
 import json
+import lzma
 import math
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from attnkit.errors import system_failure
+from attnkit.errors import UsageError, system_failure
 
 MAX_JSON_VALUES = 1 << 22  #: limit on the values of one JSON text; each takes about 60 bytes in memory
 
@@ -206,3 +209,28 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
         except (OSError, ValueError) as error:
             check_system(folder / name, error)
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error means a damaged compressed file; not for ``.bz2``."""
+    # The error of Zstandard is known by its name, since its package may not be installed.
+    known = isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError))
+    return known or type(error).__name__ == "ZstdError"
+
+
+def open_zstd(file: Any) -> object:
+    """Open a ``.zst`` file, by its path or as a binary stream, for reading."""
+    return zstd_module().open(file)
+
+
+def zstd_module() -> Any:
+    """Return the module of Zstandard; raise ``UsageError`` if it is not installed."""
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError as error:
+            what = ".zst files need the package backports.zstd, which is not installed"
+            raise UsageError(what, help='pip install "attnkit[zst]"') from error
+    return zstd

@@ -14,7 +14,6 @@ import re
 import stat
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
+from attnkit.io.safe_read import is_damage, open_zstd
 
 STDIN = Path("-")
 BOM = "\ufeff"
@@ -31,16 +31,16 @@ MAX_BYTES = 1 << 26  #: maximum length of a line; a longer one is hardly text an
 MAX_CHARACTERS = 1 << 22  #: a batch of lines ends once it has this many characters; its last line may exceed the limit
 _FLUSH_SECONDS = 0.02
 
-OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": open_zstd}
 """Functions that open compressed files, by suffix in lower case."""
 _MAX_FIRST_LINES = 10  #: first lines searched for signs of UTF-16, since a single line may be too short
 _MIN_UTF16_LETTERS = 16  #: minimum number of letters among NULs to detect UTF-16
-_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 _MAGIC = {
     b"\x1f\x8b": "the file looks gzip-compressed: add .gz to its name",
     b"\xfd7zXZ": "the file looks xz-compressed: add .xz to its name",
+    b"\x28\xb5\x2f\xfd": "the file looks zstd-compressed: add .zst to its name",
     b"BZh": "the file looks bzip2-compressed: add .bz2 to its name",
     b"PK\x03\x04": "the file looks like a zip archive: unpack it first",
     b"\xff\xfe\0\0": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
@@ -77,7 +77,7 @@ def is_blank(line: str) -> bool:
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file (``-``: standard input), decompressing ``.gz``, ``.xz``, ``.bz2``.
+    """Open a file (``-``: standard input), decompressing by its suffix.
 
     Raises ``UsageError`` if it is missing or a folder, ``DataError`` if damaged, ``SystemFailure`` for other errors.
     """
@@ -88,7 +88,7 @@ def open_binary(path: Path) -> BinaryIO:
     try:
         unpack = OPENERS.get(path.suffix.lower())
         return path.open("rb", buffering=1 << 20) if unpack is None else cast(BinaryIO, unpack(path))
-    except (OSError, *_DAMAGE) as error:
+    except OSError as error:
         raise _failure(path, 0, error) from error
     except ValueError as error:
         raise UsageError(f"{str(path)!r} is not a valid file name", help="check the spelling of the path") from error
@@ -204,7 +204,9 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
     handle = open_binary(path)
     try:
         yield handle
-    except (OSError, *_DAMAGE) as error:
+    except Exception as error:
+        if not isinstance(error, OSError) and not is_damage(error):
+            raise
         raise _failure(path, counts.n_lines, error) from error
     finally:
         if path != STDIN:
@@ -268,7 +270,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
         return UsageError(f"no such file: {path}", help=hint)
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{path} is a folder", help="name a text file in it")
-    if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
+    if is_damage(error) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
         what = f"the compressed file is damaged or truncated: {error}"
         where = f"{path}, after line {line}" if line else str(path)
         return DataError(what, where=where, help="download it again, or compress the text again")

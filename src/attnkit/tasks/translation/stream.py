@@ -105,13 +105,32 @@ def translate_stream(
     The first group is empty; it is yielded when everything is loaded and reading starts. A partial window is translated
     as soon as the input pauses, so a pipe or a user never waits for a full window.
     """
-    translator, searcher, job = open_translator(request, tell, progress)
-    where = str(request.prefixes)
+    opened = load_translator(request, tell)
+    yield 0, []
+    yield from translate_source(opened, request, tell, progress, counts)
+
+
+def load_translator(request: TranslateRequest, tell: Callable[[str], None]) -> tuple[TranslationPipeline, SearchJob]:
+    """Open the runs of a request and load their weights."""
+    translator, searcher, job = open_translator(request, tell, lambda n_lines: None)
     searcher.load(job, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
+    return translator, job
+
+
+def translate_source(
+    opened: tuple[TranslationPipeline, SearchJob],
+    request: TranslateRequest,
+    tell: Callable[[str], None],
+    progress: Callable[[int], None],
+    counts: SignCounts | None = None,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield what ``translate_stream`` yields, for one source of loaded runs."""
+    translator, job = opened
+    translator.progress = progress
+    where = str(request.prefixes)
     windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
     windows = skip_lines(windows, request.skip)
     prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
-    yield 0, []
     if request.protect:
         documents = DocumentTranslator(translator, job.config, request.batching, counts)
         n_done = request.skip
