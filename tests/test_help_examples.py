@@ -133,6 +133,8 @@ def write_text(folder: Path) -> None:
     for name, source in {"a": "train", "b": "train", "test": "test"}.items():
         for language, other in (("en", "en"), ("de", "fr")):
             shutil.copy(folder / "toy" / f"{source}.{other}", folder / f"{name}.{language}")
+    (folder / "shards").mkdir()
+    shutil.copy(folder / "test.en", folder / "shards")
     (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
     for name in ("out.de", "new.de", "old.de"):
         shutil.copy(folder / "test.de", folder / name)

@@ -1,4 +1,4 @@
-"""Translation of several files by ``attnkit translate``: one output per file, one progress line."""
+"""Several files for ``attnkit translate``: one output each, one progress line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
 def write_file(
     groups: Iterable[tuple[int, list[str]]], n_lines: int, output: Path, files: ResumableFiles | None
 ) -> int:
-    """Write the translation of one file; return the number of its lines, ``n_lines`` done before included."""
+    """Write the translation of one file; return its number of lines.
+
+    ``n_lines`` are those that an earlier process wrote.
+    """
     with nullcontext() if files is not None else atomic.open_output(output) as stream:
         for n_of_group, lines in groups:
             n_lines += n_of_group
@@ -63,6 +66,7 @@ def write_file(
                 files.append([text], n_lines)
             elif stream is not None:
                 stream.write(text)
+                stream.flush()
     return n_lines
 
 

@@ -31,7 +31,7 @@ def command_hints(command: Callable[..., None]) -> dict[str, Any]:
 
 
 RunPath = Annotated[Path, Argument(help="Run folder.", metavar="RUN")]
-Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz or .bz2.", metavar="SRC")]
+Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz, .bz2 or .zst.", metavar="SRC")]
 Target = Annotated[Path, Argument(help="Target text; line n translates line n of SRC.", metavar="TGT")]
 OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; default: standard output.")]
 Summary = Annotated[bool, Option(help="Print only the totals.")]

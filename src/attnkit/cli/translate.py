@@ -168,7 +168,7 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
             text = "".join(f"{line}\n" for line in lines)
             if files is not None:
                 files.append([text], n_done)
-            elif stream is not None:
+            elif stream is not None and text:  # an empty flush would change a compressed file
                 stream.write(text)
                 stream.flush()
             prompt()

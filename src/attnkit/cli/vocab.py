@@ -20,7 +20,9 @@ DEFAULT = VocabularyConfig()
 
 
 def command(
-    paths: Annotated[list[Path], Argument(metavar="FILE...", help="Sentences, one per line; plain, .gz, .xz or .bz2.")],
+    paths: Annotated[
+        list[Path], Argument(metavar="FILE...", help="Sentences, one per line; plain, .gz, .xz, .bz2 or .zst.")
+    ],
     output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.")],
     kind: Annotated[TrainedKind, Option(help="Kind of vocabulary.")] = "bpe",
     size: Annotated[int, Option(help="Maximum number of entries.")] = DEFAULT.size,

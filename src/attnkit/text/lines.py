@@ -156,11 +156,9 @@ class LineReader:
                         raise undecodable(self.path, counts.n_lines, raw, error) from error
                     counts.n_bad += 1
                     counts.first_bad = counts.first_bad or counts.n_lines
-                    if counts.n_lines == 1:
-                        counts.guess = guess(raw, error.encoding)
+                    counts.guess = guess(raw, error.encoding) if counts.n_lines == 1 else counts.guess
                     line = raw.decode("utf-8", errors="replace")
-                if line.endswith("\n"):
-                    line = line[:-1]
+                line = line.removesuffix("\n")
                 if line.endswith("\r"):
                     line = line[:-1]
                     counts.n_carriage_returns += 1

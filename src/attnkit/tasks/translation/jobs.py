@@ -1,4 +1,4 @@
-"""Jobs of ``attnkit translate``: their input files, their outputs, and how they resume."""
+"""Jobs of ``attnkit translate``: input files, outputs, and how they resume."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_inputs(sources: Sequence[Path]) -> None:
 
 
 def open_job(folder: Path, sources: Sequence[Path], request: TranslateRequest) -> ResumableFiles:
-    """Start or resume the job of a folder; its state is the numbers of files and lines.
+    """Start or resume the job of a folder; its state counts files and lines.
 
     Raises ``UsageError`` if an unfinished job has other files or settings.
     """

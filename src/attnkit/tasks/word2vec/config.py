@@ -23,7 +23,7 @@ class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True):
     """Training text and the selection of words that get vectors."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Plain or compressed text (.gz, .xz, .bz2); ``-`` is standard input. Windows do not cross line boundaries."""
+    """Text, plain or compressed (.gz, .xz, .bz2, .zst); ``-``: standard input. Windows do not cross line boundaries."""
 
 
 class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True):
