@@ -39,7 +39,7 @@ def test_progress_of_lines_waits_and_tells_the_time_left(
             shown.append(text)
 
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    follow = console.follow_lines(Status(), source)
+    follow = console.follow_lines(Status(), [source])
     for seconds, n_lines in ((60.0, 0), (1.9, 200), (0.2, 0), (2.9, 250), (5.0, 1000)):
         now[0] += seconds
         follow(n_lines)
@@ -54,7 +54,7 @@ def test_progress_leaves_a_damaged_file_to_its_reader(monkeypatch: pytest.Monkey
     monkeypatch.setattr(console, "PATIENCE", 0.0)
     shown: list[str] = []
     status: Any = type("Status", (), {"update": staticmethod(shown.append)})
-    follow = console.follow_lines(status, tmp_path / "lines.gz")
+    follow = console.follow_lines(status, [tmp_path / "lines.gz"])
     follow(0)
     follow(5)
     assert len(shown) == 1 and shown[0].startswith("5 lines")
