@@ -156,7 +156,7 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     # command; exit code; words; what makes the input
     "missing": ("check a {tgt}", 2, ("no such file: a",), ""),
     "folder as text": ("check a {tgt}", 2, ("a is a folder",), "os.mkdir('a')"),
-    "folder to translate": ("translate {run} -i a", 2, ("a is a folder",), "os.mkdir('a')"),
+    "folder to translate": ("translate {run} -i a", 2, ("a has no files",), "os.mkdir('a')"),
     "folder to score": ("score-bleu {tgt} a", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to train on": ("train --src a --tgt {tgt} -o run", 2, ("a is a folder",), "os.mkdir('a')"),
     "a file as folder": ("check a/b {tgt}", 2, ("no such file: a/b",), "open('a', 'w')"),
