@@ -317,6 +317,34 @@ def test_no_signal_is_lost_where_nothing_can_be_raised(number: int, raised: type
         time.sleep(60)
 
 
+class HalfBuilt:
+    """As an object of llvmlite whose constructor a signal has interrupted."""
+
+    def __del__(self) -> None:
+        del self.never_set
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_a_signal_leaves_no_traces_of_half_built_objects(
+    is_interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    try:
+        with Signals() as signals:
+            if is_interrupted:
+                with pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(SIGINT)
+            HalfBuilt()
+            signals.ignore()
+        HalfBuilt()  # garbage of the last moments of the process
+    finally:
+        for number, handler in zip(STOP_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+    assert printed == ([] if is_interrupted else [AttributeError] * 2)
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     """As Ctrl-C for a job that a shell script has put in the background."""
     before = signal.signal(SIGINT, signal.SIG_IGN)

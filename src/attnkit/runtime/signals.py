@@ -172,6 +172,8 @@ class Signals:
 
     def ignore(self) -> None:
         """Ignore further signals permanently, to keep the exit code during shutdown."""
+        if self.code:  # half-built objects may remain until the process ends
+            self._hook = self._raise_again
         for number in self._previous:
             signal.signal(number, signal.SIG_IGN)
             self._previous[number] = signal.SIG_IGN
@@ -187,11 +189,14 @@ class Signals:
             os._exit(128 + number)  # not for SIGHUP, which a lost terminal causes twice
 
     def _raise_again(self, lost: Any) -> None:
-        """Re-raise a signal whose exception was swallowed, for example in ``__del__``."""
+        """Re-raise a signal whose exception was swallowed, for example in ``__del__``.
+
+        After a signal, errors in ``__del__`` are dropped: they are those of objects whose constructor it interrupted.
+        """
         if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
             self.armed = True
             number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM
             # After a delay, since an exception raised here would be lost again.
             threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
-        else:
+        elif not self.code:
             self._hook(lost)
