@@ -142,6 +142,7 @@ def write_text(folder: Path) -> None:
     (folder / "lines.txt").write_text("The cat sat on the [MASK].\nA dog runs.\n")
     (folder / "prompts.txt").write_text("The cat\nA dog\n")
     (folder / "words.txt").write_text("king\nqueen\n")
+    (folder / "terms.tsv").write_text("artist\tpeintre\n")
     table = "text\tlabel\n" + "".join(f"{line}\t{'ab'[i % 2]}\n" for i, line in enumerate(lines[:80]))
     for name in ("train.tsv", "dev.tsv", "test.tsv"):
         (folder / name).write_text(table)

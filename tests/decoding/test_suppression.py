@@ -13,6 +13,7 @@ import torch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.decoding.suppression import SuppressedPhrases
+from attnkit.text import word_boundaries
 
 SPECIALS = [b"", b"", b"", b" <unk>"]
 
@@ -44,7 +45,7 @@ def test_a_token_is_forbidden_if_it_completes_a_phrase(alphabet: str) -> None:
         tokens = sorted({"".join(draw.choices(alphabet, k=draw.choice([1, 1, 2, 3, 5]))) for _ in range(12)})
         phrases = ["".join(draw.choices(alphabet, k=draw.randint(1, 5))).strip() for _ in range(draw.randint(1, 4))]
         phrases = [phrase for phrase in phrases if phrase]
-        rules = SuppressedPhrases(phrases, [token.encode() for token in tokens])
+        rules = SuppressedPhrases(phrases, [token.encode() for token in tokens], joins=word_boundaries.joins)
         text, state = "", rules.first
         for _ in range(12):
             expected = [any(completes(text, token, phrase) for phrase in phrases) for token in tokens]
@@ -60,7 +61,7 @@ def test_a_token_is_forbidden_if_it_completes_a_phrase(alphabet: str) -> None:
 
 def test_characters_split_into_bytes_are_recognized() -> None:
     """In a vocabulary of bytes, é is two tokens."""
-    rules = SuppressedPhrases(["é"], [bytes([byte]) for byte in range(256)])
+    rules = SuppressedPhrases(["é"], [bytes([byte]) for byte in range(256)], joins=word_boundaries.joins)
     first, second = "é".encode()
     state = rules.after(rules.first, first)
     assert rules.forbidden([rules.first, state]).nonzero().tolist() == [[1, second]]
@@ -88,10 +89,10 @@ def test_no_search_produces_a_phrase(make_model, make_sources, pad, options) -> 
         return [b"".join(tokens[id] for id in h.ids).decode() for own in found for h in own]
 
     plain = search([model], Sources(src, mask), config)
-    unheard = SuppressedPhrases(["cc", "b cc"], tokens)
+    unheard = SuppressedPhrases(["cc", "b cc"], tokens, joins=word_boundaries.joins)
     assert search([model], Sources(src, mask, suppressed=unheard), config) == plain
     common = max({word for text in texts(plain) for word in text.split()}, key=lambda w: "".join(texts(plain)).count(w))
-    rules = SuppressedPhrases([common, "a b"], tokens)
+    rules = SuppressedPhrases([common, "a b"], tokens, joins=word_boundaries.joins)
     assert any(common in text.split() for text in texts(plain))
     found = search([model], Sources(src, mask, suppressed=rules), config)
     for text in texts(found):
@@ -102,7 +103,7 @@ def test_no_search_produces_a_phrase(make_model, make_sources, pad, options) -> 
 
 def test_a_forced_prefix_may_have_a_phrase(make_model, pad) -> None:
     tokens = draw_vocabulary(3, 24)
-    rules = SuppressedPhrases([tokens[9].decode().strip()], tokens)
+    rules = SuppressedPhrases([tokens[9].decode().strip()], tokens, joins=word_boundaries.joins)
     for config in (SearchConfig(beam_size=3, max_length=6), SearchConfig(beam_size=1, max_length=6)):
         sources = Sources(*pad([[5, 6, 7]]), torch.tensor([[9]]), suppressed=rules)
         (best,) = search([make_model(vocab_size=24)], sources, config)[0]

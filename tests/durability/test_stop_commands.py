@@ -325,9 +325,7 @@ class HalfBuilt:
 
 
 @pytest.mark.parametrize("is_interrupted", [True, False])
-def test_a_signal_leaves_no_traces_of_half_built_objects(
-    is_interrupted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_leaves_no_traces_of_half_built_objects(is_interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     printed: list[type[BaseException]] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))
     before = [signal.getsignal(number) for number in STOP_SIGNALS]

@@ -45,6 +45,7 @@ def command(
     repetition_penalty: options.RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this many subwords.")] = None,
     suppress: Annotated[Path | None, Option(help="File of words or phrases never to produce, one per line.")] = None,
+    glossary: Annotated[Path | None, Option(help="Terms that translations must have: term, tab, translation.")] = None,
     no_unk: Annotated[bool, Option("--no-unk", help="Never produce <unk>.")] = False,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
@@ -83,6 +84,7 @@ def command(
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate run -i test.en --suppress words.txt
+      attnkit translate run -i test.en --glossary terms.tsv
       attnkit translate word-run --replace-unknowns \\
         --dictionary words.tsv < test.en
     """
@@ -91,7 +93,7 @@ def command(
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
-    inputs = [path for path in (source, target_prefix, shortlist, dictionary, suppress) if path is not None]
+    inputs = [path for path in (source, target_prefix, shortlist, dictionary, suppress, glossary) if path is not None]
     search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     check_search_options(search)  # before torch is loaded
     check_not_overwriting(output, inputs)
@@ -122,6 +124,7 @@ def command(
         unknowns=replace_unknowns,
         dictionary=dictionary,
         suppress=suppress,
+        glossary=glossary,
     )
     if request.format is not None or protect:
         refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
@@ -178,6 +181,8 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
         if shown and seconds > console.PATIENCE:
             rate = (n_done - request.skip) / seconds
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
+        if shown and (terms := counts.terms_as_text()):
+            status.say(terms)
         if shown and (summary := counts.as_text()):
             status.say(summary if request.protect else f"{summary} (--json flags each)")
 
@@ -221,5 +226,7 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
         if counts.n_protected:
             said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
         status.say(said)
+        if terms := counts.signs.terms_as_text():
+            status.say(terms)
         if summary := counts.signs.as_text("sentences"):
             status.say(summary)

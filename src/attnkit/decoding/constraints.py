@@ -20,6 +20,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 if TYPE_CHECKING:
+    from attnkit.decoding.required_terms import RequiredTerm
     from attnkit.decoding.suppression import SuppressedPhrases, SuppressionState
 
 
@@ -35,6 +36,15 @@ class Sources:
     allowed: Sequence[NDArray[np.int32]] | None = None
     context_ids: Tensor | None = None  #: (B, T) preceding ids, e.g. a prompt, seen by the repetition constraints
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, unless a prefix has them
+    required: RequiredTerms | None = None  #: terms that translations must have; for beam search
+
+
+@dataclass(frozen=True)
+class RequiredTerms:
+    """Terms that the translations of a batch must have."""
+
+    terms: Sequence[Sequence[RequiredTerm]]  #: of each sentence
+    joins: Tensor  #: (V,), True for tokens that continue a word
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class SourceBatch:
     context_ids: Tensor | None = None  #: words (B, T) that precede the first step, or None
     suppressed: SuppressedPhrases | None = None
     words: Tensor | None = None  #: ids (M,) of the words of a shortlist, or None
+    required: RequiredTerms | None = None
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
@@ -71,16 +82,23 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
             raise ValueError("a prefix must contain only words, with padding only at its end")
     if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
         raise ValueError("context_ids must have one row per sentence, and cannot be combined with a shortlist")
+    if sources.required is not None and len(sources.required.terms) != n_sentences:
+        raise ValueError(f"terms of {len(sources.required.terms)} sentences for {n_sentences}")
     forced = [0] * n_sentences if prefix is None else is_word.sum(1).tolist()
+    least = [m + 1 for m in forced]  # steps without which a prefix, terms and EOS do not fit
+    if sources.required is not None:
+        own = [sum(term.n_tokens for term in terms) for terms in sources.required.terms]
+        least = [m + n for m, n in zip(least, own, strict=True)]
     return SourceBatch(
         lengths=lengths,
-        limits=[max(config.limit(n), config.min_length + 1, m + 1) for n, m in zip(lengths, forced, strict=True)],
+        limits=[max(config.limit(n), config.min_length + 1, m) for n, m in zip(lengths, least, strict=True)],
         prefix=prefix if max(forced, default=0) else None,
         shortest_prefix=min(forced, default=0),
         keys=list(range(n_sentences)) if keys is None else list(keys),
         device=sources.ids.device,
         context_ids=sources.context_ids,
         suppressed=sources.suppressed,
+        required=sources.required,
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import Constraints, SourceBatch, Sources
+from attnkit.decoding.constraints import Constraints, RequiredTerms, SourceBatch, Sources
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Decodable, DecoderState
 
 ROUND = 512  #: the number of words in a union is rounded up to a multiple of this
@@ -62,12 +62,14 @@ def apply_shortlist(
         counts = f"{len(sources.allowed)} shortlists for {len(batch.limits)} sentences"
         raise ValueError(f"{counts}; one per sentence is needed")
     prefixes = [[]] * len(batch.limits) if batch.prefix is None else batch.prefix.tolist()
+    terms = [()] * len(batch.limits) if batch.required is None else batch.required.terms
     own = []
-    for ids, prefix in zip(sources.allowed, prefixes, strict=True):
+    for ids, prefix, needed in zip(sources.allowed, prefixes, terms, strict=True):
         if len(ids) and int(min(ids)) < 0:
             raise ValueError("shortlist ids must not be negative")
-        # Every sentence needs EOS and the words of its prefix.
-        forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
+        # Every sentence needs EOS and the words of its prefix and of its terms.
+        needed_ids = [id for term in needed for form in term.forms + term.first_forms for id in form]
+        forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID), *needed_ids], np.int64)
         free = np.asarray(ids, np.int64)
         own.append(np.unique(np.concatenate([free[free != UNK_ID] if config.no_unk else free, forced])))
     shortlist = BatchShortlist(own, batch.device)
@@ -75,6 +77,10 @@ def apply_shortlist(
     if batch.prefix is not None:
         # Padding, BOS and EOS keep their ids: they come first in the union.
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
+    if batch.required is not None:
+        places = {id: place for place, id in enumerate(shortlist.words.tolist())}
+        renumbered = [[term.renumbered(places.__getitem__) for term in own] for own in batch.required.terms]
+        batch = replace(batch, required=RequiredTerms(renumbered, batch.required.joins[shortlist.words]))
     # Words of the union have other numbers than UNK_ID.
     config = config.model_copy(update={"no_unk": False})
     if config.n_words is not None:

@@ -43,34 +43,37 @@ def search(
 
     Raises:
         ValueError: no models, shapes do not match, a prefix contains BOS or EOS, vocabularies differ in size, a model
-            lacks required attention weights, or the search does not support ``tree`` or ``on_step``.
+            lacks required attention weights, or the search does not support ``tree``, ``on_step`` or required terms.
     """
-    beams = config.beam_size > 1 and not config.sampling
+    required = sources.required
+    beams = (config.beam_size > 1 or required is not None) and not config.sampling
     if not models:
         raise ValueError("models is empty; expected at least one model")
     if tree is not None and (not beams or sources.allowed is not None):
         raise ValueError("recording the tree requires beam search without a shortlist")
     if on_step is not None and (beams or sources.allowed is not None):
         raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")
+    if required is not None and (tree is not None or config.sampling):
+        raise ValueError("required terms need beam search, and cannot be combined with recording the tree")
     if not len(sources.ids):
         return []
     shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
     # The coverage penalty needs attention weights even if they are not returned.
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
+    if required is not None:
+        from attnkit.decoding.constrained_beam import beam_width, constrained_beam_search
+
+        width = max(beam_width(terms, config.beam_size) for terms in required.terms)
     # Sources (B, S) are encoded once for all beams.
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
     # Greedy search without scores only compares logits, so half-precision logits are not converted.
-    normalised = (
-        config.scores
-        or config.token_scores
-        or config.sampling
-        or config.beam_size > 1
-        or config.repetition_penalty != 1
-    )
+    normalised = config.scores or config.token_scores or config.sampling or beams or config.repetition_penalty != 1
     ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
     history = SearchHistory(batch, record=look, token_scores=config.token_scores)
-    if beams:
+    if required is not None:
+        vocab_size = constrained_beam_search(ensemble, batch, config, history)
+    elif beams:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
         pick = build_sampler(config, batch) if config.sampling else pick_best

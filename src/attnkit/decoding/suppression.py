@@ -7,17 +7,13 @@ and whether it ends at a boundary. States are found when a search reaches them. 
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
-"""Letters of scripts without spaces: a phrase may begin and end between any two of them."""
 Part = tuple[int, int]  # a phrase, and how many of its bytes the text ends with
 
 
@@ -31,14 +27,18 @@ class TextEnd(NamedTuple):
 class SuppressedPhrases:
     """Phrases that are never produced, as bytes of tokens."""
 
-    def __init__(self, phrases: Sequence[str], token_bytes: Sequence[bytes]) -> None:
-        """Take phrases without space around them, and the bytes of each token (V,)."""
+    def __init__(self, phrases: Sequence[str], token_bytes: Sequence[bytes], joins: Callable[[str], bool]) -> None:
+        """Take phrases without space around them, and the bytes of each token (V,).
+
+        ``joins`` says whether a character belongs to a word together with letters beside it.
+        """
+        self._joins = joins
         self._phrases = [phrase.encode() for phrase in dict.fromkeys(phrases)]
         self._tokens = token_bytes
         self._sorted = sorted((token, id) for id, token in enumerate(token_bytes) if token)
         self._by_beginning = sorted((phrase, number) for number, phrase in enumerate(self._phrases))
         # Tokens that are a phrase, or begin with one: after the boundary of a word, and after a letter.
-        alone = [(number, 0) for number, phrase in enumerate(self._phrases) if not _joins(_first(phrase))]
+        alone = [(number, 0) for number, phrase in enumerate(self._phrases) if not self._joins(_first(phrase))]
         whole = [(number, 0) for number in range(len(self._phrases))]
         self._at_once = {is_inside: set(self._completing(alone if is_inside else whole)) for is_inside in (False, True)}
         # Phrases that begin inside of a token, after a boundary within it.
@@ -82,7 +82,7 @@ class SuppressedPhrases:
             at = bisect_left(self._sorted, (rest, -1))
             while at < len(self._sorted) and self._sorted[at][0].startswith(rest):
                 token, id = self._sorted[at]
-                if len(token) == len(rest) or _is_boundary(_last(phrase), _first(token[len(rest) :])):
+                if len(token) == len(rest) or self._is_boundary(_last(phrase), _first(token[len(rest) :])):
                     yield id
                 at += 1
 
@@ -99,16 +99,16 @@ class SuppressedPhrases:
         parts.update(
             (number, len(text))
             for number in self._beginning_with(text)
-            if not (state.joins and _joins(_first(self._phrases[number])))
+            if not (state.joins and self._joins(_first(self._phrases[number])))
         )
         parts.update(part for part in self._inner.get(token, ()) if part is not None)
-        return TextEnd(frozenset(parts), _joins(_last(text)))
+        return TextEnd(frozenset(parts), self._joins(_last(text)))
 
     def _begun_inside(self, id: int) -> Iterator[Part | None]:
         """Yield the phrases that begin after a token's first byte; None for a whole one."""
         token = self._tokens[id]
         for begin in range(1, len(token)):
-            if token[begin] & 0xC0 == 0x80 or not _is_boundary(_last(token[:begin]), _first(token[begin:])):
+            if token[begin] & 0xC0 == 0x80 or not self._is_boundary(_last(token[:begin]), _first(token[begin:])):
                 continue
             rest = token[begin:]
             for number in self._beginning_with(rest):
@@ -116,7 +116,7 @@ class SuppressedPhrases:
             for end in range(begin + 1, len(token) + 1):
                 at = bisect_left(self._by_beginning, (token[begin:end], -1))
                 is_phrase = at < len(self._by_beginning) and self._by_beginning[at][0] == token[begin:end]
-                if is_phrase and (end == len(token) or _is_boundary(_last(token[:end]), _first(token[end:]))):
+                if is_phrase and (end == len(token) or self._is_boundary(_last(token[:end]), _first(token[end:]))):
                     yield None
 
     def _beginning_with(self, text: bytes) -> Iterator[int]:
@@ -127,6 +127,10 @@ class SuppressedPhrases:
             if len(phrase) > len(text):
                 yield number
             at += 1
+
+    def _is_boundary(self, before: str, after: str) -> bool:
+        """Return whether a word may end between two characters."""
+        return not (self._joins(before) and self._joins(after))
 
 
 class SuppressionState:
@@ -162,18 +166,6 @@ class SuppressionState:
     def select_rows(self, rows: Tensor) -> None:
         """Keep only the sentences of the given rows (n,)."""
         self._states = [self._states[row] for row in rows.tolist()]
-
-
-def _is_boundary(before: str, after: str) -> bool:
-    """Return whether a word may end between two characters."""
-    return not (_joins(before) and _joins(after))
-
-
-def _joins(character: str) -> bool:
-    """Return whether a character belongs to a word together with letters beside it."""
-    # Vowel signs of Indic scripts are marks, no letters.
-    is_part = character.isalnum() or unicodedata.category(character)[0] == "M"
-    return is_part and _NO_SPACES.match(character) is None
 
 
 def _first(text: bytes) -> str:

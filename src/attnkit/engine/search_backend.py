@@ -16,6 +16,7 @@ from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from attnkit.decoding.required_terms import RequiredTerm
     from attnkit.decoding.suppression import SuppressedPhrases
 
 Found = list[list[Hypothesis]]
@@ -33,6 +34,7 @@ class LineSegment:
     allowed: NDArray[np.int32] | None = None  #: target ids allowed besides EOS and the prefix; None allows all
     text: str = ""
     before: str | None = ""  #: white space before it in the line; None if it continues a sentence
+    required: tuple[RequiredTerm, ...] = ()  #: terms that its translation must have
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class SearchJob:
     config: SearchConfig
     record: bool = False
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced
+    joins: NDArray[np.bool_] | None = None  #: (V,), True for tokens that continue a word; for required terms
 
 
 class SearchBackend(Protocol):
@@ -57,7 +60,7 @@ def can_search_whole(job: SearchJob, parts: Iterable[LineSegment]) -> bool:
         return False
     for part in parts:
         n = len(part.ids) + 1
-        if part.prefix or part.allowed is not None:
+        if part.prefix or part.allowed is not None or part.required:
             return False
         if max(n, job.config.limit(n), job.config.min_length + 1) > MAX_TOKENS:
             return False

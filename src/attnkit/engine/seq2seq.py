@@ -10,6 +10,7 @@ from torch import Tensor
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import PairBatch
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import RequiredTerms
 from attnkit.decoding.search import Sources, search
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, search_parts
 from attnkit.engine.task import Stop, until_stopped
@@ -40,7 +41,8 @@ class LocalSearch:
         # A line has fewer than 4096 segments: each segment has its own random stream, independent of the batch.
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
-        sources = Sources(src, mask, prefix, keys, allowed, suppressed=job.suppressed)
+        required = require_terms(parts, job, self.device)
+        sources = Sources(src, mask, prefix, keys, allowed, suppressed=job.suppressed, required=required)
         return search(self.models, sources, job.config, record=job.record)
 
 
@@ -50,6 +52,14 @@ class StepSearch(LocalSearch):
     def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
         with one_torch_thread():
             return super().search_batch(parts, job)
+
+
+def require_terms(parts: Sequence[LineSegment], job: SearchJob, device: torch.device) -> RequiredTerms | None:
+    """Return the terms that a batch must have, None without any."""
+    terms = [[term for term in part.required if term.forms] for part in parts]
+    if job.joins is None or not any(terms):
+        return None
+    return RequiredTerms(terms, torch.from_numpy(job.joins).to(device))
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -19,12 +19,15 @@ from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.signs import Sign
+from attnkit.tasks.translation.terminology import Terminology, TermUse
 from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
+from attnkit.text.glossary import Glossary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Split = Literal["auto", "sentences", "lines"]
+GlossaryTerms = Mapping[str, str | Sequence[str]]
 
 
 class SearchArguments(TypedDict, total=False):
@@ -76,6 +79,7 @@ class Translation:
     """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
     source_tokens: list[str]
     signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
+    terms: list[TermUse]  #: terms of the glossary in the line, and whether the translation has them
     alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
     attention: list[list[list[float]]] | None = None
     """Of each sentence: weights (target tokens, source tokens), both with the end symbol; None unless recorded."""
@@ -85,7 +89,8 @@ class Translation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the translation as plain data, without what was not asked for."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        plain = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**plain, "terms": [term._asdict() for term in self.terms]}
 
 
 class Translator:
@@ -153,6 +158,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         attention: bool = False,
         suppress: Sequence[str] = (),
+        glossary: GlossaryTerms | None = None,
         **options: Unpack[SearchArguments],
     ) -> list[Translation]:
         """Translate lines; a blank line stays blank.
@@ -162,6 +168,7 @@ class Translator:
             prefixes: beginnings of the translations, one per line; blank for none.
             attention: whether to record attention weights.
             suppress: words and phrases that are never produced.
+            glossary: translations of terms, several forms or one; an empty one keeps the term as it is.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
         Raises:
@@ -172,7 +179,7 @@ class Translator:
         texts = as_lines(lines)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
-        self._pipeline.suppress(suppress)
+        self._set(suppress, glossary)
         return list(self._translate(texts, prefixes, attention, options))
 
     def translate_stream(
@@ -181,10 +188,11 @@ class Translator:
         *,
         attention: bool = False,
         suppress: Sequence[str] = (),
+        glossary: GlossaryTerms | None = None,
         **options: Unpack[SearchArguments],
     ) -> Iterator[Translation]:
         """Yield what ``translate`` returns, in order; read a window of lines ahead."""
-        self._pipeline.suppress(suppress)
+        self._set(suppress, glossary)
         return self._translate(lines, None, attention, options)
 
     def _translate(
@@ -198,7 +206,24 @@ class Translator:
         found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
         return (as_translation(line, attention) for line in found)
 
-    def translate_document(self, text: str, format: DocumentFormat, **options: Unpack[SearchArguments]) -> str:
+    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None) -> None:
+        """Set the phrases and terms of the next call."""
+        pipeline = self._pipeline
+        pipeline.suppress(suppress)
+        pipeline.terminology = None
+        if glossary:
+            pipeline.terminology = Terminology(Glossary(glossary), pipeline.tgt_tokenizer, pipeline.longest)
+            if unwritable := pipeline.terminology.unwritable():
+                warn(f"the vocabulary has no tokens for the translations of {', '.join(map(repr, unwritable))}")
+
+    def translate_document(
+        self,
+        text: str,
+        format: DocumentFormat,
+        *,
+        glossary: GlossaryTerms | None = None,
+        **options: Unpack[SearchArguments],
+    ) -> str:
         """Translate a document and keep its markup.
 
         URLs, placeholders, numbers and code are kept as they are.
@@ -206,7 +231,7 @@ class Translator:
         Raises:
             DataError: the document is not of its format.
         """
-        self._pipeline.suppress(())
+        self._set((), glossary)
         pieces = parse_document(text, format, Path("document"))
         documents = DocumentTranslator(self._pipeline, self._pipeline.configure({**options}))
         return render(documents.translate(pieces))
@@ -243,6 +268,7 @@ def as_translation(line: TranslatedLine, attention: bool) -> Translation:
         **vars(best),
         source_tokens=[token for part in line.source_tokens for token in part],
         signs=line.signs,
+        terms=list(line.terms),
         alternatives=others,
         attention=(line.outputs[0].attention or []) if attention else None,
     )

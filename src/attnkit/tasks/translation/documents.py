@@ -103,6 +103,7 @@ class DocumentTranslator:
             found = self._search([sentence.source for sentence in group], record=is_tagged)
             for sentence, translation in zip(group, found, strict=True):
                 self.counts.signs.add(translation.signs)
+                self.counts.signs.add_terms([term.is_used for term in translation.terms])
                 sentence.text = translation.outputs[0].text
                 if is_tagged:
                     anchors = word_anchors(translation, self._translator.tgt_tokenizer)

@@ -88,7 +88,8 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
     """Open the parts of an output, recorded with input, models and options."""
     if output is None or request.source == STDIN:
         raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
-    named = (request.source, request.prefixes, request.shortlist, request.dictionary, request.suppress)
+    named: list[Path | None] = [request.source, request.prefixes, request.shortlist, request.dictionary]
+    named += [request.suppress, request.glossary]
     inputs = [path for path in named if path]
     check_inputs(inputs)
     stats = [[path.stat().st_size, path.stat().st_mtime_ns] for path in inputs]

@@ -13,7 +13,7 @@ from attnkit.quality.profile import TrainingProfile, copied_share
 from attnkit.quality.repetition import count_repeats
 from attnkit.text.lines import is_blank
 
-Sign = Literal["cut", "repeated", "copied", "empty", "short", "long", "unlike", "unknown", "length", "split"]
+Sign = Literal["cut", "repeated", "copied", "empty", "short", "long", "unlike", "unknown", "length", "split", "term"]
 TEXTS: dict[Sign, str] = {
     "cut": "cut at the maximum length",
     "repeated": "with repetitions",
@@ -25,6 +25,7 @@ TEXTS: dict[Sign, str] = {
     "unknown": "with unknown characters",
     "length": "of a length not trained on",
     "split": "with sentences longer than the model was trained on",
+    "term": "without a term of the glossary",
 }
 """Signs in the order of a summary, and how it names them."""
 NO_PROFILE = TrainingProfile()
@@ -109,12 +110,26 @@ class SignCounts:
     n_lines: int = 0  #: lines translated
     n_flagged: int = 0  #: lines with any sign
     by_sign: Counter[Sign] = field(default_factory=Counter)
+    n_terms: int = 0  #: terms of the glossary in the lines
+    n_used: int = 0  #: terms that the translations have
 
     def add(self, signs: list[Sign]) -> None:
         """Count a line."""
         self.n_lines += 1
         self.n_flagged += bool(signs)
         self.by_sign.update(signs)
+
+    def add_terms(self, are_used: Sequence[bool]) -> None:
+        """Count the terms of a line."""
+        self.n_terms += len(are_used)
+        self.n_used += sum(are_used)
+
+    def terms_as_text(self) -> str:
+        """Return how many terms the translations have, empty if there are none."""
+        if not self.n_terms:
+            return ""
+        share = self.n_used / self.n_terms
+        return f"{self.n_used:,} of {self.n_terms:,} glossary terms are in the translations ({share:.1%})"
 
     def as_text(self, unit: str = "lines") -> str:
         """Return a summary, empty if nothing has a sign."""

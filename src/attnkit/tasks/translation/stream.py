@@ -21,7 +21,9 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import SignCounts
+from attnkit.tasks.translation.terminology import Terminology
 from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
+from attnkit.text.glossary import Glossary
 from attnkit.text.lines import read_line_batches, read_lines
 
 
@@ -53,6 +55,7 @@ class TranslateRequest:
     """Replace ``<unk>`` by the attended source word, translated if ``dictionary`` has an entry for it."""
     dictionary: Path | None = None
     suppress: Path | None = None  #: file of words and phrases that are never produced, one per line
+    glossary: Path | None = None  #: terms and their translations, separated by tabs
     skip: int = 0  #: input lines, and prefixes, that were translated before
 
 
@@ -79,6 +82,8 @@ def open_translator(
         translator.suppress(read_lines(request.suppress))
         if translator.suppressed is None:
             tell(f"{request.suppress} has no words: nothing is suppressed")
+    if request.glossary is not None:
+        translator.terminology = load_terminology(request.glossary, translator, tell)
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
     for run in translator.runs:
         for warning in run.warnings:
@@ -89,7 +94,17 @@ def open_translator(
                 where=str(run.path),
                 help="remove --return-attention, --replace-unknowns or --coverage-penalty",
             )
-    return translator, searcher, SearchJob(config, record, translator.suppressed)
+    return translator, searcher, translator.job(config, record)
+
+
+def load_terminology(path: Path, translator: TranslationPipeline, tell: Callable[[str], None]) -> Terminology:
+    """Load a glossary; ``tell`` receives what the vocabulary cannot write."""
+    terminology = Terminology(Glossary.load(path), translator.tgt_tokenizer, translator.longest)
+    if unwritable := terminology.unwritable():
+        some = ", ".join(repr(term) for term in unwritable[:3]) + (", …" if len(unwritable) > 3 else "")
+        counts = f"{len(unwritable):,} of {len(terminology.glossary.entries):,}"
+        tell(f"the vocabulary has no tokens for the translations of {counts} terms of {path}: {some}")
+    return terminology
 
 
 def translate_stream(
@@ -145,6 +160,7 @@ def translate_source(
         if counts is not None:
             for translation in translations:
                 counts.add(translation.signs)
+                counts.add_terms([term.is_used for term in translation.terms])
         yield len(translations), [line for translation in translations for line in render_lines(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
@@ -187,6 +203,8 @@ def check_request(request: TranslateRequest) -> None:
     needs_json = {"--return-attention": request.attention, "--return-token-scores": request.token_scores}
     for option in [option for option, is_given in needs_json.items() if is_given and not request.as_json]:
         raise UsageError(f"{option} requires --json", where=option, help="add --json")
+    if request.glossary is not None and request.search.get("sampling"):
+        raise UsageError("a glossary needs a beam search", where="--glossary", help="leave out --sampling")
     for path in request.runs:
         if path.is_file():
             help = f"pass text with -i: attnkit translate RUN -i {path}"
@@ -200,6 +218,8 @@ def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list
         kept += ["tokens", "attention"] * request.attention
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
         plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs, "translations": outputs}
+        if request.glossary is not None:
+            plain["terms"] = [term._asdict() for term in translation.terms]
         if request.attention:
             plain["source_tokens"] = translation.source_tokens
         return [json.dumps(plain, ensure_ascii=False)]

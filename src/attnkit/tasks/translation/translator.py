@@ -31,6 +31,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
+    from attnkit.tasks.translation.terminology import Terminology, TermUse
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class TranslatedLine:
     is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
     source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
     profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
+    terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
 
     @property
     def signs(self) -> list[Sign]:
@@ -82,7 +84,8 @@ class TranslatedLine:
             return []
         known = {"finished": best.finished, "is_cut": self.is_cut}
         found = find_signs(self.source, best.text, source_ids=ids, profile=profile, **known)
-        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile)])
+        missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
+        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile), *missed])
 
     @property
     def source_tokens(self) -> list[list[str]]:
@@ -153,6 +156,8 @@ class TranslationPipeline:
         """Restricts the target tokens of each sentence, if set."""
         self.suppressed: SuppressedPhrases | None = None
         """Phrases that are never produced, if set by ``suppress``."""
+        self.terminology: Terminology | None = None
+        """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
         self.progress: Callable[[int], None] = lambda n_lines: None
@@ -175,11 +180,12 @@ class TranslationPipeline:
         They replace those of an earlier call; without any, everything is allowed again.
         """
         from attnkit.decoding.suppression import SuppressedPhrases
+        from attnkit.text.word_boundaries import joins
 
         tokenizer = self.tgt_tokenizer
         given = [text for phrase in phrases if (text := tokenizer.normalize(phrase).strip())]
         tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
-        self.suppressed = SuppressedPhrases(given, tokens) if given else None
+        self.suppressed = SuppressedPhrases(given, tokens, joins) if given else None
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
@@ -222,9 +228,19 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Yield one ``TranslatedLine`` per line, in order; read a window of lines ahead."""
         batching = batching or Batching()
-        job = SearchJob(config or self.search, record or self.replacer is not None, self.suppressed)
+        job = self.job(config or self.search, record or self.replacer is not None)
         windows = line_batches(lines, batching.window, None)
         return chain.from_iterable(self.translate_windows(windows, job, batching, prefixes))
+
+    def job(self, config: SearchConfig, record: bool = False) -> SearchJob:
+        """Return a search with the suppressed phrases and the terms that are set.
+
+        Raises ``UsageError`` if terms are set, but the search samples.
+        """
+        if self.terminology is not None and config.sampling:
+            raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
+        joins = None if self.terminology is None else self.terminology.joins
+        return SearchJob(config, record, self.suppressed, joins)
 
     def translate_windows(
         self,
@@ -261,12 +277,24 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
-        batches = make_batches([len(part.ids) for part in flat], batching)
+        # Terms need a slower search: only the segments that have some go through it.
+        needing = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
+        others = sorted(set(range(len(flat))) - set(needing))
+        results: list[list[Hypothesis]] = [[] for _ in flat]
+        n_done = 0
 
         def progress(n_parts: int) -> None:
-            self.progress(n_before + len(lines) * n_parts // max(1, len(flat)))
+            self.progress(n_before + len(lines) * (n_done + n_parts) // max(1, len(flat)))
 
-        found = iter(search_parts(self.searcher, flat, batches, job, progress))
+        for chosen in filter(None, (others, needing)):
+            segments = [flat[i] for i in chosen]
+            batches = make_batches([len(part.ids) for part in segments], batching)
+            for i, hypotheses in zip(
+                chosen, search_parts(self.searcher, segments, batches, job, progress), strict=True
+            ):
+                results[i] = hypotheses
+            n_done += len(chosen)
+        found = iter(results)
         signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
         for line, members, own in zip(lines, parts, signs, strict=True):
             joined = self.join(line, members, [next(found) for _ in members], job.config)
@@ -290,7 +318,8 @@ class TranslationPipeline:
             for k, piece in enumerate(self.segmenter.split(line, ids, number + 1)):
                 allowed = None if self.shortlist is None else self.shortlist.of(piece.ids)
                 begun = [] if k else prefix
-                parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before))
+                needed = () if self.terminology is None else self.terminology.required(piece.text, len(begun))
+                parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before, needed))
         return parts
 
     def join(
@@ -320,4 +349,8 @@ class TranslationPipeline:
                 )
             )
         is_cut = any(part.before is None for part in parts)
-        return TranslatedLine(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut)
+        terms: tuple[TermUse, ...] = ()
+        if self.terminology is not None:
+            needed = [term for part in parts for term in part.required]
+            terms = tuple(self.terminology.uses(needed, outputs[0].text))
+        return TranslatedLine(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut, terms=terms)

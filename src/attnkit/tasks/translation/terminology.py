@@ -1,0 +1,100 @@
+"""Terms of a glossary: what a search must produce for them, and whether it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.decoding.required_terms import Form, RequiredTerm
+from attnkit.protocols import UNK_ID
+from attnkit.text.glossary import FoundTerm, Glossary
+from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.word_boundaries import count_phrases, first_character, joins
+
+
+class TermUse(NamedTuple):
+    """A term of the glossary in a line, and whether the translation has it."""
+
+    source: str
+    targets: tuple[str, ...]  #: its forms, one of which is expected
+    is_used: bool
+
+
+class Terminology:
+    """Finds the terms of a glossary in segments, as tokens of the target vocabulary."""
+
+    def __init__(self, glossary: Glossary, tokenizer: Tokenizer, longest: int | None = None) -> None:
+        """``longest`` is the number of target positions, EOS included; None: unlimited."""
+        self.glossary, self._tokenizer, self._longest = glossary, tokenizer, longest
+        self._known: dict[tuple[str, ...], RequiredTerm] = {}
+        ids = range(tokenizer.vocab_size)
+        self.joins: NDArray[np.bool_] = np.array([joins(first_character(tokenizer.bytes_of(id))) for id in ids])
+        """(V,), True for tokens that continue a word."""
+
+    def unwritable(self) -> list[str]:
+        """Return the terms that the vocabulary has no tokens for."""
+        entries = self.glossary.entries.values()
+        return [entry.source for entry in entries if not self._term(entry.targets or (entry.source,)).forms]
+
+    def required(self, text: str, n_prefix: int = 0) -> tuple[RequiredTerm, ...]:
+        """Return the terms of a segment; those that do not fit the model have no forms."""
+        terms = []
+        n_tokens = n_prefix + 1
+        for found in self.glossary.find(text):
+            source = text[found.begin : found.end]
+            term = replace(self._term(expected_forms(found, source)), source=source)
+            n_tokens += term.n_tokens
+            if self._longest is not None and n_tokens > self._longest:
+                n_tokens -= term.n_tokens
+                term = replace(term, forms=(), first_forms=())
+            terms.append(term)
+        return tuple(terms)
+
+    def uses(self, terms: Sequence[RequiredTerm], text: str) -> list[TermUse]:
+        """Return which terms a translation has; a repeated term must be there as often."""
+        left: dict[tuple[str, ...], int] = {}
+        uses = []
+        for term in terms:
+            if term.texts not in left:
+                left[term.texts] = count_phrases(text, tuple(map(self._tokenizer.normalize, term.texts)))
+            left[term.texts] -= 1
+            uses.append(TermUse(term.source, term.texts, left[term.texts] >= 0))
+        return uses
+
+    def _term(self, texts: tuple[str, ...]) -> RequiredTerm:
+        if texts not in self._known:
+            forms = {text: self._forms(text) for text in texts}
+            writable = [text for text in texts if UNK_ID not in forms[text][0]]
+            self._known[texts] = RequiredTerm(
+                forms=tuple(dict.fromkeys(form for text in writable for form in forms[text])),
+                first_forms=tuple(map(tuple, self._tokenizer.encode(writable))),
+                is_word=any(joins(text[-1]) for text in texts),
+                texts=texts,
+            )
+        return self._known[texts]
+
+    def _forms(self, text: str) -> list[Form]:
+        """Return the tokens of a text after other text: with a space before it, or none."""
+        tokenizer = self._tokenizer
+        before, spaced = tokenizer.encode(["a", f"a {text}"])
+        forms = [tuple(spaced[len(before) :])]
+        if not joins(text[0]):  # a letter of a script without spaces
+            bare = [id for id, _, _ in tokenizer.encode_with_offsets([text])[0]]
+            if UNK_ID not in bare and tokenizer.decode([[*before, *bare]]) == [tokenizer.normalize(f"a{text}")]:
+                forms.append(tuple(bare))
+        return forms
+
+
+def expected_forms(found: FoundTerm, source: str) -> tuple[str, ...]:
+    """Return the translations of a term as it is written in a source.
+
+    A lower-case term at the beginning of a sentence may be capitalized in the translation.
+    """
+    texts = found.entry.targets or (source,)
+    if source[:1].isupper() and not found.entry.source[:1].isupper():
+        texts += tuple(text[:1].upper() + text[1:] for text in texts)
+    return tuple(dict.fromkeys(texts))
