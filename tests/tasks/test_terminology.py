@@ -53,6 +53,8 @@ def test_a_sentence_may_begin_with_a_term_in_lower_case(trained: Path) -> None:
     terminology = Terminology(Glossary({"dog": "hund", "Rose": "rose"}), tokenizer)
     texts = [term.texts for term in terminology.required("Dog and dog, Rose")]
     assert texts == [("hund", "Hund"), ("hund",), ("rose",)]
+    for text, expected in (("Hund, rose", [True, False, True]), ("Hund hund", [True, True, False]), ("", [False] * 3)):
+        assert [use.is_used for use in terminology.uses(terminology.required("Dog and dog, Rose"), text)] == expected
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 4, "num_hypotheses": 3}, {"min_length": 5}])

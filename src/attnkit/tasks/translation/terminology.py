@@ -56,13 +56,15 @@ class Terminology:
 
     def uses(self, terms: Sequence[RequiredTerm], text: str) -> list[TermUse]:
         """Return which terms a translation has; a repeated term must be there as often."""
-        left: dict[tuple[str, ...], int] = {}
+        forms: dict[frozenset[str], dict[str, None]] = {}
+        for term in terms:
+            forms.setdefault(_without_case(term), {}).update(dict.fromkeys(map(self._tokenizer.normalize, term.texts)))
+        left = {key: count_phrases(text, tuple(own)) for key, own in forms.items()}
         uses = []
         for term in terms:
-            if term.texts not in left:
-                left[term.texts] = count_phrases(text, tuple(map(self._tokenizer.normalize, term.texts)))
-            left[term.texts] -= 1
-            uses.append(TermUse(term.source, term.texts, left[term.texts] >= 0))
+            key = _without_case(term)
+            left[key] -= 1
+            uses.append(TermUse(term.source, term.texts, left[key] >= 0))
         return uses
 
     def _term(self, texts: tuple[str, ...]) -> RequiredTerm:
@@ -87,6 +89,11 @@ class Terminology:
             if UNK_ID not in bare and tokenizer.decode([[*before, *bare]]) == [tokenizer.normalize(f"a{text}")]:
                 forms.append(tuple(bare))
         return forms
+
+
+def _without_case(term: RequiredTerm) -> frozenset[str]:
+    """Return what a term at the beginning of a sentence has in common with others."""
+    return frozenset(text.casefold() for text in term.texts)
 
 
 def expected_forms(found: FoundTerm, source: str) -> tuple[str, ...]:

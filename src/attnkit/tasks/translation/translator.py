@@ -277,28 +277,33 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
-        # Terms need a slower search: only the segments that have some go through it.
-        needing = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
-        others = sorted(set(range(len(flat))) - set(needing))
-        results: list[list[Hypothesis]] = [[] for _ in flat]
-        n_done = 0
+        n_parts = max(1, len(flat))
+        with_terms = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
 
-        def progress(n_parts: int) -> None:
-            self.progress(n_before + len(lines) * (n_done + n_parts) // max(1, len(flat)))
-
-        for chosen in filter(None, (others, needing)):
-            segments = [flat[i] for i in chosen]
+        def search(segments: list[LineSegment], first: int, share: float) -> list[list[Hypothesis]]:
             batches = make_batches([len(part.ids) for part in segments], batching)
-            for i, hypotheses in zip(
-                chosen, search_parts(self.searcher, segments, batches, job, progress), strict=True
-            ):
-                results[i] = hypotheses
-            n_done += len(chosen)
+            progress = lambda n: self.progress(n_before + int(len(lines) * (first + share * n) / n_parts))  # noqa: E731
+            return search_parts(self.searcher, segments, batches, job, progress)
+
+        n_free = len(flat) - len(with_terms)
+        results = search([replace(part, required=()) for part in flat], 0, n_free / n_parts)
+        # The best translation of all is the best one with the terms, if it has them: the others need a slower search.
+        lacking = [i for i in with_terms if not self._has_terms(flat[i], results[i])]
+        again = search([flat[i] for i in lacking], n_free, len(with_terms) / max(1, len(lacking))) if lacking else []
+        for i, hypotheses in zip(lacking, again, strict=True):
+            results[i] = hypotheses
+        self.progress(n_before + len(lines))
         found = iter(results)
         signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
         for line, members, own in zip(lines, parts, signs, strict=True):
             joined = self.join(line, members, [next(found) for _ in members], job.config)
             yield replace(joined, source_signs=tuple(own), profile=self.profile)
+
+    def _has_terms(self, part: LineSegment, found: Sequence[Hypothesis]) -> bool:
+        """Return whether all hypotheses of a segment have its terms."""
+        assert self.terminology is not None
+        texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
+        return all(use.is_used for text in texts for use in self.terminology.uses(part.required, text))
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
