@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-import attnkit
 from attnkit.formats.documents import PARSERS, DocumentFormat
 from attnkit.formats.passages import Passage, Tag, render
 from attnkit.metrics.bleu import corpus_bleu
 from attnkit.tasks.translation.documents import DocumentTranslator
+from attnkit.tasks.translation.translator import load_translator
 
 RESULTS = Path(__file__).parent / "results" / "documents.json"
 FORMATS: list[DocumentFormat] = ["html", "markdown", "xliff", "srt"]
@@ -113,7 +113,7 @@ def main() -> None:
     given = parser.parse_args()
     src, ref = (path.read_text().splitlines() for path in (given.src, given.ref))
     rng, began = random.Random(2), time.monotonic()
-    translator = attnkit.load(given.run)
+    translator = load_translator([given.run])
     translator.segmenter.policy = "lines"
     facts: Counter[str] = Counter()
     texts: list[str] = []

@@ -75,7 +75,7 @@ def main() -> None:
             "--valid-src", toy / "valid.en", "--valid-tgt", toy / "valid.fr",
             *(word for setting in SETTINGS for word in ("--set", setting)),
         )  # fmt: skip
-        answers = attnkit.load(run).translate(read(toy / "test.en"))
+        answers = [one.text for one in attnkit.load(run).translate(read(toy / "test.en"))]
         pairs = list(zip(read(corpus / "train.en"), read(corpus / "train.fr"), strict=True))
         figures[name] = {
             "pairs": len(pairs),

@@ -16,8 +16,8 @@ import random
 import re
 from pathlib import Path
 
-import attnkit
 from attnkit.metrics.bleu import corpus_bleu
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.sentences import SentenceSplitter
 
 RESULTS = Path(__file__).parent / "results" / "sentences.json"
@@ -58,7 +58,7 @@ def main() -> None:
     exact = sum(
         [src for src, _ in group] == [text for text, _ in own] for group, own in zip(groups, found, strict=True)
     )
-    translator = attnkit.load(given.run)
+    translator = load_translator([given.run])
     translated: dict[str, list[str]] = {}
     for policy in ("sentences", "lines"):
         translator.segmenter.policy = policy
