@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import random
 from collections.abc import Callable
 from functools import partial
@@ -108,7 +109,10 @@ def test_a_killed_job_of_files_resumes_and_is_the_same(
 def test_no_finished_file_is_translated_twice(
     trained: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("1\t7\n")
     command = ["translate", trained, "-i", shards, "-o", tmp_path / "out", "--device", "cpu", "--resume"]
+    command += ["--glossary", terms]
     real = ResumableFiles.finish
 
     def finish(self: ResumableFiles) -> None:
@@ -123,6 +127,12 @@ def test_no_finished_file_is_translated_twice(
     assert not (tmp_path / "out" / "c.src").exists()
     assert call(monkeypatch, *command, "--max-length", "5") == 2
     assert "other input or settings" in capsys.readouterr().err
+    changed = terms.stat()
+    terms.write_text("1\t77\n")
+    assert call(monkeypatch, *command, "--max-length", "6") == 2
+    assert "other input or settings" in capsys.readouterr().err
+    terms.write_text("1\t7\n")
+    os.utime(terms, ns=(changed.st_atime_ns, changed.st_mtime_ns))
     assert call(monkeypatch, *command, "--max-length", "6") == 0
     assert "resuming after 3 of 4 files and 462 lines" in capsys.readouterr().err
     assert (tmp_path / "out" / "a.src").stat().st_mtime_ns == first.st_mtime_ns

@@ -74,9 +74,16 @@ def open_job(folder: Path, sources: Sequence[Path], request: TranslateRequest) -
 
     Raises ``UsageError`` if an unfinished job has other files or settings.
     """
-    stats = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    check_inputs(named := option_files(request))
+    stats = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in [*sources, *named]]
     inputs = hashlib.sha256(json.dumps(stats).encode()).hexdigest()
     return ResumableFiles(folder / PROGRESS, [], {**job_settings(request), "inputs": inputs}, [0, 0])
+
+
+def option_files(request: TranslateRequest) -> list[Path]:
+    """Return the files, besides the source, that translations depend on."""
+    named = (request.prefixes, request.shortlist, request.dictionary, request.suppress, request.glossary)
+    return [path for path in named if path is not None]
 
 
 def resumable_record(output: Path) -> Path:
@@ -88,9 +95,7 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
     """Open the parts of an output, recorded with input, models and options."""
     if output is None or request.source == STDIN:
         raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
-    named: list[Path | None] = [request.source, request.prefixes, request.shortlist, request.dictionary]
-    named += [request.suppress, request.glossary]
-    inputs = [path for path in named if path]
+    inputs = [request.source, *option_files(request)]
     check_inputs(inputs)
     stats = [[path.stat().st_size, path.stat().st_mtime_ns] for path in inputs]
     settings = {**job_settings(request), "source": str(request.source), "inputs": stats}
