@@ -60,6 +60,16 @@ def test_keys_and_values(call: Call, workshop: Any, tmp_path: Path) -> None:
     refused(call(*train, "--config", tmp_path / "c.yaml"), 2, "did you mean 'optimization'?", "c.yaml")
 
 
+def test_arguments_too_many_are_answered_with_the_option_that_is_meant(call: Call) -> None:
+    for given, meant in (
+        ("multi30k.yaml", "attnkit train --config multi30k.yaml"),
+        ("a.en a.de", "attnkit train --src a.en --tgt a.de"),
+        ("a b c", "attnkit train --help"),
+    ):
+        refused(call("train", *given.split()), 2, f"unexpected extra argument(s) ({given})", meant)
+    refused(call("check", "a", "b", "c"), 2, "unexpected extra argument(s) (c)", "attnkit check --help")
+
+
 def test_commands_and_flags(call: Call, trained: Path) -> None:
     refused(call("trian"), 2, "unknown command 'trian'", "did you mean 'train'?")
     refused(call("xyzzy"), 2, "attnkit --help")

@@ -256,6 +256,10 @@ def describe(error: BaseException) -> tuple[list[str], int]:
 
             near = list(getattr(error, "possibilities", None) or ())
             return [f"error: unknown option {word}", f"help: {suggest_option(word, near, context)}"], 2
+        if context and message.startswith("Got unexpected extra argument"):
+            from attnkit.cli.unknown_options import suggest_arguments
+
+            return [f"error: {message}", f"help: {suggest_arguments(message, context)}"], 2
         return [f"error: {message}", f"help: {path} --help"], 2
     # Torch has its own out-of-memory errors, but must not be imported here.
     # A failed mmap may raise a SystemError, and a library that cannot be mapped an ImportError.

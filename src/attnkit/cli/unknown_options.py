@@ -1,4 +1,4 @@
-"""Answers to options that a command does not have: what may be meant."""
+"""Answers to options and arguments that a command does not have: what may be meant."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ def suggest_option(word: str, near: list[str], context: Any) -> str:
         if keys:
             return f"use --set {' and '.join(f'{key}=VALUE' for key in keys)}{remark(keys, word)}"
     return f"did you mean {close[0]}?" if close else f"{path} --help lists the options"
+
+
+def suggest_arguments(message: str, context: Any) -> str:
+    """Return the help for arguments that a command does not take.
+
+    Args:
+        message: click's, which names them in parentheses.
+        context: click's context of the command.
+    """
+    path = context.command_path
+    flags = {flag for parameter in context.command.params for flag in parameter.opts}
+    given = message.partition("(s) (")[2].rstrip(").").split()
+    if given and given[0].endswith((".yaml", ".yml")) and "--config" in flags:
+        return f"{path} --config {given[0]}"
+    if len(given) == 2 and {"--src", "--tgt"} <= flags:
+        return f"{path} --src {given[0]} --tgt {given[1]}"
+    return f"{path} --help"
 
 
 def keys_of(command: str, keys: list[str]) -> list[str]:
