@@ -1,4 +1,4 @@
-"""Answers to options and arguments that a command does not have: what may be meant."""
+"""Options and arguments that a command does not have: what may be meant."""
 
 from __future__ import annotations
 
