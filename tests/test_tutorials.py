@@ -15,6 +15,8 @@ from shown_blocks import Block, agrees, blocks_to_run, lines_of, run_block
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
+TRAINS = ("first-translator",)  # pages that train for a minute or more: their blocks run in ``make slow``
+
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
@@ -29,7 +31,9 @@ def follow(page: Path, folder: Path) -> None:
             run_block(block, names, page.name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in TRAINS)) for page in PAGES]
+)
 def test_a_tutorial_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     follow(page, tmp_path)
 
