@@ -34,6 +34,15 @@ def count_repeats(words: list[str], longest: int = 8) -> int:
     return most
 
 
+def _may_repeat(words: list[str], longest: int) -> bool:
+    """Return whether a word comes ``MIN_REPEATS`` times at equal distances."""
+    for n in range(1, longest + 1):
+        for one, other, third, fourth in zip(words, words[n:], words[2 * n :], words[3 * n :], strict=False):
+            if one == other == third == fourth:
+                return True
+    return False
+
+
 def has_repeats(line: str, words: list[str]) -> bool:
     """Return whether words of a line repeat in a row, also in text without spaces.
 
@@ -42,10 +51,12 @@ def has_repeats(line: str, words: list[str]) -> bool:
     >>> has_repeats("no no no no", "no no no no".split()), has_repeats("0 0 0 0", "0 0 0 0".split())
     (True, False)
     """
-    if len(words) - len(set(words)) >= MIN_REPEATS - 1:  # few lines have so many words twice
+    longest = min(8, len(words) // MIN_REPEATS)
+    # Few lines have so many words twice, and fewer the same word at four equal distances.
+    if len(words) - len(set(words)) >= MIN_REPEATS - 1 and _may_repeat(words, longest):
         # A word without letters is replaced by its place, which repeats nothing.
         told = [word if any(map(str.isalpha, word)) else f"{place}" for place, word in enumerate(words)]
-        if count_repeats(told) >= MIN_REPEATS:
+        if count_repeats(told, longest) >= MIN_REPEATS:
             return True
     if line.isascii():
         return False
