@@ -77,6 +77,10 @@ def test_a_summary_names_what_it_counts() -> None:
     for signs in ([], ["cut", "repeated"], ["cut"], []):
         counts.add(signs)  # type: ignore[arg-type]
     assert counts.as_text() == "2 of 4 lines may be wrong: 2 cut at the maximum length, 1 with repetitions"
+    counts.add(["short"])
+    assert counts.as_text().endswith(", 1 too short for its source")
+    counts.add(["short"])
+    assert counts.as_text().endswith(", 2 too short for their source")
 
 
 def test_the_command_sums_up_and_flags(

@@ -135,5 +135,6 @@ class SignCounts:
         """Return a summary, empty if nothing has a sign."""
         if not self.n_flagged:
             return ""
-        parts = [f"{self.by_sign[sign]:,} {text}" for sign, text in TEXTS.items() if self.by_sign[sign]]
+        counts = [(self.by_sign[sign], text) for sign, text in TEXTS.items() if self.by_sign[sign]]
+        parts = [f"{n:,} {text.replace('their', 'its') if n == 1 else text}" for n, text in counts]
         return f"{self.n_flagged:,} of {self.n_lines:,} {unit} may be wrong: {', '.join(parts)}"
