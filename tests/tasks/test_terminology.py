@@ -92,6 +92,13 @@ def test_what_a_model_cannot_write_is_missed_and_said(trained: Path, workshop: A
     (line,) = translator.stream(["2 1"], translator.configure({"max_length": 12}))
     assert [(term.source, term.is_used) for term in line.terms] == [("2", False), ("1", True)]
     assert "term" in line.signs
+    # What is suppressed cannot come: the translation stays as it is, and the term is missed.
+    translator.suppress(["5"])
+    kept, translator.terminology = translator.terminology, None
+    plain = translator.translate(["1 3"], max_length=12)
+    translator.terminology = kept
+    (line,) = translator.stream(["1 3"], translator.configure({"max_length": 12}))
+    assert [line.outputs[0].text] == plain and not line.terms[0].is_used
     with pytest.raises(UsageError, match="beam search"):
         translator.translate(["1"], sampling=True, max_length=12)
 

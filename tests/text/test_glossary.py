@@ -79,6 +79,7 @@ def test_phrases_are_counted_without_overlaps() -> None:
         )
         expected = len(re.findall(rf"\b{re.escape(phrases[0])}\b", text))
         assert count_phrases(text, phrases) == expected
+    assert count_phrases("Hund eins", ("Hund", "Hund e")) == 1 == count_phrases("Hund e", ("Hund", "Hund e"))
     assert count_phrases("冰球冰球", ("冰球",)) == 2 and count_phrases("x", ("",)) == 0
     assert count_phrases("New York, York", ("York", "New York")) == 2
     assert [find_tokens(""), find_tokens("a b")] == [[], [(0, 1), (2, 3)]]

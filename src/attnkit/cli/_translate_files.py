@@ -47,10 +47,8 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
             job.finish()
         rate = (n_done - n_before) / max(time.monotonic() - began, 1e-9)
         status.say(f"{len(sources):,} files, {n_done:,} lines translated to {folder}, {rate:,.0f} lines/s")
-        if terms := counts.terms_as_text():
-            status.say(terms)
-        if summary := counts.as_text():
-            status.say(summary if request.protect else f"{summary} (--json flags each)")
+        for message in counts.messages(has_json=not request.protect):
+            status.say(message)
 
 
 def write_file(

@@ -181,10 +181,8 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
         if shown and seconds > console.PATIENCE:
             rate = (n_done - request.skip) / seconds
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
-        if shown and (terms := counts.terms_as_text()):
-            status.say(terms)
-        if shown and (summary := counts.as_text()):
-            status.say(summary if request.protect else f"{summary} (--json flags each)")
+        for message in counts.messages(has_json=not request.protect) if shown else ():
+            status.say(message)
 
 
 def refuse_options(given: dict[str, object], format: str, refused: list[str]) -> None:
@@ -226,7 +224,5 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
         if counts.n_protected:
             said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
         status.say(said)
-        if terms := counts.signs.terms_as_text():
-            status.say(terms)
-        if summary := counts.signs.as_text("sentences"):
-            status.say(summary)
+        for message in counts.signs.messages("sentences"):
+            status.say(message)

@@ -22,6 +22,8 @@ from attnkit.decoding.required_terms import Progress, RequiredTerm, TermTrie
 from attnkit.decoding.selection import argmax, topk
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
+MAX_BANKS = 16  #: banks for which the beam is widened
+
 
 class Continuation(NamedTuple):
     """A candidate: a word that continues a beam, or its end."""
@@ -35,9 +37,6 @@ class Continuation(NamedTuple):
 def beam_width(terms: Sequence[RequiredTerm], beam_size: int) -> int:
     """Return the number of beams of a sentence: room for all banks, up to a limit."""
     return max(beam_size, min(sum(term.n_tokens for term in terms) + 1, MAX_BANKS))
-
-
-MAX_BANKS = 16  #: banks for which the beam is widened
 
 
 def share_beam(sizes: Mapping[int, int], width: int) -> dict[int, int]:

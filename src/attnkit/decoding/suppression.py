@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from attnkit.decoding.token_text import first_character, last_character
+
 Part = tuple[int, int]  # a phrase, and how many of its bytes the text ends with
 
 
@@ -38,7 +40,7 @@ class SuppressedPhrases:
         self._sorted = sorted((token, id) for id, token in enumerate(token_bytes) if token)
         self._by_beginning = sorted((phrase, number) for number, phrase in enumerate(self._phrases))
         # Tokens that are a phrase, or begin with one: after the boundary of a word, and after a letter.
-        alone = [(number, 0) for number, phrase in enumerate(self._phrases) if not self._joins(_first(phrase))]
+        alone = [(number, 0) for number, phrase in enumerate(self._phrases) if not self._joins(first_character(phrase))]
         whole = [(number, 0) for number in range(len(self._phrases))]
         self._at_once = {is_inside: set(self._completing(alone if is_inside else whole)) for is_inside in (False, True)}
         # Phrases that begin inside of a token, after a boundary within it.
@@ -82,7 +84,9 @@ class SuppressedPhrases:
             at = bisect_left(self._sorted, (rest, -1))
             while at < len(self._sorted) and self._sorted[at][0].startswith(rest):
                 token, id = self._sorted[at]
-                if len(token) == len(rest) or self._is_boundary(_last(phrase), _first(token[len(rest) :])):
+                if len(token) == len(rest) or self._is_boundary(
+                    last_character(phrase), first_character(token[len(rest) :])
+                ):
                     yield id
                 at += 1
 
@@ -99,16 +103,18 @@ class SuppressedPhrases:
         parts.update(
             (number, len(text))
             for number in self._beginning_with(text)
-            if not (state.joins and self._joins(_first(self._phrases[number])))
+            if not (state.joins and self._joins(first_character(self._phrases[number])))
         )
         parts.update(part for part in self._inner.get(token, ()) if part is not None)
-        return TextEnd(frozenset(parts), self._joins(_last(text)))
+        return TextEnd(frozenset(parts), self._joins(last_character(text)))
 
     def _begun_inside(self, id: int) -> Iterator[Part | None]:
         """Yield the phrases that begin after a token's first byte; None for a whole one."""
         token = self._tokens[id]
         for begin in range(1, len(token)):
-            if token[begin] & 0xC0 == 0x80 or not self._is_boundary(_last(token[:begin]), _first(token[begin:])):
+            if token[begin] & 0xC0 == 0x80 or not self._is_boundary(
+                last_character(token[:begin]), first_character(token[begin:])
+            ):
                 continue
             rest = token[begin:]
             for number in self._beginning_with(rest):
@@ -116,7 +122,9 @@ class SuppressedPhrases:
             for end in range(begin + 1, len(token) + 1):
                 at = bisect_left(self._by_beginning, (token[begin:end], -1))
                 is_phrase = at < len(self._by_beginning) and self._by_beginning[at][0] == token[begin:end]
-                if is_phrase and (end == len(token) or self._is_boundary(_last(token[:end]), _first(token[end:]))):
+                if is_phrase and (
+                    end == len(token) or self._is_boundary(last_character(token[:end]), first_character(token[end:]))
+                ):
                     yield None
 
     def _beginning_with(self, text: bytes) -> Iterator[int]:
@@ -166,13 +174,3 @@ class SuppressionState:
     def select_rows(self, rows: Tensor) -> None:
         """Keep only the sentences of the given rows (n,)."""
         self._states = [self._states[row] for row in rows.tolist()]
-
-
-def _first(text: bytes) -> str:
-    """Return the first character of UTF-8 text, U+FFFD if it is not whole."""
-    return text[:4].decode(errors="replace")[:1] or " "
-
-
-def _last(text: bytes) -> str:
-    """Return the last character of UTF-8 text, U+FFFD if it is not whole."""
-    return text[-4:].decode(errors="replace")[-1:] or " "

@@ -44,7 +44,8 @@ class SearchJob:
     config: SearchConfig
     record: bool = False
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced
-    joins: NDArray[np.bool_] | None = None  #: (V,), True for tokens that continue a word; for required terms
+    joins: NDArray[np.bool_] | None = None
+    """(V,), True for tokens that continue a word; None searches without the terms that segments require."""
 
 
 class SearchBackend(Protocol):
@@ -56,11 +57,16 @@ class SearchBackend(Protocol):
 
 def can_search_whole(job: SearchJob, parts: Iterable[LineSegment]) -> bool:
     """Return whether compiled loops have the whole search, not only its steps."""
-    if job.record or job.suppressed is not None or reason_against_search(job.config) is not None:
+    if (
+        job.record
+        or job.suppressed is not None
+        or job.joins is not None
+        or reason_against_search(job.config) is not None
+    ):
         return False
     for part in parts:
         n = len(part.ids) + 1
-        if part.prefix or part.allowed is not None or part.required:
+        if part.prefix or part.allowed is not None:
             return False
         if max(n, job.config.limit(n), job.config.min_length + 1) > MAX_TOKENS:
             return False

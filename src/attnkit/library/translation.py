@@ -19,7 +19,7 @@ from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.signs import Sign
-from attnkit.tasks.translation.terminology import Terminology, TermUse
+from attnkit.tasks.translation.terminology import TermUse
 from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
 from attnkit.text.glossary import Glossary
 
@@ -208,13 +208,8 @@ class Translator:
 
     def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None) -> None:
         """Set the phrases and terms of the next call."""
-        pipeline = self._pipeline
-        pipeline.suppress(suppress)
-        pipeline.terminology = None
-        if glossary:
-            pipeline.terminology = Terminology(Glossary(glossary), pipeline.tgt_tokenizer, pipeline.longest)
-            if unwritable := pipeline.terminology.unwritable():
-                warn(f"the vocabulary has no tokens for the translations of {', '.join(map(repr, unwritable))}")
+        self._pipeline.suppress(suppress)
+        self._pipeline.set_glossary(Glossary(glossary) if glossary else None, warn)
 
     def translate_document(
         self,

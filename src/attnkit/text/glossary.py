@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,8 +117,7 @@ class Glossary:
 
 def _matching(node: _Node, text: str, begin: int, end: int) -> FoundTerm | None:
     """Return the entry of a node that is written as in the text, or in lower case."""
-    as_written = [entry for entry in node.entries if "".join(entry.source.split()) == "".join(text.split())]
-    in_lower = [entry for entry in node.entries if entry.source == entry.source.lower()]
-    for entry in as_written + in_lower:
-        return FoundTerm(begin, end, entry)
-    return None
+    as_written = (entry for entry in node.entries if "".join(entry.source.split()) == "".join(text.split()))
+    in_lower = (entry for entry in node.entries if entry.source == entry.source.lower())
+    entry = next(chain(as_written, in_lower), None)
+    return None if entry is None else FoundTerm(begin, end, entry)

@@ -23,11 +23,6 @@ def is_boundary(before: str, after: str) -> bool:
     return not (joins(before) and joins(after))
 
 
-def first_character(text: bytes) -> str:
-    """Return the first character of UTF-8 text, U+FFFD if it is not whole."""
-    return text[:4].decode(errors="replace")[:1] or " "
-
-
 def find_tokens(text: str) -> list[tuple[int, int]]:
     """Return begin and end of words, punctuation marks and unspaced letters.
 
@@ -45,15 +40,21 @@ def count_phrases(text: str, phrases: tuple[str, ...]) -> int:
     >>> count_phrases("Hund, Hunde und ein Hund", ("Hund",))
     2
     """
-    longest_first = "|".join(re.escape(phrase) for phrase in sorted(phrases, key=len, reverse=True) if phrase)
-    if not longest_first:
-        return 0
-    n_found, place = 0, 0
-    pattern = re.compile(longest_first)
-    while (match := pattern.search(text, place)) is not None:
-        begin, end = match.span()
-        begins = begin == 0 or is_boundary(text[begin - 1], text[begin])
-        is_whole = begins and (end == len(text) or is_boundary(text[end - 1], text[end]))
-        n_found += is_whole
-        place = end if is_whole else begin + 1
+    longest_first = sorted(filter(None, phrases), key=len, reverse=True)
+    n_found = place = 0
+    while places := [at for phrase in longest_first if (at := text.find(phrase, place)) >= 0]:
+        place = min(places)
+        end = next((place + len(one) for one in longest_first if _is_at(text, place, one)), None)
+        n_found += end is not None
+        place = end or place + 1
     return n_found
+
+
+def _is_at(text: str, begin: int, phrase: str) -> bool:
+    """Return whether a text has a phrase at a place, as words of its own."""
+    end = begin + len(phrase)
+    return (
+        text.startswith(phrase, begin)
+        and (begin == 0 or is_boundary(text[begin - 1], text[begin]))
+        and (end == len(text) or is_boundary(text[end - 1], text[end]))
+    )

@@ -102,8 +102,7 @@ class DocumentTranslator:
         for group, is_tagged in ((tagged, True), (plain, False)):
             found = self._search([sentence.source for sentence in group], record=is_tagged)
             for sentence, translation in zip(group, found, strict=True):
-                self.counts.signs.add(translation.signs)
-                self.counts.signs.add_terms([term.is_used for term in translation.terms])
+                self.counts.signs.add(translation.signs, [term.is_used for term in translation.terms])
                 sentence.text = translation.outputs[0].text
                 if is_tagged:
                     anchors = word_anchors(translation, self._translator.tgt_tokenizer)

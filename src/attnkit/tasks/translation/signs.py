@@ -113,23 +113,26 @@ class SignCounts:
     n_terms: int = 0  #: terms of the glossary in the lines
     n_used: int = 0  #: terms that the translations have
 
-    def add(self, signs: list[Sign]) -> None:
-        """Count a line."""
+    def add(self, signs: list[Sign], has_terms: Sequence[bool] = ()) -> None:
+        """Count a line, and which terms of the glossary its translation has."""
         self.n_lines += 1
         self.n_flagged += bool(signs)
         self.by_sign.update(signs)
+        self.n_terms += len(has_terms)
+        self.n_used += sum(has_terms)
 
-    def add_terms(self, are_used: Sequence[bool]) -> None:
-        """Count the terms of a line."""
-        self.n_terms += len(are_used)
-        self.n_used += sum(are_used)
+    def messages(self, unit: str = "lines", *, has_json: bool = False) -> list[str]:
+        """Return the hit rate of terms and the summary of signs, where there are any.
 
-    def terms_as_text(self) -> str:
-        """Return how many terms the translations have, empty if there are none."""
-        if not self.n_terms:
-            return ""
-        share = self.n_used / self.n_terms
-        return f"{self.n_used:,} of {self.n_terms:,} glossary terms are in the translations ({share:.1%})"
+        ``has_json`` adds that ``--json`` flags each line.
+        """
+        found = []
+        if self.n_terms:
+            share = self.n_used / self.n_terms
+            found.append(f"{self.n_used:,} of {self.n_terms:,} glossary terms are in the translations ({share:.1%})")
+        if summary := self.as_text(unit):
+            found.append(f"{summary} (--json flags each)" if has_json else summary)
+        return found
 
     def as_text(self, unit: str = "lines") -> str:
         """Return a summary, empty if nothing has a sign."""

@@ -21,7 +21,6 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.terminology import Terminology
 from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
 from attnkit.text.glossary import Glossary
 from attnkit.text.lines import read_line_batches, read_lines
@@ -83,7 +82,7 @@ def open_translator(
         if translator.suppressed is None:
             tell(f"{request.suppress} has no words: nothing is suppressed")
     if request.glossary is not None:
-        translator.terminology = load_terminology(request.glossary, translator, tell)
+        translator.set_glossary(Glossary.load(request.glossary), tell)
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
     for run in translator.runs:
         for warning in run.warnings:
@@ -95,16 +94,6 @@ def open_translator(
                 help="remove --return-attention, --replace-unknowns or --coverage-penalty",
             )
     return translator, searcher, translator.job(config, record)
-
-
-def load_terminology(path: Path, translator: TranslationPipeline, tell: Callable[[str], None]) -> Terminology:
-    """Load a glossary; ``tell`` receives what the vocabulary cannot write."""
-    terminology = Terminology(Glossary.load(path), translator.tgt_tokenizer, translator.longest)
-    if unwritable := terminology.unwritable():
-        some = ", ".join(repr(term) for term in unwritable[:3]) + (", …" if len(unwritable) > 3 else "")
-        counts = f"{len(unwritable):,} of {len(terminology.glossary.entries):,}"
-        tell(f"the vocabulary has no tokens for the translations of {counts} terms of {path}: {some}")
-    return terminology
 
 
 def translate_stream(
@@ -159,8 +148,7 @@ def translate_source(
         translations = list(found)
         if counts is not None:
             for translation in translations:
-                counts.add(translation.signs)
-                counts.add_terms([term.is_used for term in translation.terms])
+                counts.add(translation.signs, [term.is_used for term in translation.terms])
         yield len(translations), [line for translation in translations for line in render_lines(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
@@ -203,8 +191,6 @@ def check_request(request: TranslateRequest) -> None:
     needs_json = {"--return-attention": request.attention, "--return-token-scores": request.token_scores}
     for option in [option for option, is_given in needs_json.items() if is_given and not request.as_json]:
         raise UsageError(f"{option} requires --json", where=option, help="add --json")
-    if request.glossary is not None and request.search.get("sampling"):
-        raise UsageError("a glossary needs a beam search", where="--glossary", help="leave out --sampling")
     for path in request.runs:
         if path.is_file():
             help = f"pass text with -i: attnkit translate RUN -i {path}"

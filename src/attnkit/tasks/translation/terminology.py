@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.decoding.required_terms import Form, RequiredTerm
+from attnkit.decoding.token_text import first_character
 from attnkit.protocols import UNK_ID
 from attnkit.text.glossary import FoundTerm, Glossary
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.word_boundaries import count_phrases, first_character, joins
+from attnkit.text.word_boundaries import count_phrases, joins
 
 
 class TermUse(NamedTuple):

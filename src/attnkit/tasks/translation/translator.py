@@ -16,7 +16,14 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig, check_search_options
 from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.engine_choice import Engine
-from attnkit.engine.search_backend import LineSegment, SearchBackend, SearchJob, exclude_padding_ids, search_parts
+from attnkit.engine.search_backend import (
+    Found,
+    LineSegment,
+    SearchBackend,
+    SearchJob,
+    exclude_padding_ids,
+    search_parts,
+)
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import EOS_ID, UNK_ID
@@ -32,6 +39,7 @@ from attnkit.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.tasks.translation.terminology import Terminology, TermUse
+    from attnkit.text.glossary import Glossary
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,19 @@ class TranslationPipeline:
         tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
         self.suppressed = SuppressedPhrases(given, tokens, joins) if given else None
 
+    def set_glossary(self, glossary: Glossary | None, tell: Callable[[str], None]) -> None:
+        """Require the terms of a glossary, or none; ``tell`` receives which cannot be."""
+        if glossary is None:
+            self.terminology = None
+            return
+        from attnkit.tasks.translation.terminology import Terminology
+
+        self.terminology = Terminology(glossary, self.tgt_tokenizer, self.longest)
+        if unwritable := self.terminology.unwritable():
+            some = ", ".join(map(repr, unwritable[:3])) + (", …" if len(unwritable) > 3 else "")
+            counts = f"{len(unwritable):,} of {len(glossary.entries):,} terms"
+            tell(f"the vocabulary has no tokens for the translations of {counts} of the glossary: {some}")
+
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
         from attnkit.tasks.translation.score import score_pairs
@@ -277,33 +298,39 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
-        n_parts = max(1, len(flat))
         with_terms = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
+        n_free, n_parts = len(flat) - len(with_terms), max(1, len(flat))
 
-        def search(segments: list[LineSegment], first: int, share: float) -> list[list[Hypothesis]]:
+        def search(segments: list[LineSegment], job: SearchJob, n_before_these: int, n_counted: int) -> Found:
+            def progress(n: int) -> None:
+                n_done = n_before_these + n_counted * n // max(1, len(segments))
+                self.progress(n_before + len(lines) * n_done // n_parts)
+
             batches = make_batches([len(part.ids) for part in segments], batching)
-            progress = lambda n: self.progress(n_before + int(len(lines) * (first + share * n) / n_parts))  # noqa: E731
             return search_parts(self.searcher, segments, batches, job, progress)
 
-        n_free = len(flat) - len(with_terms)
-        results = search([replace(part, required=()) for part in flat], 0, n_free / n_parts)
-        # The best translation of all is the best one with the terms, if it has them: the others need a slower search.
-        lacking = [i for i in with_terms if not self._has_terms(flat[i], results[i])]
-        again = search([flat[i] for i in lacking], n_free, len(with_terms) / max(1, len(lacking))) if lacking else []
-        for i, hypotheses in zip(lacking, again, strict=True):
-            results[i] = hypotheses
-        self.progress(n_before + len(lines))
+        results = search(flat, replace(job, joins=None), 0, n_free)
+        # A translation that has its terms is the best one with them: the others need a slower search.
+        missing = {i: self._n_missing(flat[i], results[i]) for i in with_terms}
+        lacking = [i for i in with_terms if missing[i]]
+        for i, again in zip(lacking, search([flat[i] for i in lacking], job, n_free, len(with_terms)), strict=True):
+            if self._n_missing(flat[i], again) < missing[i]:  # suppressed phrases and prefixes come first
+                results[i] = again
         found = iter(results)
         signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
         for line, members, own in zip(lines, parts, signs, strict=True):
             joined = self.join(line, members, [next(found) for _ in members], job.config)
             yield replace(joined, source_signs=tuple(own), profile=self.profile)
 
-    def _has_terms(self, part: LineSegment, found: Sequence[Hypothesis]) -> bool:
-        """Return whether all hypotheses of a segment have its terms."""
+    def _n_missing(self, part: LineSegment, found: Sequence[Hypothesis]) -> int:
+        """Return how many terms a segment's hypothesis lacks, the worst one.
+
+        Terms that the vocabulary cannot write do not count.
+        """
         assert self.terminology is not None
+        terms = [term for term in part.required if term.forms]
         texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-        return all(use.is_used for text in texts for use in self.terminology.uses(part.required, text))
+        return max(sum(not use.is_used for use in self.terminology.uses(terms, text)) for text in texts)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
