@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.cells import cell_len
 
-from attnkit.cli import console
+from attnkit.progress import console
 
 TOPICS = {
     "mask": ["mask"],

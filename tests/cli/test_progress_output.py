@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import console
 from attnkit.cli.main import COMMANDS, GROUPS, import_command
 from attnkit.cli.options import command_hints
 from attnkit.plotting.progress_text import SAMPLE_INTERVAL, SamplePrinter
+from attnkit.progress import console
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -17,13 +17,13 @@ from rank_server import start
 
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.cli import console
 from attnkit.cli._train import follow
 from attnkit.config import dump_yaml, load_yaml, validate
 from attnkit.engine import seq2seq as likelihood
 from attnkit.engine.averaging import average_run
 from attnkit.engine.gradient_session import GradientSession
 from attnkit.errors import RunError
+from attnkit.progress import console
 from attnkit.tasks.translation import evaluate
 from attnkit.tasks.translation import task as translation
 from attnkit.tasks.translation.config import TranslationConfig

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import console
 from attnkit.cli.main import main
+from attnkit.progress import console
 from attnkit.quality.check import is_copy
 from attnkit.quality.damage import find_damage, repair_mojibake
 from attnkit.quality.doctor import Expected, examine_pair

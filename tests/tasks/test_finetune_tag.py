@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from labeled import configure, tagged, write_tagged
 
-from attnkit.cli import console
 from attnkit.cli._train import follow
 from attnkit.data.prepared_dir import WarningEvent
 from attnkit.data.windows import UNKNOWN
@@ -23,6 +22,7 @@ from attnkit.engine.task import EvaluationCancelled
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.bert import TokenTagger
+from attnkit.progress import console
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.finetuning.predict_token_classification import TokenClassificationPredictor
 from attnkit.tasks.finetuning.task import label_loss

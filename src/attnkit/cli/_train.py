@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from typer import Option
 
-from attnkit.cli import console
 from attnkit.cli.options import DryRun, Json, Overwrite, Quiet
 from attnkit.errors import StoppedError, UsageError
+from attnkit.progress import console
 
 if TYPE_CHECKING:
     from attnkit.engine.events import TrainingFinished
@@ -212,27 +212,16 @@ def follow(
 ) -> None:
     """Print progress events; pass all other events, the outcomes, to ``handle``.
 
-    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called. Lines have at most
-    80 columns, except for those with paths.
+    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
     """
-    from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-    from attnkit.engine.events import TrainingProgress, TrainingStarted, ValidationFinished
-    from attnkit.plotting.progress_text import (
-        Clock,
-        SamplePrinter,
-        count,
-        data_check_lines,
-        duration,
-        progress_bar,
-        scores,
-    )
-    from attnkit.training.records import StepRecord
+    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
+    from attnkit.engine.events import TrainingStarted
+    from attnkit.plotting.progress_text import data_check_lines
+    from attnkit.progress.training import TrainingLines
 
-    clock, samples = Clock(), SamplePrinter(line.say)
+    lines = TrainingLines(line)
     for event in events:
-        if isinstance(event, StatusEvent):
-            line.say(event.text)
-        elif isinstance(event, WarningEvent):
+        if isinstance(event, WarningEvent):
             line.warn(event.text)
         elif isinstance(event, DataCheckEvent):
             line.clear()
@@ -241,30 +230,8 @@ def follow(
                 (console.alert if is_fault else console.info)(text)
             if event.report.severity == "stop" and event.report.trainable and not event.accepted:
                 event.accepted = console.confirm(f"{event.report.verdict}\nTrain anyway?")
-        elif isinstance(event, TrainingStarted):
-            begin()
-            kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in event.counts.items() if n)
-            verb = f"resuming from step {event.step:,}" if event.step else "training"
-            line.say(f"{event.unit}: {kinds}")
-            line.say(f"{verb}: {count(event.n_parameters)} parameters, {event.device}, {event.precision}")
-        elif isinstance(event, ValidationFinished):
-            star = "  *" if event.record.improved else ""  # best so far
-            line.say(f"step {event.record.step:>6,}  dev  {scores(event.record.metrics)}{star}")
-            samples.add(event.samples)
-            clock.skip()
-        elif isinstance(event, TrainingProgress):
-            rates = f"lr {event.learning_rate:.2e}  {count(event.speed)} {event.unit}/s"
-            left = duration(event.seconds_left)
-            line.update(f"{progress_bar(event.done)}  loss {event.loss:.4f}  {rates}  {left} left")
-        elif isinstance(event, StepRecord):
-            if event.skipped:
-                line.warn(f"step {event.step:,} is skipped: its loss or its gradient is not finite")
-            rate, seconds = clock.tick(event.n_tokens, event.progress)
-            loss = "skipped: not finite" if event.skipped else f"loss {event.loss:.3f}"
-            speed = f"  {count(rate)} tok/s  {duration(seconds)} left" if rate else ""
-            text = f"{progress_bar(event.progress)}  step {event.step:,}  {loss}  lr {event.learning_rate:.1e}{speed}"
-            line.update(text)
         else:
-            samples.finish()
-            line.clear()
-            handle(event)
+            if isinstance(event, TrainingStarted):
+                begin()
+            if not lines.show(event):
+                handle(event)

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from attnkit.cli import console
 from attnkit.io import atomic
 from attnkit.io.resumable import ResumableFiles
+from attnkit.progress import console
 from attnkit.tasks.translation.jobs import check_inputs, open_job, resumable_output, resumable_record
 from attnkit.tasks.translation.signs import SignCounts
 from attnkit.tasks.translation.stream import TranslateRequest, load_translator, translate_source

@@ -50,8 +50,8 @@ def command(
       attnkit align a.en a.de -o words.tsv --summary
       attnkit align a.en a.de --run run -o tokens.tsv --summary
     """
-    from attnkit.cli import console
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_pharaoh
     from attnkit.text.lines import check_not_overwriting
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DistributionName
+from attnkit.progress import console
 from attnkit.protocols import Unit
 
 if TYPE_CHECKING:

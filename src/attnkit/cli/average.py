@@ -23,8 +23,8 @@ def command(
       attnkit average run --last 5
       attnkit translate run < test.en
     """
-    from attnkit.cli import console
     from attnkit.io.lock import check_not_in_use
+    from attnkit.progress import console
 
     check_not_in_use(run)  # before torch is loaded
     from attnkit.engine.averaging import average_run

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json, Source, Target, TargetVocab
 from attnkit.errors import DataError, UsageError
+from attnkit.progress import console
 from attnkit.text.config import CheckConfig
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json, Quiet, Source, Target
 from attnkit.errors import UsageError
+from attnkit.progress import console
 from attnkit.quality.config import CleanConfig
 
 if TYPE_CHECKING:

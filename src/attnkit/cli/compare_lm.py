@@ -30,8 +30,8 @@ def command(
       attnkit compare-lm bert gpt "The cat sat on the mat."
       attnkit compare-lm bert gpt "The cat sat on the mat." --top 5 --json
     """
-    from attnkit.cli import console
     from attnkit.plotting.lm_comparison import render
+    from attnkit.progress import console
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.compare import compare
 

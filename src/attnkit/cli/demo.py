@@ -26,9 +26,9 @@ def command(
     Example:
       attnkit demo
     """
-    from attnkit.cli import console
     from attnkit.cli._train import follow
     from attnkit.io.lock import check_not_in_use
+    from attnkit.progress import console
 
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import DemoResults, demo
@@ -48,8 +48,8 @@ def command(
 
 def print_results(found: DemoResults, folder: Path) -> None:
     """Print scores, translations, an attention map and further commands to try."""
-    from attnkit.cli import console
     from attnkit.plotting.terminal import attention_map
+    from attnkit.progress import console
 
     console.result(f"\nBLEU on {found.n_test:,} unseen sentences: {found.bleu.score:.1f}")
     console.result(f"  {found.bleu.signature}")

@@ -44,9 +44,9 @@ def command(
       attnkit embed bert --what static -o pieces.tsv
       echo "a dog runs" | attnkit embed run
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     static = what == "static"

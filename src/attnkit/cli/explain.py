@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json, Pdf, Png, Svg
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.models.attention.patterns import PatternName
+from attnkit.progress import console
 
 Topic = Literal["mask", "positions", "pooling"]
 OPTIONS: dict[str, tuple[Topic, ...]] = {

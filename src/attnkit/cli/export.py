@@ -31,8 +31,8 @@ def command(
       attnkit export run --to ctranslate2 run-int8 --quantization int8
       attnkit export bert --to huggingface bert-hf
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
+    from attnkit.progress import console
 
     if to == "huggingface":
         from attnkit.conversion.export_huggingface import export_huggingface

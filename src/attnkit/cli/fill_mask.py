@@ -34,9 +34,9 @@ def command(
       attnkit fill-mask run "The [MASK] sat on the [MASK]." --top 3 --json
       attnkit fill-mask run --fill < lines.txt
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
+    from attnkit.progress import console
 
     if fill and json:
         what = "--fill and --json cannot be combined: the JSON output contains the filled text"

@@ -48,9 +48,9 @@ def command(
       attnkit generate run --json < prompts.txt
       attnkit generate run "" --seed 7 --max-new-tokens 40
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
+    from attnkit.progress import console
 
     if stream and json:
         what = "--stream and --json cannot be combined: JSON is printed when complete"

@@ -29,9 +29,9 @@ def command(
       attnkit fill-mask bert "The cat sat on the [MASK]."
       attnkit pretrain-mlm more.txt -o own --init-from bert
     """
-    from attnkit.cli import console
     from attnkit.conversion.import_huggingface import import_huggingface
     from attnkit.plotting.progress_text import count
+    from attnkit.progress import console
 
     done = import_huggingface(folder, output)
     for text in done.warnings:

@@ -17,9 +17,9 @@ import typer
 import typer.core
 import typer.main
 
-from attnkit.cli import console
 from attnkit.cli.options import command_hints
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
+from attnkit.progress import console
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
 MAX_LINE_LENGTH = 1000  #: maximum characters per line of a message, which may quote a path or word of any length

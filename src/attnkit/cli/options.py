@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from typer import Argument, Option
 from typer.models import OptionInfo
 
-from attnkit.cli.console import set_quiet
 from attnkit.engine.names import LanguagePreset
+from attnkit.progress.console import set_quiet
 
 
 def command_hints(command: Callable[..., None]) -> dict[str, Any]:

@@ -61,9 +61,9 @@ def command(
       attnkit predict tagger test.conll --gold --summary
       attnkit predict reader dev.json --json -o answers.jsonl
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
@@ -101,9 +101,9 @@ def command(
 
 def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:
     """Print the scores, and write the confusion matrix as an HTML page."""
-    from attnkit.cli import console
     from attnkit.io import atomic
     from attnkit.plotting.confusion import confusion_page, confusion_table
+    from attnkit.progress import console
 
     parts = [totals.headline]
     if totals.rows:

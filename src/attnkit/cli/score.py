@@ -33,9 +33,9 @@ def command(
       attnkit score run test.en test.de --summary --json
       attnkit score run test.en test.de --json --return-token-scores
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.text.lines import check_not_overwriting
 
     if return_token_scores and (summary or not json):

@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics import bleu
 from attnkit.metrics.bleu import BleuTokenizer, MetricName
+from attnkit.progress import console
 from attnkit.text.lines import STDIN, read_lines
 
 # Typer supports repeatable choices only as enumerations.

@@ -49,8 +49,8 @@ def command(
       attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8
       attnkit serve run --host 0.0.0.0 --api-key-file key.txt
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
+    from attnkit.progress import console
 
     key = read_key(api_key_file)
     if not is_own_address(host) and key is None and not no_auth:

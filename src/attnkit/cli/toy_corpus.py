@@ -7,11 +7,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
+from attnkit.progress import console
 from attnkit.text.toy.corpus import Kind, make_files
 
 

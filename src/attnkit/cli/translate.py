@@ -143,8 +143,8 @@ def command(
 
 def write_lines(request: TranslateRequest, output: Path | None, resume: bool) -> None:
     """Translate lines and write them as they are done."""
-    from attnkit.cli import console
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.tasks.translation.jobs import resumable_output
     from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.stream import translate_stream
@@ -198,8 +198,8 @@ def refuse_options(given: dict[str, object], format: str, refused: list[str]) ->
 
 def suggest_format(input: Path) -> None:
     """Say that a file with markup is read as lines of text."""
-    from attnkit.cli import console
     from attnkit.formats.documents import SUFFIXES
+    from attnkit.progress import console
 
     suggested = SUFFIXES.get(input.suffix.lower())
     if suggested is not None:
@@ -208,8 +208,8 @@ def suggest_format(input: Path) -> None:
 
 def write_document(request: TranslateRequest, output: Path | None) -> None:
     """Translate a document and write it as a whole."""
-    from attnkit.cli import console
     from attnkit.io import atomic
+    from attnkit.progress import console
     from attnkit.tasks.translation.stream import translate_document
 
     with atomic.open_output(output) as stream, console.StatusLine(plain_every=60.0) as status:

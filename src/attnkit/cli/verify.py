@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.errors import RunError
+from attnkit.progress import console
 
 if TYPE_CHECKING:
     from attnkit.analysis.verify import VerificationReport

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import Json, Quiet
 from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
+from attnkit.progress import console
 from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
 

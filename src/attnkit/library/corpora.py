@@ -12,6 +12,7 @@ from attnkit.config import validate
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.library.files import Files, Text, lines_of, paths_of
+from attnkit.progress.calls import call_progress
 
 if TYPE_CHECKING:
     from attnkit.metrics.bleu import BleuTokenizer, MetricName, MetricScore
@@ -56,11 +57,12 @@ def clean(
     *,
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    quiet: bool = False,
 ) -> CleanReport:
     """Write the pairs worth training on, and why others were dropped, to a folder.
 
     ``settings``: filters and repairs of ``attnkit clean``, e.g. ``{"realign": True, "duplicates": "near"}``. Calling it
-    again resumes an interrupted cleaning.
+    again resumes an interrupted cleaning. ``quiet`` shows no progress.
 
     Raises:
         DataError: no pair is left.
@@ -71,13 +73,21 @@ def clean(
     from attnkit.quality.config import CleanConfig
 
     config = validate(CleanConfig, dict(settings or {}))
-    return clean_files(CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite))
+    with call_progress(quiet) as status:
+
+        def progress(n_lines: int) -> None:
+            status.update(f"{n_lines:,} source lines done" if n_lines else "judging the alignment")
+
+        return clean_files(CleanRequest(Path(src), Path(tgt), Path(output), config, overwrite), progress=progress)
 
 
-def vocab(files: Files, output: str | Path | None = None, *, settings: Mapping[str, Any] | None = None) -> Tokenizer:
+def vocab(
+    files: Files, output: str | Path | None = None, *, settings: Mapping[str, Any] | None = None, quiet: bool = False
+) -> Tokenizer:
     """Build a vocabulary from text files and return its tokenizer.
 
     ``settings``: options of ``attnkit vocab``, e.g. ``{"kind": "unigram", "size": 4000}``. ``output``: file to write.
+    ``quiet`` shows no progress.
 
     Raises:
         DataError: a file cannot be read as text.
@@ -86,7 +96,10 @@ def vocab(files: Files, output: str | Path | None = None, *, settings: Mapping[s
     from attnkit.text.config import VocabularyConfig
     from attnkit.text.vocabulary import train_vocabulary
 
-    tokenizer = train_vocabulary(paths_of(files), validate(VocabularyConfig, dict(settings or {})))
+    paths, config = paths_of(files), validate(VocabularyConfig, dict(settings or {}))
+    with call_progress(quiet) as status:
+        status.update(f"reading {', '.join(map(str, paths))}")
+        tokenizer = train_vocabulary(paths, config)
     if output is not None:
         atomic.write_text(Path(output), tokenizer.to_json())
     return tokenizer
@@ -108,6 +121,7 @@ def align(
     run: str | Path | None = None,
     method: Method = "grow-diag-final-and",
     iterations: int = 5,
+    quiet: bool = False,
 ) -> WordAlignment:
     """Align the words of two files by IBM Model 1, as ``attnkit align`` does.
 
@@ -118,6 +132,7 @@ def align(
         run: run whose tokens are aligned instead of words.
         method: direction or symmetrization heuristic.
         iterations: EM iterations.
+        quiet: whether to show no progress.
 
     Raises:
         DataError: line counts differ, or there is nothing to align.
@@ -125,8 +140,9 @@ def align(
     from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest
 
     given = None if run is None else Path(run)
-    aligner = Aligner(AlignRequest(Path(src), Path(tgt), run=given, method=method, iterations=iterations))
-    with nullcontext() if output is None else atomic.open_output(Path(output)) as book:
+    request = AlignRequest(Path(src), Path(tgt), run=given, method=method, iterations=iterations)
+    with call_progress(quiet) as status, nullcontext() if output is None else atomic.open_output(Path(output)) as book:
+        aligner = Aligner(request, status.update)
         aligner.learn(book, links=True)
     return WordAlignment([list(links) for links in aligner.links()], aligner.report)
 

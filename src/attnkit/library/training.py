@@ -7,6 +7,7 @@ any key as ``settings``. Calling it again resumes the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
@@ -49,7 +50,7 @@ class TrainingArguments(TypedDict, total=False):
     overwrite: bool
     """Rename an existing run folder and start a new run."""
     quiet: bool
-    """Show no progress in a terminal."""
+    """Show no progress, in a terminal or a notebook; elsewhere there is none."""
     on_event: Callable[[Event], None] | None
     """Receives each event of ``engine.events``; an exception that it raises stops the training."""
 
@@ -191,7 +192,7 @@ def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, An
         earlier=None if overwrite else preset_of(path),
         fixed=None if source is None else inherited(source, None if overwrite else path),
     )
-    _follow(TrainRequest(resolved.config, path, overwrite, source), arguments.get("on_event"))
+    _follow(TrainRequest(resolved.config, path, overwrite, source), arguments)
     return load(path, device=getattr(resolved.config, "device", "auto"))
 
 
@@ -200,17 +201,24 @@ def flags_given(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in flags.items() if value is not None}
 
 
-def _follow(request: TrainRequest, on_event: Callable[[Event], None] | None) -> None:
-    """Train to the end; issue warnings and hand on events."""
+def _follow(request: TrainRequest, arguments: Mapping[str, Any]) -> None:
+    """Train to the end; show progress, issue warnings and hand on events."""
     from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
     from attnkit.engine.trainer import train as events
     from attnkit.plotting.progress_text import data_check_lines
+    from attnkit.progress.calls import training_progress
 
-    for event in events(request):
-        if on_event is not None:
-            on_event(event)
-        texts = [event.text] if isinstance(event, WarningEvent) else []
-        if isinstance(event, DataCheckEvent):
-            texts = [text.removeprefix("warning: ") for text in data_check_lines(event.report)]
-        for text in texts:
-            warn(text)
+    on_event: Callable[[Event], None] | None = arguments.get("on_event")
+    with training_progress(bool(arguments.get("quiet"))) as progress:
+        for event in events(replace(request, report_progress=progress.update)):
+            if on_event is not None:
+                on_event(event)
+            texts = [event.text] if isinstance(event, WarningEvent) else []
+            if isinstance(event, DataCheckEvent):
+                texts = [text.removeprefix("warning: ") for text in data_check_lines(event.report)]
+            if not texts:
+                progress.show(event)
+                continue
+            progress.clear()
+            for text in texts:
+                warn(text)

@@ -15,6 +15,8 @@ from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines, warn
 from attnkit.library.summary import RunSummary, checkpoint_scores, describe_model
+from attnkit.progress.calls import call_progress
+from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.score import PairScore, score_pairs
@@ -159,6 +161,7 @@ class Translator:
         attention: bool = False,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        quiet: bool = False,
         **options: Unpack[SearchArguments],
     ) -> list[Translation]:
         """Translate lines; a blank line stays blank.
@@ -169,6 +172,7 @@ class Translator:
             attention: whether to record attention weights.
             suppress: words and phrases that are never produced.
             glossary: translations of terms, several forms or one; an empty one keeps the term as it is.
+            quiet: whether to show no progress.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
         Raises:
@@ -180,7 +184,14 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
         self._set(suppress, glossary)
-        return list(self._translate(texts, prefixes, attention, options))
+        done: list[Translation] = []
+        with call_progress(quiet) as status:
+            follow = follow_lines(status, n_lines=len(texts))
+            follow(0)
+            for translation in self._translate(texts, prefixes, attention, options):
+                done.append(translation)
+                follow(len(done))
+        return done
 
     def translate_stream(
         self,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import EncoderLayer, Json
+from attnkit.progress import console
 
 
 def command(

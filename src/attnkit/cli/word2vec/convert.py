@@ -31,9 +31,9 @@ def command(
       attnkit word2vec convert glove.6B.100d.txt glove.safetensors
       attnkit word2vec convert vectors projector --top 10000
     """
-    from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.formats.word_vectors.table import format_of
+    from attnkit.progress import console
     from attnkit.tasks.word2vec.vectors import Vectors
     from attnkit.text.lines import check_not_overwriting
 

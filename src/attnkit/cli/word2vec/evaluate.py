@@ -44,7 +44,7 @@ def command(
       attnkit word2vec evaluate vectors questions-words.txt --sections \\
         --method mul --top 0
     """
-    from attnkit.cli import console
+    from attnkit.progress import console
     from attnkit.tasks.word2vec.evaluate import Known, kind_of, read_analogies, read_pairs, score_analogies, score_pairs
 
     read: list[tuple[Path, Any]] = []

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli import console
 from attnkit.cli.options import FirstWords, OutputFile, Quiet, VectorsCheckpoint, VectorsPath
 from attnkit.cli.word2vec.queries import load
 from attnkit.errors import UsageError
 from attnkit.io import atomic
+from attnkit.progress import console
 from attnkit.text.lines import check_not_overwriting
 
 _COLUMNS = 79

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import OutputFile, Quiet
 from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.io import atomic
+from attnkit.progress import console
 from attnkit.text.config import PhrasesConfig
 
 _SHOWN, _COLUMNS = 10, 79

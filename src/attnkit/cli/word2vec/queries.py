@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli import console
 from attnkit.cli.options import FirstWords, Json, NumAnswers, VectorsCheckpoint, VectorsPath
 from attnkit.errors import DataError, UsageError
+from attnkit.progress import console
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.vectors import Neighbours, Vectors

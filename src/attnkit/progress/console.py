@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Protocol
 
 from attnkit.errors import AttnkitError
 from attnkit.io import atomic
@@ -137,6 +138,16 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
 
 
+class LineOfProgress(Protocol):
+    """A line of progress that later ones replace."""
+
+    def update(self, text: str) -> None:
+        """Show ``text``, unless the last update was only a moment ago."""
+
+    def clear(self) -> None:
+        """Erase the line, before anything else is printed."""
+
+
 PATIENCE = 3.0  #: seconds before progress is shown
 
 
@@ -185,33 +196,35 @@ class StatusLine:
         self.clear()
 
 
-def follow_lines(status: StatusLine, sources: Sequence[Path], n_before: int = 0) -> Callable[[int], None]:
+def follow_lines(
+    status: LineOfProgress, sources: Sequence[Path] = (), n_before: int = 0, n_lines: int = -1
+) -> Callable[[int], None]:
     """Return a function that shows progress, given the number of lines done so far.
 
-    ``n_before`` lines were done by an earlier process. Nothing is shown in the first seconds. The lines of plain files
-    are counted for the time left.
+    ``n_before`` lines were done by an earlier process. Nothing is shown in the first seconds. For the time left, the
+    lines of plain files are counted, unless ``n_lines`` says how many there are.
     """
     from attnkit.plotting.progress_text import duration, progress_bar
     from attnkit.text.lines import OPENERS, count_lines
 
-    began, total = 0.0, -1
+    began, total = 0.0, n_lines
 
-    def show(n_lines: int) -> None:
+    def show(n_done: int) -> None:
         nonlocal began, total
         began = began or time.monotonic()  # the first call comes before the first batch
         spent = time.monotonic() - began
-        if spent < PATIENCE or n_lines <= n_before:
+        if spent < PATIENCE or n_done <= n_before:
             return
         if total < 0:
             total = 0  # unknown: a pipe, or a file that whoever reads it will complain of
             with contextlib.suppress(AttnkitError):
                 if all(source.is_file() and source.suffix.lower() not in OPENERS for source in sources):
                     total = sum(count_lines(source) for source in sources if source.stat().st_size)
-        rate = (n_lines - n_before) / spent
-        text = f"{n_lines:,} lines  {rate:,.0f} lines/s"
+        rate = (n_done - n_before) / spent
+        text = f"{n_done:,} lines  {rate:,.0f} lines/s"
         if total > 0:
-            done = min(1.0, n_lines / total)
-            text = f"{progress_bar(done)}  {text}  {duration(max(0, total - n_lines) / rate)} left"
+            done = min(1.0, n_done / total)
+            text = f"{progress_bar(done)}  {text}  {duration(max(0, total - n_done) / rate)} left"
         status.update(text)
 
     return show

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import console
-from attnkit.cli.console import printable
+from attnkit.progress import console
+from attnkit.progress.console import printable
 
 
 def test_no_control_and_no_sign_of_direction_is_printed_as_it_is() -> None:

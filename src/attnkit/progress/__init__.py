@@ -1,0 +1,1 @@
+"""Progress of long work: commands and calls in a terminal, calls in a notebook."""
