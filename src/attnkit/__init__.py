@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnkit.library.attention import attend, compare_alignments
     from attnkit.library.autoencoder import AutoEncoder
     from attnkit.library.classifiers import QuestionAnswering, TextClassifier, TokenClassifier
-    from attnkit.library.corpora import align, check, clean, score_bleu, vocab
+    from attnkit.library.corpora import align, check, clean, score_bleu, toy_corpus, vocab
     from attnkit.library.language_models import CausalLM, MaskedLM
     from attnkit.library.loading import load
+    from attnkit.library.results import confusion, curves, project
     from attnkit.library.runs import average, compare_lm, export, import_run, verify
     from attnkit.library.training import (
         finetune,
@@ -49,17 +51,23 @@ __all__ = [
     "Word2Vec",
     "__version__",
     "align",
+    "attend",
     "average",
     "check",
     "clean",
+    "compare_alignments",
     "compare_lm",
+    "confusion",
+    "curves",
     "export",
     "finetune",
     "import_run",
     "load",
     "pretrain_clm",
     "pretrain_mlm",
+    "project",
     "score_bleu",
+    "toy_corpus",
     "train",
     "train_autoencoder",
     "train_classifier",
@@ -68,6 +76,8 @@ __all__ = [
     "word2vec",
 ]
 _MODULES = {
+    "attend": "library.attention",
+    "compare_alignments": "library.attention",
     "AutoEncoder": "library.autoencoder",
     "QuestionAnswering": "library.classifiers",
     "TextClassifier": "library.classifiers",
@@ -76,10 +86,14 @@ _MODULES = {
     "check": "library.corpora",
     "clean": "library.corpora",
     "score_bleu": "library.corpora",
+    "toy_corpus": "library.corpora",
     "vocab": "library.corpora",
     "CausalLM": "library.language_models",
     "MaskedLM": "library.language_models",
     "load": "library.loading",
+    "confusion": "library.results",
+    "curves": "library.results",
+    "project": "library.results",
     "average": "library.runs",
     "compare_lm": "library.runs",
     "export": "library.runs",

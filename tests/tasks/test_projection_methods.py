@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -31,26 +29,25 @@ def test_pca_of_vectors_that_are_all_alike() -> None:
     assert np.abs(points).max() == 0 and share == 0
 
 
-def test_groups_stay_groups_and_the_picture_is_always_the_same(tmp_path: Path) -> None:
+def test_groups_stay_groups_and_the_picture_is_always_the_same() -> None:
     centres = DRAWN.normal(size=(4, 20)) * 3
     labels = np.repeat(np.arange(4), 20)
     rows = (centres[labels] + 0.3 * DRAWN.normal(size=(80, 20))).astype(np.float32)
-    Vectors([f"w{i}" for i in range(80)], rows).save(tmp_path / "a.safetensors")
-    asked = ProjectionRequest(tmp_path / "a.safetensors", "tsne", perplexity=10.0, steps=300)
+    vectors = Vectors([f"w{i}" for i in range(80)], rows)
+    asked = ProjectionRequest("tsne", perplexity=10.0, steps=300)
     said: list[str] = []
-    placed = project_words(asked, said.append)
+    placed = project_words(vectors, asked, said.append)
     distances = ((placed.points[:, None] - placed.points[None]) ** 2).sum(-1)
     np.fill_diagonal(distances, np.inf)
     assert (labels[distances.argmin(1)] == labels).all() and said == ["t-SNE: 300 steps"]
-    assert np.array_equal(project_words(asked, said.append).points, placed.points)
+    assert np.array_equal(project_words(vectors, asked, said.append).points, placed.points)
 
 
-def test_what_needs_an_extra_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnkit.tasks.word2vec.project.find_spec", lambda name: None)
     vectors = Vectors(["a", "b", "c"], np.eye(3, dtype=np.float32))
-    vectors.save(tmp_path / "a.safetensors")
     with pytest.raises(UsageError, match="a projection needs scikit-learn") as found:
-        project_words(ProjectionRequest(tmp_path / "a.safetensors"), print)
+        project_words(vectors, ProjectionRequest(), print)
     assert found.value.help == 'pip install "attnkit[plot]"'
     with pytest.raises(UsageError, match="clustering needs scikit-learn"):
         cluster_words(vectors, 3, 2)

@@ -1,5 +1,6 @@
 """Requests for attention weights of any model, and their output files. Torch-free."""
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -8,6 +9,7 @@ from typing import get_args
 
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
+from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, regroup, select_slices
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
@@ -85,6 +87,15 @@ def pair_lines(query: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
 def by_unit(sentence: AttentionExample, shown: MapSelection) -> AttentionExample:
     """Return an example with its maps by the selected unit, for JSON."""
     return replace(sentence, maps=[regroup(map, shown.unit or "token", shown.special) for map in sentence.maps])
+
+
+def check_alignments(names: Sequence[str]) -> None:
+    """Raise ``UsageError`` for an unknown alignment function."""
+    for name in names:
+        if name not in ALIGNMENT_NAMES:
+            close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
+            help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
+            raise UsageError(f"unknown alignment function '{name[:40]}'", where="--alignment", help=help)
 
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:

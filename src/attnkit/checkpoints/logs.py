@@ -4,10 +4,10 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -75,6 +75,23 @@ def parse_line(line: bytes) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a log without their checksums; skip damaged lines.
+
+    Values that JSON does not have are strings, such as ``nan``.
+
+    Raises:
+        SystemFailure: The file cannot be read.
+    """
+    try:
+        with open_regular_file(path) as stream:
+            while line := stream.readline(MAX_LINE):
+                if (record := parse_line(line)) is not None:
+                    yield record
+    except OSError as error:
+        raise system_failure("read", path, error) from error
 
 
 def _finite(value: object) -> object:

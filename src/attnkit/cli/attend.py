@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from json import dumps
@@ -97,11 +96,9 @@ def command(
             raise UsageError(f"{flag} cannot be used with {MODES[mode]}", where=flag, help=help)
     if target and beam_size:
         raise UsageError("--target and --beam-size cannot be combined", where="--beam-size", help="leave one out")
-    for name in alignment or ():
-        if name not in ALIGNMENT_NAMES:
-            close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
-            help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
-            raise UsageError(f"unknown alignment function '{name[:40]}'", where="--alignment", help=help)
+    from attnkit.analysis.attention_request import AttentionQuery, check_alignments, parse_selection, source_lines
+
+    check_alignments(alignment or ())
     names = [name for name in ALIGNMENT_NAMES if name in (alignment or ())]
     seed = 1 if seed is None else seed
     if run is None:
@@ -113,7 +110,6 @@ def command(
             console.result(dumps(steps.to_dict(), ensure_ascii=False) if json else render_example(steps))
         return
     from attnkit.analysis.attention import extract_attention
-    from attnkit.analysis.attention_request import AttentionQuery, parse_selection, source_lines
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
     selection = replace(parse_selection(kind, layer, head or "mean"), unit=unit, special=not hide_special)

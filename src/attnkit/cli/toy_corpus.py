@@ -1,6 +1,5 @@
 """``attnkit toy-corpus``: generation of small corpora for experiments."""
 
-import os
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +7,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from attnkit.cli.options import Json
-from attnkit.errors import UsageError
-from attnkit.io import atomic
-from attnkit.io.safe_read import file_equals
 from attnkit.progress import console
-from attnkit.text.toy.corpus import Kind, make_files
+from attnkit.text.toy.corpus import Kind, make_files, write_files
 
 
 def command(
@@ -36,14 +32,7 @@ def command(
       attnkit toy-corpus reverse -o digits --pairs 50000 --seed 7
     """
     made = {output / name: lines for name, lines in make_files(kind, pairs, seed, n_valid=valid, n_test=test).items()}
-    contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in made.items()}
-    atomic.make_dirs(output)
-    for path, content in contents.items():
-        # A symbolic link counts as different content, because the new file would replace it.
-        if not overwrite and os.path.lexists(path) and not file_equals(path, content):
-            raise UsageError(f"{path} exists with different content", help="choose another folder, or add --overwrite")
-    for path, content in contents.items():
-        atomic.write_bytes(path, content)
+    write_files(made, overwrite)
     counts = {str(path): len(lines) for path, lines in made.items()}
     rows = [(path, f"{count:,} lines") for path, count in counts.items()]
     console.result(dumps(counts) if json else console.table(rows, indent=""))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnkit.tasks.word_alignment.lexicon import AlignmentReport
     from attnkit.tasks.word_alignment.symmetrize import Method
     from attnkit.text.tokenizer import Tokenizer
+    from attnkit.text.toy.corpus import Kind
 
 
 def check(
@@ -145,6 +146,38 @@ def align(
         aligner = Aligner(request, status.update)
         aligner.learn(book, links=True)
     return WordAlignment([list(links) for links in aligner.links()], aligner.report)
+
+
+def toy_corpus(
+    kind: Kind,
+    folder: str | Path,
+    *,
+    pairs: int = 25_000,
+    valid: int = 500,
+    test: int = 1_000,
+    seed: int = 1,
+    overwrite: bool = False,
+) -> dict[str, Path]:
+    """Generate a corpus for experiments; return its files by name, e.g. ``train.en``.
+
+    Args:
+        kind: ``english-french``, ``reverse`` (digits), ``summary``, ``code`` or ``reviews``.
+        folder: folder of the files; it may hold the same files already.
+        pairs: number of training pairs.
+        valid: number of validation pairs.
+        test: number of test pairs.
+        seed: the same arguments give the same files.
+        overwrite: whether to replace files that differ.
+
+    Raises:
+        UsageError: the folder has other files of these names.
+    """
+    from attnkit.text.toy.corpus import make_files, write_files
+
+    made = make_files(kind, pairs, seed, n_valid=valid, n_test=test)
+    paths = {name: Path(folder) / name for name in made}
+    write_files({paths[name]: lines for name, lines in made.items()}, overwrite)
+    return paths
 
 
 def score_bleu(

@@ -13,6 +13,7 @@ from attnkit.errors import DataError, RunError
 from attnkit.formats.documents import DocumentFormat, parse_document
 from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
+from attnkit.library.attention import TranslationAttention, translation_attention
 from attnkit.library.files import as_lines, warn
 from attnkit.library.summary import RunSummary, checkpoint_scores, describe_model
 from attnkit.progress.calls import call_progress
@@ -83,7 +84,7 @@ class Translation:
     signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
     terms: list[TermUse]  #: terms of the glossary in the line, and whether the translation has them
     alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
-    attention: list[list[list[float]]] | None = None
+    attention: TranslationAttention | None = None
     """Of each sentence: weights (target tokens, source tokens), both with the end symbol; None unless recorded."""
 
     def __str__(self) -> str:
@@ -92,6 +93,8 @@ class Translation:
     def to_dict(self) -> dict[str, Any]:
         """Return the translation as plain data, without what was not asked for."""
         plain = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.attention is not None:
+            plain["attention"] = self.attention.weights
         return {**plain, "terms": [term._asdict() for term in self.terms]}
 
 
@@ -259,6 +262,8 @@ class Translator:
 
 def as_translation(line: TranslatedLine, attention: bool) -> Translation:
     """Return a translated line as the library shows it."""
+    weights = line.outputs[0].attention or []
+    tokens = line.outputs[0].tokens[: len(weights)], line.source_tokens[: len(weights)]
     best, *others = (
         Hypothesized(
             text=one.text,
@@ -276,5 +281,5 @@ def as_translation(line: TranslatedLine, attention: bool) -> Translation:
         signs=line.signs,
         terms=list(line.terms),
         alternatives=others,
-        attention=(line.outputs[0].attention or []) if attention else None,
+        attention=translation_attention(weights, *tokens) if attention else None,
     )

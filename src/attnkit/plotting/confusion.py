@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import set_cell_size
 
-from attnkit.plotting.attention_maps import RAMP, display_text
+from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import escape
+from attnkit.plotting.html.heat import shaded
 from attnkit.plotting.terminal import draw_table, fit_label
 
 Counts = NDArray[np.int64]
@@ -57,25 +58,8 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
     Raises:
         ValueError: the shape of the counts is not (L, L).
     """
-    _check(labels, counts)
-    names = [f"<bdi>{escape(display_text(label))}</bdi>" for label in labels]
-    hints = [escape(display_text(label)) for label in labels]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    body = []
-    for i, (row, parts, recall) in enumerate(zip(counts, shares.tolist(), _shares(counts, 1), strict=True)):
-        name, cells = hints[i], []
-        for column, n, share in zip(hints, row, parts, strict=True):
-            hint = f"{name} predicted as {column}: {n:,} ({100 * share:.1f} %)"
-            style = f"background:{_shade(share)};color:{'#fff' if share > 0.55 else '#1b1f24'}"
-            cells.append(f'<td class="cell" title="{hint}" style="{style}">{n:,}</td>')
-        body.append(f'<tr><th scope="row">{names[i]}</th>{"".join(cells)}<td class="share">{recall}</td></tr>')
-    precision = "".join(f"<td>{share}</td>" for share in _shares(counts, 0))
-    n_right, total = int(counts.trace()), int(counts.sum())
-    accuracy = f"{100 * n_right / total:.1f}" if total else "-"
-    caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} correct ({accuracy} %). Shade: share of row."
-    mistakes = "".join(f"<li>{names[i]} predicted as {names[j]}: {n:,}</li>" for i, j, n in _mistakes(counts))
     style = files("attnkit.plotting.html").joinpath("base.css").read_text(encoding="utf-8") + _STYLE
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    table, mistakes = _parts(labels, counts)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -86,17 +70,50 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
             '<header><p class="brand">attnkit predict</p>',
             f'<h1><bdi>{escape(display_text(title))}</bdi></h1></header><main><section class="card">',
             '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">',
-            f"<table><caption>{caption}</caption>",
-            f'<thead><tr><td></td>{head}<th scope="col">recall %</th></tr></thead><tbody>',
-            *body,
-            f'</tbody><tfoot><tr><th scope="row">precision %</th>{precision}<td></td></tr></tfoot>',
-            "</table></div></section>",
-            '<section class="card"><h2>Most frequent mistakes</h2>',
-            f"<ol>{mistakes}</ol>" if mistakes else "<p>None.</p>",
-            "</section></main></body></html>",
+            f"{table}</div></section>",
+            f'<section class="card"><h2>Most frequent mistakes</h2>{mistakes}</section></main></body></html>',
             "",
         ]
     )
+
+
+def confusion_fragment(labels: Sequence[str], counts: Counts) -> str:
+    """Return the table and the mistakes of a page as an HTML fragment, for notebooks.
+
+    Raises:
+        ValueError: the shape of the counts is not (L, L).
+    """
+    table, mistakes = _parts(labels, counts)
+    scroll = '<div style="overflow-x:auto;max-width:100%;text-align:right">'
+    return f"{scroll}{table}</div><details><summary>Most frequent mistakes</summary>{mistakes}</details>"
+
+
+def _parts(labels: Sequence[str], counts: Counts) -> tuple[str, str]:
+    """Return the table, and the list of the most frequent mistakes."""
+    _check(labels, counts)
+    names = [f"<bdi>{escape(display_text(label))}</bdi>" for label in labels]
+    hints = [escape(display_text(label)) for label in labels]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    body = []
+    for i, (row, parts, recall) in enumerate(zip(counts, shares.tolist(), _shares(counts, 1), strict=True)):
+        name, cells = hints[i], []
+        for column, n, share in zip(hints, row, parts, strict=True):
+            hint = f"{name} predicted as {column}: {n:,} ({100 * share:.1f} %)"
+            cells.append(f'<td class="cell" title="{hint}" style="{shaded(share)}">{n:,}</td>')
+        body.append(f'<tr><th scope="row">{names[i]}</th>{"".join(cells)}<td class="share">{recall}</td></tr>')
+    precision = "".join(f"<td>{share}</td>" for share in _shares(counts, 0))
+    n_right, total = int(counts.trace()), int(counts.sum())
+    accuracy = f"{100 * n_right / total:.1f}" if total else "-"
+    caption = f"Rows: gold, columns: predicted; {n_right:,} of {total:,} correct ({accuracy} %). Shade: share of row."
+    mistakes = "".join(f"<li>{names[i]} predicted as {names[j]}: {n:,}</li>" for i, j, n in _mistakes(counts))
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rows = [
+        f"<table><caption>{caption}</caption>",
+        f'<thead><tr><td></td>{head}<th scope="col">recall %</th></tr></thead><tbody>',
+        *body,
+        f'</tbody><tfoot><tr><th scope="row">precision %</th>{precision}<td></td></tr></tfoot></table>',
+    ]
+    return "\n".join(rows), f"<ol>{mistakes}</ol>" if mistakes else "<p>None.</p>"
 
 
 def _mistakes(counts: Counts) -> list[tuple[int, int, int]]:
@@ -105,14 +122,6 @@ def _mistakes(counts: Counts) -> list[tuple[int, int, int]]:
     order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
     pairs = zip(*(numbers.tolist() for numbers in np.unravel_index(order, counts.shape)), strict=True)
     return [(i, j, int(counts[i, j])) for i, j in pairs]
-
-
-def _shade(share: float) -> str:
-    """Return the background colour for a share, from 0 (white) to 1 (dark blue)."""
-    place = min(max(share, 0.0), 1.0) * (len(RAMP) - 1)
-    low = min(int(place), len(RAMP) - 2)
-    pairs = zip(*(bytes.fromhex(colour[1:]) for colour in RAMP[low : low + 2]), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in pairs)
 
 
 def _check(labels: Sequence[str], counts: Counts) -> None:

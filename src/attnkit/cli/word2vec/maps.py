@@ -102,10 +102,13 @@ def project(
             raise UsageError(f"{target} is inside the run folder", help="write it elsewhere")
         check_not_overwriting(target, [run])
     from attnkit.plotting.html.projection import build_projection
-    from attnkit.tasks.word2vec.project import ProjectionRequest, as_tsv, project_words
+    from attnkit.tasks.word2vec.project import ProjectionRequest, as_tsv, check_words, project_words
+    from attnkit.tasks.word2vec.vectors import Vectors
 
+    check_words(method, words)  # before the vectors are read
+    vectors = Vectors.load(run)
     with console.StatusLine() as line:
-        found = project_words(ProjectionRequest(run, method, words, perplexity, steps), line.update)
+        found = project_words(vectors, ProjectionRequest(method, words, perplexity, steps), line.update)
     text = build_projection(found) if format == "html" else as_tsv(found)
     with atomic.open_output(target) as stream:
         stream.write(text)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
 
 from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.curves import Curve, round_values
@@ -54,6 +56,42 @@ def line_chart(curves: Sequence[Curve], *, x_label: str, title: str, width: floa
     box = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     svg = f'<svg {box} role="img" aria-label="{escape(display_text(title))}" style="max-width:100%;height:auto">'
     return f"{svg}{''.join(parts)}</svg>{legend([curve.name for curve in curves])}"
+
+
+MAX_DOTS, MAX_LABELS = 3000, 90  #: maximum number of words of a map, and of words that are written
+_LINE, _LETTER = 13.0, 6.4  # height and width of a label in pixels
+
+
+def scatter(points: NDArray[np.float64], words: Sequence[str], title: str, *, width: float = 640) -> str:
+    """Return a map of words at points (V, 2), the first ones labelled, equal scales.
+
+    A word is written unless it would cover another one; the names of all words are shown on hovering.
+
+    >>> scatter(np.array([[0.0, 0.0], [1.0, 1.0]]), ["<a>", "b"], "Words").count("&lt;a&gt;")
+    2
+    """
+    height, margin = 0.66 * width, 24.0
+    places = np.asarray(points[:MAX_DOTS], np.float64)
+    low, spans = places.min(0), np.maximum(np.ptp(places, axis=0), 1e-12)
+    scale = float(min((width - 2 * margin) / spans[0], (height - 2 * margin) / spans[1]))
+    shift = (np.array([width, height]) - scale * spans) / 2  # centred
+    places = (places - low) * scale + shift
+    places[:, 1] = height - places[:, 1]  # the second axis points upwards
+    dots, labels = [], []
+    taken: list[tuple[float, float, float, float]] = []
+    for (x, y), word in zip(places.tolist(), words, strict=False):
+        name = escape(display_text(word))
+        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2"><title>{name}</title></circle>')
+        half = cell_len(word) * _LETTER / 2
+        box = (x - half, y - 5 - _LINE, x + half, y - 5)
+        inside = box[0] > 0 and box[1] > 0 and box[2] < width
+        free = all(box[2] < a or box[0] > c or box[3] < b or box[1] > d for a, b, c, d in taken)
+        if len(taken) < MAX_LABELS and inside and free:
+            taken.append(box)
+            labels.append(_text(x, y - 6, display_text(word), "middle"))
+    box_of = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    head = f'<svg {box_of} role="img" aria-label="{escape(display_text(title))}" style="max-width:100%;height:auto">'
+    return f'{head}<g fill="{COLOURS[0]}" fill-opacity="0.75">{"".join(dots)}</g>{"".join(labels)}</svg>'
 
 
 def legend(names: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -69,14 +68,22 @@ DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}  #: 
 class ProjectionRequest:
     """Options of a projection."""
 
-    path: Path  #: run or file of vectors
     method: ProjectionMethod = "pca"
     n_words: int | None = None  #: number of most frequent words; None: the default of the method
     perplexity: float = 30.0  #: effective number of neighbours per word in t-SNE
     steps: int = 750  #: optimization steps of t-SNE
 
 
-def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
+def check_words(method: ProjectionMethod, n_words: int | None) -> int:
+    """Return the number of words to show; raise ``UsageError`` if it is too large."""
+    n_words = n_words or DEFAULT_WORDS[method]
+    if n_words > MAX_WORDS:
+        what = f"{method} shows at most {MAX_WORDS:,} words, not {n_words:,}"
+        raise UsageError(what, where="--words", help="lower --words")
+    return n_words
+
+
+def project_words(vectors: Vectors, asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
     """Project words to two dimensions; ``tell`` receives progress messages.
 
     Vectors are normalized first, so that nearby points have a high cosine similarity.
@@ -85,20 +92,16 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
         UsageError: too many words, a perplexity too large for them, or scikit-learn is not installed.
         DataError: too few words, or vectors that are not finite.
     """
-    n_words = asked.n_words or DEFAULT_WORDS[asked.method]
-    if n_words > MAX_WORDS:
-        what = f"{asked.method} shows at most {MAX_WORDS:,} words, not {n_words:,}"
-        raise UsageError(what, where="--words", help="lower --words")
-    vectors = Vectors.load(asked.path, mmap=True)
+    n_words = check_words(asked.method, asked.n_words)
     words = list(vectors.index_to_key[:n_words])
     if len(words) < 3 or vectors.vector_size < 2:
         what = f"cannot project {len(words)} words of vector size {vectors.vector_size}"
-        raise DataError(what, where=str(asked.path), help="at least three words and two dimensions are needed")
+        raise DataError(what, where=vectors.name, help="at least three words and two dimensions are needed")
     rows = np.asarray(vectors.vectors[: len(words)], np.float32)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         what = f"the vector of '{display_text(words[int(np.argmin(finite))])}' is not finite"
-        raise DataError(what, where=str(asked.path))
+        raise DataError(what, where=vectors.name)
     rows = unit(rows).astype(np.float32)
     check_sklearn("a projection")
     if asked.method == "pca":
@@ -110,7 +113,7 @@ def project_words(asked: ProjectionRequest, tell: Callable[[str], None]) -> Proj
         how = f"t-SNE, perplexity {asked.perplexity:g}, {asked.steps:,} steps"
         note = f"t-SNE preserves neighbourhoods; distances between groups mean little. KL divergence {loss:.2f} nats."
     facts = {
-        "vectors": str(asked.path),
+        "vectors": vectors.name,
         "words": f"the first {len(words):,} of {len(vectors.index_to_key):,}",
         "dimensions": f"{rows.shape[1]:,}",
         "method": how,

@@ -1,13 +1,18 @@
 """Toy corpora: English–French, digit reversal, code, headlines and reviews."""
 
+import os
 import random
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import Literal
 
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.io.safe_read import file_equals
 from attnkit.text.toy.english_french import Sampler
 from attnkit.text.toy.lexicon import read_tables
 
@@ -53,6 +58,23 @@ def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> d
         for name, pairs in parts.items()
         for side, ending in enumerate(endings)
     }
+
+
+def write_files(files: Mapping[Path, Sequence[str]], overwrite: bool) -> None:
+    """Write files of lines; files with the same content may exist.
+
+    Raises:
+        UsageError: a file exists with different content, and ``overwrite`` is False.
+    """
+    contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in files.items()}
+    for folder in dict.fromkeys(path.parent for path in contents):
+        atomic.make_dirs(folder)
+    for path, content in contents.items():
+        # A symbolic link counts as different content, because the new file would replace it.
+        if not overwrite and os.path.lexists(path) and not file_equals(path, content):
+            raise UsageError(f"{path} exists with different content", help="choose another folder, or add --overwrite")
+    for path, content in contents.items():
+        atomic.write_bytes(path, content)
 
 
 @dataclass

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.plotting.attention_maps import display_text
-from attnkit.plotting.html import as_json, render_page
+from attnkit.plotting.html import as_json, escape, render_page
+from attnkit.plotting.html.chart import MAX_DOTS, scatter
 
 HERE = "attnkit.plotting.html.projection"
 SCRIPTS = ("vectors.js", "map.js", "main.js")  #: files of the page's script, in order
@@ -27,6 +28,25 @@ class Projection:
     vectors: NDArray[np.float32]  #: (V, D), not necessarily normalized
     note: str  #: meaning of the two dimensions, as a sentence
     facts: Mapping[str, str]  #: description of model and method: name -> text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return words, positions, note and facts as plain data, without the vectors."""
+        points = {"words": list(self.words), "points": self.points.tolist()}
+        return {**points, "note": self.note, "facts": dict(self.facts)}
+
+    def page(self) -> str:
+        """Return the searchable page of ``attnkit word2vec project``, as HTML."""
+        return build_projection(self)
+
+    def _repr_html_(self) -> str:
+        """Return the map for a notebook, without scripts."""
+        quiet = "font-size:12px;opacity:0.75"
+        facts = "; ".join(f"{name}: {text}" for name, text in self.facts.items())
+        more = len(self.words) - MAX_DOTS
+        note = self.note if more <= 0 else f"{self.note} The first {MAX_DOTS:,} words are shown."
+        lines = "".join(f'<div style="{quiet}">{escape(display_text(text))}</div>' for text in (facts, note))
+        drawn = scatter(self.points, self.words, "Word vectors in two dimensions")
+        return f'<div style="font-family:system-ui,sans-serif">{lines}{drawn}</div>'
 
 
 def build_projection(projection: Projection) -> str:
