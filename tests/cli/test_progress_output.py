@@ -10,14 +10,14 @@ import pytest
 
 from attnkit.cli.main import COMMANDS, GROUPS, import_command
 from attnkit.cli.options import command_hints
-from attnkit.plotting.progress_text import SAMPLE_INTERVAL, SamplePrinter
+from attnkit.plotting.progress_text import SAMPLE_INTERVAL, SamplePrinter, scores
 from attnkit.progress import console
 
 Call = Callable[..., tuple[int, str, str]]
 
 SILENT = {
     *("train", "pretrain-mlm", "pretrain-clm", "finetune", "demo", "vocab", "clean", "translate", "align", "score"),
-    *("embed", "predict", "word2vec train", "word2vec phrases", "word2vec cluster", "word2vec project"),
+    *("toy-corpus", "embed", "predict", "word2vec train", "word2vec phrases", "word2vec cluster", "word2vec project"),
 }
 """Commands that show progress or totals on standard error."""
 
@@ -99,3 +99,8 @@ def test_help_uses_the_width_of_the_terminal(call: Call, monkeypatch: pytest.Mon
         page = call(*command, "--help")[1].partition("Options:\n")[2]
         longest = max(map(len, page.splitlines()))
         assert min(width - 20, 98) < longest < width  # 98: the widest page of earlier versions
+
+
+def test_the_time_of_a_run_has_the_unit_that_fits() -> None:
+    shown = [scores({"minutes": seconds / 60}) for seconds in (0.42, 9.94, 9.96, 125, 3720)]
+    assert shown == ["0.4s", "9.9s", "10s", "2m 05s", "1h 02m"]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -125,3 +126,13 @@ def test_command_writes_the_files(tmp_path: Path) -> None:
     written = (tmp_path / "made" / "train.tgt").read_text(encoding="utf-8")
     assert written.splitlines() == make_files("code", 30, 9, n_valid=500, n_test=1000)["train.tgt"]
     assert written.endswith("\n")
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_progress_counts_every_pair_up_to_the_last(kind: Kind) -> None:
+    counts: list[int] = []
+    made = make_files(kind, 40, 1, n_valid=3, n_test=5, progress=counts.append)
+    n_sides = 1 if kind == "reviews" else 2
+    assert counts[-1] * n_sides == sum(map(len, made.values()))
+    assert counts == sorted(set(counts)) and len(counts) >= 40
+    assert made == make_files(kind, 40, 1, n_valid=3, n_test=5)

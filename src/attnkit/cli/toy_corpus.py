@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import Json
+from attnkit.cli.options import Json, Quiet
 from attnkit.progress import console
 from attnkit.text.toy.corpus import Kind, make_files, write_files
 
@@ -19,6 +19,7 @@ def command(
     test: Annotated[int, Option(min=1, max=1_000_000, help="Test pairs, held out.")] = 1_000,
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 1,
     overwrite: Annotated[bool, Option(help="Replace files that differ.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Generate a toy corpus: translation, reversed digits, headlines, code or reviews.
@@ -31,7 +32,12 @@ def command(
       attnkit toy-corpus english-french -o toy
       attnkit toy-corpus reverse -o digits --pairs 50000 --seed 7
     """
-    made = {output / name: lines for name, lines in make_files(kind, pairs, seed, n_valid=valid, n_test=test).items()}
+    n_pairs = pairs + valid + (2 * test if kind == "reverse" else test)  # reverse has a second test set
+    with console.StatusLine() as status:
+        progress = console.follow_lines(status, n_lines=n_pairs)
+        progress(0)
+        files = make_files(kind, pairs, seed, n_valid=valid, n_test=test, progress=progress)
+    made = {output / name: lines for name, lines in files.items()}
     write_files(made, overwrite)
     counts = {str(path): len(lines) for path, lines in made.items()}
     rows = [(path, f"{count:,} lines") for path, count in counts.items()]

@@ -28,7 +28,6 @@ _SCORES = {
     "next_accuracy": "next sentence {:.1f} %",
     "n_words": "{:,} vectors",
     "dim": "dimension {}",
-    "minutes": "{:.1f} minutes",
     "words_per_second": "{:,.0f} words/s",
 }
 
@@ -77,7 +76,10 @@ def data_check_lines(report: CheckReport) -> list[str]:
 
 def scores(metrics: Mapping[str, float]) -> str:
     """Format scores on one line."""
-    return "  ".join(_SCORES.get(name, name + " {:.3f}").format(value) for name, value in metrics.items())
+    return "  ".join(
+        elapsed(60 * value) if name == "minutes" else _SCORES.get(name, name + " {:.3f}").format(value)
+        for name, value in metrics.items()
+    )
 
 
 def count(number: float) -> str:
@@ -105,6 +107,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60:02d}s"
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+def elapsed(seconds: float) -> str:
+    """Format a time spent, in seconds: 0.4s, 8.3s, 12s, 2m 05s, 1h 02m."""
+    return f"{seconds:.1f}s" if seconds < 9.95 else duration(seconds)
 
 
 SAMPLE_INTERVAL = 60.0  #: minimum seconds between two prints

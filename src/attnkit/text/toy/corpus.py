@@ -4,7 +4,7 @@ import os
 import random
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +19,7 @@ from attnkit.text.toy.lexicon import read_tables
 Pair = tuple[str, str]
 Parts = dict[str, list[Pair]]
 Kind = Literal["english-french", "reverse", "summary", "code", "reviews"]
+Progress = Callable[[int], None]  #: called with the number of pairs made so far
 MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
 
 _TABLES = read_tables("simple_corpora.txt")
@@ -31,20 +32,26 @@ _RESERVED_SHARE = 40  # one in 40 pairs of content words is kept out of training
 _NOVEL_TENTHS = 6  # tenths of the held-out sentences that contain a reserved pair
 
 
-def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_test: int = 1000) -> dict[str, list[str]]:
+def ignore_progress(n_pairs: int) -> None:
+    """Show nothing."""
+
+
+def make_files(
+    kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_test: int = 1000, progress: Progress = ignore_progress
+) -> dict[str, list[str]]:
     """Generate a corpus; return the lines of each file by name, such as ``train.en``.
 
     The result depends only on the arguments. ``reverse`` also has ``test-long``, with strings longer than in training.
     ``reviews`` has files such as ``train.tsv``, with documents and labels separated by a tab.
     """
     if kind == "reviews":
-        parts = make_reviews(seed, n_train, n_valid, n_test)
+        parts = make_reviews(seed, n_train, n_valid, n_test, progress)
         return {f"{name}.tsv": [f"{text}\t{label}" for text, label in rows] for name, rows in parts.items()}
     if kind == "english-french":
-        return as_files(make_corpus(seed, n_train, n_valid, n_test).parts, ("en", "fr"))
+        return as_files(make_corpus(seed, n_train, n_valid, n_test, progress).parts, ("en", "fr"))
     if kind == "reverse":
-        return as_files(make_reversal(seed, n_train, n_valid, n_test), ("src", "tgt"))
-    return as_files(make_distinct(kind, seed, n_train, n_valid, n_test), ("src", "tgt"))
+        return as_files(make_reversal(seed, n_train, n_valid, n_test, progress), ("src", "tgt"))
+    return as_files(make_distinct(kind, seed, n_train, n_valid, n_test, progress), ("src", "tgt"))
 
 
 def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
@@ -92,7 +99,7 @@ class Corpus:
         return {"test": self.test, "valid": self.valid, "train": self.train}
 
 
-def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
+def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int, progress: Progress = ignore_progress) -> Corpus:
     """Generate an English–French corpus, reproducible and without duplicate sources.
 
     Six in ten held-out sentences contain a reserved pair of content words, which the seed keeps out of training.
@@ -116,12 +123,13 @@ def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
             corpus.parts[part].append((sentence.en, sentence.fr))
             if novel:
                 corpus.novel.add(sentence.en)
+            progress(n_test + n_valid + n_train - sum(left.values()))
     for pairs in (corpus.test, corpus.valid):
         rng.shuffle(pairs)
     return corpus
 
 
-def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int, progress: Progress = ignore_progress) -> Parts:
     """Generate digit strings and their reversals: 1-25 digits, 26-30 in test-long.
 
     Lengths are drawn uniformly. Held-out strings never occur in training; at most a fifth of the strings of each length
@@ -146,10 +154,18 @@ def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     while len(drawn["train"]) < n_train:
         if (digits := draw(*short)) not in held_out:
             drawn["train"].append(digits)
+            progress(2 * n_test + n_valid + len(drawn["train"]))
     return {name: [(" ".join(digits), " ".join(reversed(digits))) for digits in drawn[name]] for name in drawn}
 
 
-def make_distinct(kind: Literal["code", "summary"], seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+def make_distinct(
+    kind: Literal["code", "summary"],
+    seed: int,
+    n_train: int,
+    n_valid: int,
+    n_test: int,
+    progress: Progress = ignore_progress,
+) -> Parts:
     """Generate instructions with code or reports with headlines; sources are unique."""
     rng, draw = random.Random(f"{kind} {seed}"), {"code": _statement, "summary": _report}[kind]
     seen: set[str] = set()
@@ -161,6 +177,7 @@ def make_distinct(kind: Literal["code", "summary"], seed: int, n_train: int, n_v
             if pair[0] not in seen:
                 seen.add(pair[0])
                 parts[name].append(pair)
+                progress(len(seen))
     return parts
 
 
@@ -243,7 +260,7 @@ def _report(rng: random.Random) -> Pair:
     return " ".join(sentences), headline[0].upper() + headline[1:]
 
 
-def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int, progress: Progress = ignore_progress) -> Parts:
     """Generate reviews labeled "bad" or "good"; no review occurs in two parts."""
     rng = random.Random(f"reviews {seed}")
     labels = ("bad", "good")
@@ -262,5 +279,6 @@ def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
             rng.shuffle(sentences)
             if (review := " ".join(sentences)) not in seen:
                 parts[name].append((review, label))
+                progress(sum(map(len, parts.values())))
         seen.update(text for text, _ in parts[name])
     return parts
