@@ -15,7 +15,7 @@ from shown_blocks import Block, agrees, blocks_to_run, lines_of, run_block
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
-TRAINS = ("first-translator",)  # pages that train for a minute or more: their blocks run in ``make slow``
+TRAINS = ("first-translator", "own-files")  # pages that train for a minute or more: their blocks run in ``make slow``
 
 
 def text_of(page: Path) -> str:

@@ -254,6 +254,8 @@ def test_remedies_fit_what_is_found(tmp_path: Path) -> None:
     damaged = [line.encode().decode("cp1252", "replace") for line in tgt]
     report = examine(tmp_path, src, damaged)
     assert "Windows-1252" in report.verdict and report.remedy[-1] == "--repair"
+    both = examine(tmp_path, src[:-1], [*damaged[:40], *tgt[41:]])
+    assert "misaligned" in both.verdict and both.remedy[-2:] == ("--realign", "--repair")
     mixed = tgt[:400] + [tgt[(7 * i + 11) % N] for i in range(400, 800)] + tgt[800:]
     assert examine(tmp_path, src, mixed).severity == "stop"  # a third does not belong together
 

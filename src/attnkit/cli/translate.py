@@ -220,7 +220,8 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
 
         text, counts = translate_document(request, status.warn, follow)
         stream.write(text)
-        said = f"{counts.n_passages:,} passages translated, {counts.n_tags:,} tags placed"
+        many = "passage" if counts.n_passages == 1 else "passages"
+        said = f"{counts.n_passages:,} {many} translated, {counts.n_tags:,} tags placed"
         if counts.n_protected:
             said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
         status.say(said)

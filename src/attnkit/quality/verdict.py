@@ -16,6 +16,9 @@ def give_verdict(report: CheckReport, is_corpus: bool = True) -> None:
     ``is_corpus`` is False for a test set, which is compared with a corpus and may be small.
     """
     report.severity, report.verdict, report.remedy = _verdict(report)
+    damaged = any(finding.name in ("mojibake", "markup") for finding in report.findings)
+    if report.remedy and damaged and "--repair" not in report.remedy:  # one run of clean mends both
+        report.remedy += ("--repair",)
     if report.severity == "good" and is_corpus and report.n_usable < FEW:
         few = "1 pair is" if report.n_usable == 1 else f"{report.n_usable:,} pairs are"
         report.verdict += f" {few} few to learn from."
