@@ -1,8 +1,9 @@
 """Blocks of pages: the ones marked ``run`` are run in order, and what the next ``text`` block shows is compared.
 
 The fence of the text says how: ``text`` alone means the same text; ``text within 10 percent``, numbers that far from
-those shown; ``text half of the lines``, at least half of the lines are found, in this order. ``…`` stands for any text
-within a line, and for any lines as a line of its own.
+those shown; ``text half of the lines``, at least half of the lines are found, in this order; ``text but for numbers``,
+the same words, for tables of trained weights. ``…`` stands for any text within a line, and for any lines as a line of
+its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Block:
     shown: str | None
     percent: float
     half: bool
+    words_only: bool = False
 
 
 def blocks_to_run(text: str) -> Iterator[Block]:
@@ -50,6 +52,7 @@ def blocks_to_run(text: str) -> Iterator[Block]:
             found["shown"],
             float(within[1]) if within else 0.0,
             "half of the lines" in how,
+            "but for numbers" in how,
         )
 
 
@@ -116,10 +119,17 @@ def agrees(block: Block, printed: str) -> bool:
     """Return whether an output is the one shown, as far as the fence asks for."""
     assert block.shown is not None
     shown, lines = block.shown.rstrip().splitlines(), [line.rstrip() for line in printed.rstrip().splitlines()]
+    if block.words_only:
+        shown, lines = [without_numbers(line) for line in shown], [without_numbers(line) for line in lines]
     if block.half:
         wanted = [line for line in shown if line.strip() not in ("", "…")]
         return 2 * longest_common(wanted, lines, block.percent) >= len(wanted) > 0
     return lines_agree(shown, lines, block.percent)
+
+
+def without_numbers(line: str) -> str:
+    """Return a line without its numbers, and without the dots that stand for small ones in tables."""
+    return " ".join(word for word in line.split() if not re.fullmatch(r"[-\d.,()]+", word))
 
 
 def lines_agree(shown: list[str], printed: list[str], percent: float) -> bool:

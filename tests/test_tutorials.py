@@ -15,7 +15,11 @@ from shown_blocks import Block, agrees, blocks_to_run, lines_of, run_block
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
-TRAINS = ("first-translator", "own-files")  # pages that train for a minute or more: their blocks run in ``make slow``
+TRAINS = (
+    "first-translator",
+    "own-files",
+    "reversal",
+)  # pages that train for a minute or more: their blocks run in ``make slow``
 
 
 def text_of(page: Path) -> str:
@@ -60,8 +64,8 @@ def test_what_a_tutorial_shows_stands_behind_the_block_that_printed_it(page: Pat
     assert len(re.findall(r"^```text", text, re.MULTILINE)) == sum(b.shown is not None for b in blocks_to_run(text))
 
 
-def block(shown: str, percent: float = 0.0, half: bool = False) -> Block:
-    return Block("sh", "", shown, percent, half)
+def block(shown: str, percent: float = 0.0, half: bool = False, words_only: bool = False) -> Block:
+    return Block("sh", "", shown, percent, half, words_only)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,9 @@ def block(shown: str, percent: float = 0.0, half: bool = False) -> Block:
         (block("step-12\n", 10), "step-13\n", False),
         (block("a\nb\nc\n…\n", half=True), "x\na\nc\n", True),
         (block("a\nb\nc\n…\n", half=True), "c\nx\n", False),
+        (block("a  9  .\nb .  1\n", words_only=True), "a  8  2\nb . 1\n", True),
+        (block("a  9  .\nb .  1\n", words_only=True), "a  9  .\nc .  1\n", False),
+        (block("a  9\n", words_only=True), "a  9\na  9\n", False),
     ],
 )
 def test_comparison_of_shown_output(shown: Block, printed: str, expected: bool) -> None:
