@@ -7,7 +7,8 @@ by IBM Model 1 (`attnkit align`), among words that the test text has too. Two ar
 of a word with a probability of at least .1, `one` the most probable one alone, as a translator would write it. Printed
 and added to benchmarks/results/glossary.json under the name of the run: the share of terms in the translations without
 the glossary and with it; BLEU of the lines whose reference has all of their terms, of those whose reference lacks one
-(the glossary asks for something else there), and of all others; and seconds.
+(the glossary asks for something else there), and of all others; and seconds. A run trained with `data.annotate_terms`
+is tried both ways: `with` shows it the terms, `forced` has hard constraints alone; `or inflected` counts other forms.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-import attnkit
 from attnkit.metrics.bleu import corpus_bleu
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.glossary import Glossary
 from attnkit.text.word_boundaries import count_phrases
+from attnkit.text.word_forms import has_inflected
 
 RESULTS = Path(__file__).parent / "results" / "glossary.json"
 WORD = re.compile(r"\w[\w-]*")
@@ -64,8 +67,8 @@ def draw_terms(lexicon: dict[str, dict[str, float]], test: list[str], n_terms: i
     return {word: usable[word] for word in random.Random(1).sample(sorted(usable), min(n_terms, len(usable)))}
 
 
-def share_of_terms(glossary: Glossary, sources: list[str], outputs: list[str]) -> float:
-    """Return the share of the terms of the sources that the outputs have."""
+def share_of_terms(glossary: Glossary, sources: list[str], outputs: list[str], *, inflected: bool = False) -> float:
+    """Return the share of the terms of the sources that the outputs have, in any form if ``inflected``."""
     n_terms = n_used = 0
     for source, output in zip(sources, outputs, strict=True):
         uses: dict[tuple[str, ...], int] = defaultdict(int)
@@ -73,7 +76,10 @@ def share_of_terms(glossary: Glossary, sources: list[str], outputs: list[str]) -
             uses[term.entry.targets] += 1
         for texts, n in uses.items():
             forms = (*texts, *(text[:1].upper() + text[1:] for text in texts))
-            n_terms, n_used = n_terms + n, n_used + min(n, count_phrases(output, forms))
+            n_found = min(n, count_phrases(output, forms))
+            if inflected and any(has_inflected(output, text) for text in texts):
+                n_found = n
+            n_terms, n_used = n_terms + n, n_used + n_found
     return n_used / max(1, n_terms)
 
 
@@ -89,15 +95,18 @@ def main() -> None:
     given = parser.parse_args()
     sources, references = (path.read_text().splitlines() for path in given.test)
     forms = draw_terms(align(given.train), sources, given.terms)
-    translator = attnkit.Translator.load(given.run)
-    facts: dict[str, object] = {"terms": len(forms), "beam_size": given.beam_size, "lines": len(sources)}
+    translator = load_translator([given.run])
+    ways = ["without", "with"] + ["forced"] * translator.inline.has_annotations
+    facts: dict[str, Any] = {"terms": len(forms), "beam_size": given.beam_size, "lines": len(sources)}
     for name, terms in {"forms": forms, "one": {word: own[:1] for word, own in forms.items()}}.items():
         glossary = Glossary(terms)
         outputs, seconds = {}, {}
-        for way, used in (("without", None), ("with", terms)):
+        for way in ways:
+            translator.inline.has_annotations = way == "with" and "forced" in ways
             begin = time.perf_counter()
-            found = translator.translate(sources, glossary=used, beam_size=given.beam_size)
-            outputs[way], seconds[way] = [one.text for one in found], round(time.perf_counter() - begin, 1)
+            translator.set_glossary(None if way == "without" else glossary, print)
+            outputs[way] = translator.translate(sources, beam_size=given.beam_size)
+            seconds[way] = round(time.perf_counter() - begin, 1)
         has_terms = [bool(glossary.find(line)) for line in sources]
         agrees = [share_of_terms(glossary, [a], [b]) == 1 for a, b in zip(sources, references, strict=True)]
         kinds = {
@@ -113,6 +122,11 @@ def main() -> None:
             }
         hits = {way: round(100 * share_of_terms(glossary, sources, texts), 2) for way, texts in outputs.items()}
         facts[name] = {"hits in %": hits, "BLEU": scores, "seconds": seconds}
+        if "forced" in ways:
+            facts[name]["hits in %, or inflected"] = {
+                way: round(100 * share_of_terms(glossary, sources, texts, inflected=True), 2)
+                for way, texts in outputs.items()
+            }
         print(name, json.dumps(facts[name], ensure_ascii=False))
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     RESULTS.write_text(

@@ -21,7 +21,8 @@ from typing import Any
 
 from attnkit.tasks.translation.loading import OpenedRun, open_run
 from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_source_signs
-from attnkit.tasks.translation.translator import Output, TranslatedLine, load_translator
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
+from attnkit.tasks.translation.translator import load_translator
 
 RESULTS = Path(__file__).parent / "results" / "translation_signs.json"
 N = 500  #: lines per fault

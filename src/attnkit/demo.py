@@ -11,7 +11,8 @@ from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.metrics.bleu import MetricScore, corpus_bleu
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.translator import TranslatedLine, load_translator
+from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, as_files, make_corpus
 from attnkit.text.toy.lexicon import translate_word_for_word
 

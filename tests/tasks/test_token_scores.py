@@ -13,7 +13,8 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.engine.seq2seq import LocalSearch
 from attnkit.tasks.translation.score import score_pairs
-from attnkit.tasks.translation.translator import TranslationPipeline, load_translator, score_tokens
+from attnkit.tasks.translation.translated_line import score_tokens
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 
 LINES = ["1 2 3 4", "", "5 6 7? 8 9! 1 2", "3", "4 4 4 1 9 0 2"]
 

@@ -19,7 +19,8 @@ from attnkit.formats.html import MARKUP
 from attnkit.formats.passages import Passage, Tag, render
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words, place_tags, take_tags
-from attnkit.tasks.translation.translator import Output, TranslatedLine, TranslationPipeline
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.protected import find_protected, is_kept
 
 PROTECTED = {

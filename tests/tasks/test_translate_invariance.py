@@ -19,7 +19,8 @@ from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.search_backend import WholeSearch
 from attnkit.engine.seq2seq import LocalSearch
-from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, load_translator
+from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {}),

@@ -47,7 +47,7 @@ def command(
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.segmenting import Segmenter
-    from attnkit.tasks.translation.translator import score_tokens
+    from attnkit.tasks.translation.translated_line import score_tokens
     from attnkit.text.parallel import read_parallel
 
     total = Total()

@@ -36,7 +36,12 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     max_character_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
     """Maximum factor by which the length ratio of a pair, in characters, may differ from the median of its corpus.
     Training pairs beyond it are dropped and counted; `attnkit check` reports them beforehand. Null: no limit."""
-
+    placeholders: bool = False
+    """Replace URLs, e-mail addresses, placeholders such as `{name}`, and numbers that both sides of a pair have by
+    symbols; `attnkit translate` replaces those of its input and puts them back."""
+    annotate_terms: bool = False
+    """Show translations after some words of a tenth of the training sources (Dinu et al. 2019); `attnkit translate
+    --glossary` then shows those of the glossary, and the model inflects them."""
     accept: bool = False
     """Train even if the check of the files advises against it, as for misaligned files (`--accept-data`)."""
 

@@ -23,7 +23,8 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.signs import Sign
 from attnkit.tasks.translation.terminology import TermUse
-from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
+from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
 from attnkit.text.glossary import Glossary
 
 if TYPE_CHECKING:

@@ -29,6 +29,15 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
 
     @property
+    def inline_symbols(self) -> tuple[str, ...]:
+        """Return the symbols that ``data`` needs in vocabularies, placeholders first."""
+        if not (self.data.placeholders or self.data.annotate_terms):
+            return ()
+        from attnkit.text.inline_symbols import ANNOTATION, PLACEHOLDERS  # imported here: most runs have none
+
+        return PLACEHOLDERS + ANNOTATION * self.data.annotate_terms
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Return the names of the evaluation metrics."""
         return ("loss", "perplexity", "bleu", "chrf")
@@ -53,6 +62,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
             f"decoding.min_length={search.min_length}": search.min_length + 1,
         }
         check_length(self.model, needs)
+        for key in ("placeholders", "annotate_terms"):
+            if getattr(self.data, key) and self.vocabulary.kind == "word":
+                raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
         if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
             raise ValueError(
                 "model.tie_embeddings=all needs joint_vocabulary=true; "

@@ -15,7 +15,7 @@ from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.checkpoint_metadata import TEXT_FILES
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
-from attnkit.errors import DataError
+from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
@@ -93,12 +93,16 @@ class ParallelData:
                 self.n_kept += 1
                 yield pair
 
+    def pairs(self) -> Iterator[Pair]:
+        """Yield all kept pairs."""
+        for number in range(len(self.training)):
+            yield from self.corpus(number)
+
     def lines(self, *sides: int) -> Iterator[str]:
         """Yield source (0) or target (1) lines of all kept pairs, or both alternately."""
-        for number in range(len(self.training)):
-            for pair in self.corpus(number):
-                for side in sides:
-                    yield pair[side]
+        for pair in self.pairs():
+            for side in sides:
+                yield pair[side]
 
 
 def _file_pairs(src: Sequence[str] | None, tgt: Sequence[str] | None) -> list[tuple[Path, Path]]:
@@ -154,6 +158,8 @@ def prepare(
     yield StatusEvent("checking the text")
     yield from _check(data)
     given, source = provided_vocabularies(config, checkpoint)
+    for tokenizer in [*(given or ()), *([source] if source is not None else ())]:
+        check_symbols(config, tokenizer)
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
@@ -164,13 +170,19 @@ def prepare(
             given = train_vocabularies(config, source, corpora.lines)
         for name, content in given.files().items():
             atomic.write_new_file(temporary / name, content)
-        yield StatusEvent("encoding the text")
+        if config.inline_symbols:
+            yield StatusEvent("aligning words, encoding the text")
+        else:
+            yield StatusEvent("encoding the text")
         sizes = (given.src.vocab_size, given.tgt.vocab_size)
         from attnkit.text.sentences import MAX_SAMPLE  # imported here: a resumed run reads no text
 
         text = EncodedText()
         share = MAX_SAMPLE // len(corpora.training)
-        encoded = [_encode(corpora.corpus(number), given, text, share) for number in range(len(corpora.training))]
+        rewrite, mask = _rewriters(data, corpora)
+        encoded = [
+            _encode(corpora.corpus(number), given, text, share, rewrite) for number in range(len(corpora.training))
+        ]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
             raise DataError("no sentence pair left for training", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
@@ -182,7 +194,7 @@ def prepare(
         limit = config.model.max_positions
         longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
-        encoded = [_encode(corpora.valid, given, EncodedText())]
+        encoded = [_encode(corpora.valid, given, EncodedText(), rewrite=mask)]
         valid = write_pairs(temporary / "valid", encoded, sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
             prepared_dir.write_lines(temporary / f"valid.{side}.txt", lines)
@@ -214,11 +226,33 @@ def train_vocabularies(
     config: TranslationConfig, source: Tokenizer | None, lines: Callable[..., Iterable[str]]
 ) -> Vocabularies:
     """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both."""
+    symbols = dict.fromkeys([*config.inline_symbols, *config.vocabulary.symbols])
+    settings = config.vocabulary.model_copy(update={"symbols": tuple(symbols)})
     if source is None and config.joint_vocabulary:
-        joint = train_vocabulary(lines(0, 1), config.vocabulary)
+        joint = train_vocabulary(lines(0, 1), settings)
         return Vocabularies(joint, joint)
-    src = train_vocabulary(lines(0), config.vocabulary) if source is None else source
-    return Vocabularies(src, train_vocabulary(lines(1), config.vocabulary))
+    src = train_vocabulary(lines(0), settings) if source is None else source
+    return Vocabularies(src, train_vocabulary(lines(1), settings))
+
+
+def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
+    """Raise ``UsageError`` if a given vocabulary lacks ``inline_symbols``."""
+    if any(tokenizer.token_id(symbol) is None for symbol in config.inline_symbols):
+        key = "data.placeholders" if config.data.placeholders else "data.annotate_terms"
+        what = f"{key} needs symbols that the given vocabulary lacks"
+        raise UsageError(what, where=key, help="train without --vocab and --init-from, or turn it off")
+
+
+Rewrite = Callable[[Pair], Pair]
+
+
+def _rewriters(data: DataConfig, corpora: ParallelData) -> tuple[Rewrite, Rewrite]:
+    """Return what puts symbols into training pairs and validation pairs."""
+    if not (data.placeholders or data.annotate_terms):
+        return (lambda pair: pair,) * 2
+    from attnkit.tasks.translation.inline_text import TrainingText, mask_shared  # imported here: most runs have none
+
+    return TrainingText(data, corpora.pairs()).rewrite, lambda pair: mask_shared(data, pair)
 
 
 @dataclass
@@ -233,17 +267,21 @@ class EncodedText:
 
 
 def _encode(
-    pairs: Iterable[Pair], vocabularies: Vocabularies, text: EncodedText, n_sampled: int = 0
+    pairs: Iterable[Pair],
+    vocabularies: Vocabularies,
+    text: EncodedText,
+    n_sampled: int = 0,
+    rewrite: Rewrite = lambda pair: pair,
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """Yield chunks of encoded pairs; count them in ``text`` and sample ``n_sampled``."""
+    """Yield chunks of pairs, rewritten and encoded; count and sample them in ``text``."""
     remaining = iter(pairs)
     while chunk := list(islice(remaining, _CHUNK)):
-        src, tgt = zip(*chunk, strict=True)
+        src, tgt = zip(*map(rewrite, chunk), strict=True)
         rows = vocabularies.src.encode(src), vocabularies.tgt.encode(tgt)
         for side, encoded in zip(("source", "target"), rows, strict=True):
             text.tokens[side] += sum(map(len, encoded))
             text.unknown[side] += sum(ids.count(UNK_ID) for ids in encoded)
-        text.characters.update("".join(src))
+        text.characters.update("".join(pair[0] for pair in chunk))
         text.sample += chunk[:n_sampled]
         text.lengths += [(len(s), len(t)) for s, t in zip(*(side[:n_sampled] for side in rows), strict=True)]
         n_sampled = max(0, n_sampled - len(src))

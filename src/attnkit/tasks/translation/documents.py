@@ -23,7 +23,9 @@ from attnkit.formats.passages import Passage, Piece, Tag
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
 from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline
+from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline
+from attnkit.text.inline_symbols import MaskedText, places_in_plain
 from attnkit.text.offsets import align
 from attnkit.text.protected import Protected, find_protected, is_kept
 from attnkit.text.tokenizer import Tokenizer
@@ -222,7 +224,7 @@ def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anch
     ids = output.ids[0]
     weights = np.asarray(output.attention[0], np.float64)[: len(ids), : len(translation.source_ids[0])]
     of_source = source_words_of_tokens(translation, sources)
-    of_target = target_words_of_tokens(tokenizer, ids, output.text, words)
+    of_target = target_words_of_tokens(tokenizer, ids, translation.masked, words)
     sums = np.zeros((len(words), len(sources)))
     for row, word in enumerate(of_target[: len(weights)]):
         if word >= 0:
@@ -231,21 +233,30 @@ def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anch
 
 
 def source_words_of_tokens(translation: TranslatedLine, words: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the word of each token of a source, -1 for white space."""
-    aligned = align(translation.tokenizer, [translation.source])[0]
-    spans = zip(aligned.begins.tolist(), aligned.ends.tolist(), strict=True)
-    found = np.array([word_at(words, begin, end) for begin, end in spans], np.int64)
+    """Return the word of each token of a source of one segment, -1 for white space."""
+    (read,), masked = translation.read, translation.masked
+    aligned = align(translation.tokenizer, [read])[0]
+    in_source = masked.places(masked.text)
+    places = [in_source[place] for place in places_in_plain(read)]
+    spans = ((places[begin], places[end]) for begin, end in zip(aligned.begins, aligned.ends, strict=True))
+    found = np.array([word_at(words, begin, max(end, begin + 1)) for begin, end in spans], np.int64)
     return found[: len(translation.source_ids[0])]
 
 
 def target_words_of_tokens(
-    tokenizer: Tokenizer, ids: Sequence[int], text: str, words: Sequence[tuple[int, int]]
+    tokenizer: Tokenizer, ids: Sequence[int], masked: MaskedText, words: Sequence[tuple[int, int]]
 ) -> list[int]:
-    """Return the word of each token of a translation, -1 for white space."""
+    """Return the word of each token of a translation, -1 for white space.
+
+    ``words`` are those of the translation whose placeholders are restored.
+    """
+    text = tokenizer.decode([ids])[0]
     # Every byte that does not continue a character begins one.
     sizes = [sum(byte & 0xC0 != 0x80 for byte in tokenizer.bytes_of(id)) for id in ids]
-    places = list(accumulate(sizes, initial=len(text) - sum(sizes)))  # below 0 where a first space was dropped
-    return [word_at(words, begin, max(end, begin + 1)) for begin, end in pairwise(places)]
+    n_dropped = sum(sizes) - len(text)  # a first space
+    restored = [0] * n_dropped + masked.places(text)
+    ends = [min(place, len(restored) - 1) for place in accumulate(sizes, initial=0)]
+    return [word_at(words, restored[begin], max(restored[end], restored[begin] + 1)) for begin, end in pairwise(ends)]
 
 
 def word_at(words: Sequence[tuple[int, int]], begin: int, end: int) -> int:

@@ -69,6 +69,7 @@ class TranslationEvaluation:
     compiled: TransformerConfig | None = None
     """Configuration of a model that is searched in compiled loops; None: torch searches."""
     stop: Callable[[], bool] | None = None  #: polled between batches or windows; True cancels the evaluation
+    has_placeholders: bool = False  #: whether the model reads them (``data.placeholders``)
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
     _search: CompiledSearch | None = field(default=None, init=False, repr=False)  #: its loops are loaded once
 
@@ -95,7 +96,7 @@ class TranslationEvaluation:
         Compiled loops pack the weights of the ``model`` themselves, torch searches with the ``packed`` one.
         """
         vocabularies = self.prepared.vocabularies
-        lines = self.prepared.valid_src
+        lines, restore = self._lines()
         parts: list[LineSegment] = []
         for number, (line, ids) in enumerate(zip(lines, vocabularies.src.encode(lines), strict=True)):
             pieces = split_ids(line, ids, self.max_source, vocabularies.src)
@@ -108,7 +109,19 @@ class TranslationEvaluation:
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))
-        return [" ".join(pieces) for pieces in texts]
+        return restore([" ".join(pieces) for pieces in texts])
+
+    def _lines(self) -> tuple[list[str], Callable[[list[str]], list[str]]]:
+        """Return the lines as the model reads them, and what completes their translations."""
+        lines = self.prepared.valid_src
+        if not self.has_placeholders:
+            return lines, lambda texts: texts
+        from attnkit.text.inline_symbols import mask  # imported here: most runs have none
+
+        masked = [mask(line) for line in lines]
+        return [one.text for one in masked], lambda texts: [
+            one.restore(text) for one, text in zip(masked, texts, strict=True)
+        ]
 
     def _fits(self, config: TransformerConfig, parts: Sequence[LineSegment], search: SearchConfig) -> bool:
         """Return whether compiled loops have this search, for all of these lengths."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.translator import TranslatedLine, TranslationPipeline, open_ensemble
+from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
 from attnkit.text.glossary import Glossary
 from attnkit.text.lines import read_line_batches, read_lines
 
@@ -117,7 +118,9 @@ def translate_stream(
 def load_translator(request: TranslateRequest, tell: Callable[[str], None]) -> tuple[TranslationPipeline, SearchJob]:
     """Open the runs of a request and load their weights."""
     translator, searcher, job = open_translator(request, tell, lambda n_lines: None)
-    searcher.load(job, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
+    # What lacks a term is searched again; that search is loaded when it is needed.
+    first = replace(job, joins=None)
+    searcher.load(first, prefixes=request.prefixes is not None, shortlists=request.shortlist is not None)
     return translator, job
 
 

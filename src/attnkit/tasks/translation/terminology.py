@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnkit.decoding.required_terms import Form, RequiredTerm
-from attnkit.decoding.token_text import first_character
 from attnkit.protocols import UNK_ID
 from attnkit.text.glossary import FoundTerm, Glossary
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_boundaries import count_phrases, joins
+from attnkit.text.word_forms import has_inflected
 
 
 class TermUse(NamedTuple):
@@ -28,13 +25,15 @@ class TermUse(NamedTuple):
 class Terminology:
     """Finds the terms of a glossary in segments, as tokens of the target vocabulary."""
 
-    def __init__(self, glossary: Glossary, tokenizer: Tokenizer, longest: int | None = None) -> None:
-        """``longest`` is the number of target positions, EOS included; None: unlimited."""
-        self.glossary, self._tokenizer, self._longest = glossary, tokenizer, longest
+    def __init__(
+        self, glossary: Glossary, tokenizer: Tokenizer, longest: int | None = None, *, inflects: bool = False
+    ) -> None:
+        """``longest`` is the number of target positions, EOS included; None: unlimited.
+
+        ``inflects`` accepts a term in another form than the glossary's.
+        """
+        self.glossary, self._tokenizer, self._longest, self._inflects = glossary, tokenizer, longest, inflects
         self._known: dict[tuple[str, ...], RequiredTerm] = {}
-        ids = range(tokenizer.vocab_size)
-        self.joins: NDArray[np.bool_] = np.array([joins(first_character(tokenizer.bytes_of(id))) for id in ids])
-        """(V,), True for tokens that continue a word."""
 
     def unwritable(self) -> list[str]:
         """Return the terms that the vocabulary has no tokens for."""
@@ -55,6 +54,11 @@ class Terminology:
             terms.append(term)
         return tuple(terms)
 
+    def shown(self, text: str) -> list[tuple[int, int, str]]:
+        """Return begin, end and translation of the terms of a segment, to annotate them."""
+        found = self.glossary.find(text)
+        return [(one.begin, one.end, expected_forms(one, text[one.begin : one.end])[0]) for one in found]
+
     def uses(self, terms: Sequence[RequiredTerm], text: str) -> list[TermUse]:
         """Return which terms a translation has; a repeated term must be there as often."""
         forms: dict[frozenset[str], dict[str, None]] = {}
@@ -65,7 +69,12 @@ class Terminology:
         for term in terms:
             key = _without_case(term)
             left[key] -= 1
-            uses.append(TermUse(term.source, term.texts, left[key] >= 0))
+            is_used = left[key] >= 0 or (
+                self._inflects
+                and term.source not in term.texts
+                and any(has_inflected(text, self._tokenizer.normalize(own)) for own in term.texts)
+            )
+            uses.append(TermUse(term.source, term.texts, is_used))
         return uses
 
     def _term(self, texts: tuple[str, ...]) -> RequiredTerm:

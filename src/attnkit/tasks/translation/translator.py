@@ -6,10 +6,14 @@ Several models form an ensemble. ``translate_stream`` translates lines from a fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
@@ -26,13 +30,15 @@ from attnkit.engine.search_backend import (
 )
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.protocols import EOS_ID, UNK_ID
+from attnkit.protocols import UNK_ID
 from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
-from attnkit.tasks.translation.segmenting import Segmenter, join_segments
+from attnkit.tasks.translation.segmenting import Segmenter, TextSegment, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_length_signs, find_signs, find_source_signs, in_order
+from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tokenizer import Tokenizer
 
@@ -40,73 +46,6 @@ if TYPE_CHECKING:
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.tasks.translation.terminology import Terminology, TermUse
     from attnkit.text.glossary import Glossary
-
-
-@dataclass(frozen=True)
-class Output:
-    """One hypothesis of a line, joined from the segments of a split line."""
-
-    text: str
-    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over segments
-    log_prob: float  #: natural log-probability, summed over segments
-    ids: list[list[int]]  #: token ids of each segment
-    finished: bool  #: False if a segment was cut at the maximum length
-    attention: list[list[list[float]]] | None
-    """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
-    tokenizer: Tokenizer = field(repr=False, compare=False)
-    log_probs: list[list[float]] | None = None
-    """Log-probability of each token of each segment, with that of EOS if it ended the segment.
-
-    None unless asked for by ``token_scores``. Their sum is ``log_prob``.
-    """
-
-    @property
-    def tokens(self) -> list[list[str]]:
-        """Tokens of each segment."""
-        return [self.tokenizer.tokens(ids) for ids in self.ids]
-
-    @property
-    def token_scores(self) -> list[list[tuple[str, float]]] | None:
-        """Tokens of each segment and their log-probabilities, EOS included."""
-        return None if self.log_probs is None else score_tokens(self.tokenizer, self.ids, self.log_probs)
-
-
-@dataclass(frozen=True)
-class TranslatedLine:
-    """A source line and its hypotheses, best first."""
-
-    source: str
-    source_ids: list[list[int]]  #: token ids of each segment; a blank line has no segments
-    outputs: list[Output]
-    tokenizer: Tokenizer = field(repr=False, compare=False)
-    is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
-    source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
-    profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
-    terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
-
-    @property
-    def signs(self) -> list[Sign]:
-        """Signs that the best hypothesis went wrong, or that the line is unusual."""
-        best, ids, profile = self.outputs[0], self.source_ids, self.profile
-        if not ids:
-            return []
-        known = {"finished": best.finished, "is_cut": self.is_cut}
-        found = find_signs(self.source, best.text, source_ids=ids, profile=profile, **known)
-        missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
-        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile), *missed])
-
-    @property
-    def source_tokens(self) -> list[list[str]]:
-        """Tokens of each segment."""
-        return [self.tokenizer.tokens(ids) for ids in self.source_ids]
-
-
-def score_tokens(
-    tokenizer: Tokenizer, ids: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]
-) -> list[list[tuple[str, float]]]:
-    """Return the tokens of segments with their scores, EOS where it has one."""
-    ended = ([*own, EOS_ID][: len(scores)] for own, scores in zip(ids, log_probs, strict=True))
-    return [list(zip(tokenizer.tokens(own), scores, strict=True)) for own, scores in zip(ended, log_probs, strict=True)]
 
 
 def load_translator(
@@ -138,9 +77,15 @@ def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRu
     """Open runs; raise ``RunError`` if one is damaged or their vocabularies differ."""
     opened = [open_run(path, checkpoint) for path in runs]
     for other in opened[1:]:
+        if any(getattr(other.config.data, key) != getattr(opened[0].config.data, key) for key in INLINE_KEYS):
+            what = "the runs of an ensemble differ in data.placeholders or data.annotate_terms"
+            raise RunError(what, where=str(other.path), help="train them with the same settings")
         if other.vocabularies != opened[0].vocabularies:
             raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
     return opened
+
+
+INLINE_KEYS = ("placeholders", "annotate_terms")  #: of ``data``, equal in all runs of an ensemble
 
 
 class TranslationPipeline:
@@ -156,6 +101,8 @@ class TranslationPipeline:
         self.longest: int | None = min(limits, default=None)
         """Maximum number of positions, EOS included, in all models; None: unlimited."""
         max_source = min(run.config.max_source for run in runs)
+        self.inline = InlineText(runs[0].config.data, self.tgt_tokenizer)
+        """Placeholders and annotations that the runs were trained with."""
         self.segmenter = Segmenter(self.src_tokenizer, max_source, runs[0].source_statistics)
         """Splits lines into sentences, as its ``policy`` says, and to its ``max_length``."""
         self.profile: TrainingProfile = runs[0].training_profile or NO_PROFILE
@@ -202,7 +149,7 @@ class TranslationPipeline:
             return
         from attnkit.tasks.translation.terminology import Terminology
 
-        self.terminology = Terminology(glossary, self.tgt_tokenizer, self.longest)
+        self.terminology = Terminology(glossary, self.tgt_tokenizer, self.longest, inflects=self.inline.has_annotations)
         if unwritable := self.terminology.unwritable():
             some = ", ".join(map(repr, unwritable[:3])) + (", …" if len(unwritable) > 3 else "")
             counts = f"{len(unwritable):,} of {len(glossary.entries):,} terms"
@@ -260,8 +207,18 @@ class TranslationPipeline:
         """
         if self.terminology is not None and config.sampling:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
-        joins = None if self.terminology is None else self.terminology.joins
+        needs_terms = self.terminology is not None or len(self.inline.ids) > 0
+        joins = self._joins if needs_terms and not config.sampling else None
         return SearchJob(config, record, self.suppressed, joins)
+
+    @cached_property
+    def _joins(self) -> NDArray[np.bool_]:
+        """Return (V,), True for tokens that continue a word."""
+        from attnkit.decoding.token_text import first_character
+        from attnkit.text.word_boundaries import joins
+
+        tokenizer = self.tgt_tokenizer
+        return np.array([joins(first_character(tokenizer.bytes_of(id))) for id in range(tokenizer.vocab_size)])
 
     def translate_windows(
         self,
@@ -299,6 +256,8 @@ class TranslationPipeline:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
         with_terms = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
+        if job.joins is None:  # a search that samples requires none
+            with_terms = []
         n_free, n_parts = len(flat) - len(with_terms), max(1, len(flat))
 
         def search(segments: list[LineSegment], job: SearchJob, n_before_these: int, n_counted: int) -> Found:
@@ -327,14 +286,18 @@ class TranslationPipeline:
 
         Terms that the vocabulary cannot write do not count.
         """
-        assert self.terminology is not None
-        terms = [term for term in part.required if term.forms]
         texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-        return max(sum(not use.is_used for use in self.terminology.uses(terms, text)) for text in texts)
+        numbers = [self.inline.n_missing(part.text, text) for text in texts]
+        if self.terminology is not None:
+            terms = [term for term in part.required if term.forms]
+            uses = [self.terminology.uses(terms, text) for text in texts]
+            numbers = [n + sum(not use.is_used for use in own) for n, own in zip(numbers, uses, strict=True)]
+        return max(numbers)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
-        encoded = self.src_tokenizer.encode(["" if is_blank(line) else line for line in lines])
+        lines = ["" if is_blank(line) else self.inline.mask(line).text for line in lines]
+        encoded = self.src_tokenizer.encode(lines)
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
@@ -348,16 +311,30 @@ class TranslationPipeline:
                 )
             parts.append([])
             for k, piece in enumerate(self.segmenter.split(line, ids, number + 1)):
-                allowed = None if self.shortlist is None else self.shortlist.of(piece.ids)
+                allowed = None
+                if self.shortlist is not None:
+                    allowed = np.union1d(self.shortlist.of(piece.ids), self.inline.ids)
                 begun = [] if k else prefix
-                needed = () if self.terminology is None else self.terminology.required(piece.text, len(begun))
+                needed = self.inline.required(piece.text)
+                if self.terminology is not None:
+                    needed += self.terminology.required(piece.text, len(begun))
+                    if self.inline.has_annotations:
+                        piece = self._annotated(piece)
                 parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before, needed))
         return parts
+
+    def _annotated(self, piece: TextSegment) -> TextSegment:
+        """Return a segment with its terms annotated, without if it would be too long."""
+        assert self.terminology is not None
+        text = self.inline.annotate(piece.text, self.terminology.shown(piece.text))
+        ids = self.src_tokenizer.encode([text])[0]
+        return TextSegment(ids, piece.before, text) if len(ids) <= self.segmenter.max_length else piece
 
     def join(
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
     ) -> TranslatedLine:
         """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
+        masked = self.inline.mask(line)
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
@@ -370,7 +347,7 @@ class TranslationPipeline:
                     texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, part.text))
             outputs.append(
                 Output(
-                    text=join_segments(texts, [part.before for part in parts]).replace("\n", " "),
+                    text=masked.restore(join_segments(texts, [part.before for part in parts]).replace("\n", " ")),
                     score=sum(hypothesis.score for hypothesis in chosen),
                     log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
                     ids=[hypothesis.ids for hypothesis in chosen],
@@ -383,6 +360,7 @@ class TranslationPipeline:
         is_cut = any(part.before is None for part in parts)
         terms: tuple[TermUse, ...] = ()
         if self.terminology is not None:
-            needed = [term for part in parts for term in part.required]
+            needed = [term for part in parts for term in part.required if term.texts]  # without placeholders
             terms = tuple(self.terminology.uses(needed, outputs[0].text))
-        return TranslatedLine(line, [part.ids for part in parts], outputs, self.src_tokenizer, is_cut, terms=terms)
+        ids, read = [part.ids for part in parts], [part.text for part in parts]
+        return TranslatedLine(line, ids, outputs, self.src_tokenizer, is_cut, terms=terms, masked=masked, read=read)

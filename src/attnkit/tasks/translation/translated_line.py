@@ -1,0 +1,86 @@
+"""A translated line: hypotheses with scores and tokens, and signs of trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from attnkit.protocols import EOS_ID
+from attnkit.quality.profile import TrainingProfile
+from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_length_signs, find_signs, in_order
+from attnkit.text.inline_symbols import MaskedText
+from attnkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from attnkit.tasks.translation.terminology import TermUse
+
+
+@dataclass(frozen=True)
+class Output:
+    """One hypothesis of a line, joined from the segments of a split line."""
+
+    text: str
+    score: float  #: log_prob / length**length_penalty, plus any coverage penalty; summed over segments
+    log_prob: float  #: natural log-probability, summed over segments
+    ids: list[list[int]]  #: token ids of each segment
+    finished: bool  #: False if a segment was cut at the maximum length
+    attention: list[list[list[float]]] | None
+    """Attention weights of each segment (target tokens x source tokens); None unless recorded."""
+    tokenizer: Tokenizer = field(repr=False, compare=False)
+    log_probs: list[list[float]] | None = None
+    """Log-probability of each token of each segment, with that of EOS if it ended the segment.
+
+    None unless asked for by ``token_scores``. Their sum is ``log_prob``.
+    """
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """Tokens of each segment."""
+        return [self.tokenizer.tokens(ids) for ids in self.ids]
+
+    @property
+    def token_scores(self) -> list[list[tuple[str, float]]] | None:
+        """Tokens of each segment and their log-probabilities, EOS included."""
+        return None if self.log_probs is None else score_tokens(self.tokenizer, self.ids, self.log_probs)
+
+
+@dataclass(frozen=True)
+class TranslatedLine:
+    """A source line and its hypotheses, best first."""
+
+    source: str
+    source_ids: list[list[int]]  #: token ids of each segment; a blank line has no segments
+    outputs: list[Output]
+    tokenizer: Tokenizer = field(repr=False, compare=False)
+    is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
+    source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
+    profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
+    terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
+    masked: MaskedText = field(default=MaskedText(""), repr=False, compare=False)  #: the line with placeholders
+    read: list[str] = field(default_factory=list, repr=False, compare=False)
+    """Segments as the model reads them: with placeholders, and with annotated terms."""
+
+    @property
+    def signs(self) -> list[Sign]:
+        """Signs that the best hypothesis went wrong, or that the line is unusual."""
+        best, ids, profile = self.outputs[0], self.source_ids, self.profile
+        if not ids:
+            return []
+        known = {"finished": best.finished, "is_cut": self.is_cut}
+        found = find_signs(self.source, best.text, source_ids=ids, profile=profile, **known)
+        missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
+        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile), *missed])
+
+    @property
+    def source_tokens(self) -> list[list[str]]:
+        """Tokens of each segment."""
+        return [self.tokenizer.tokens(ids) for ids in self.source_ids]
+
+
+def score_tokens(
+    tokenizer: Tokenizer, ids: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]
+) -> list[list[tuple[str, float]]]:
+    """Return the tokens of segments with their scores, EOS where it has one."""
+    ended = ([*own, EOS_ID][: len(scores)] for own, scores in zip(ids, log_probs, strict=True))
+    return [list(zip(tokenizer.tokens(own), scores, strict=True)) for own, scores in zip(ended, log_probs, strict=True)]

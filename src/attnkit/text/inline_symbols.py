@@ -1,0 +1,188 @@
+"""Symbols inside sentences: placeholders of protected parts, and annotated terms.
+
+A placeholder replaces a part that a translation must keep, such as a URL, on both sides. An annotation shows the
+translation of a term inside the source, after the term (Dinu et al. 2019, Training Neural Machine Translation to Apply
+Terminology Constraints).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from attnkit.text.protected import find_protected
+
+N_PLACEHOLDERS = 32
+PLACEHOLDERS = tuple(f"｟{number}｠" for number in range(1, N_PLACEHOLDERS + 1))
+TERM, TRANSLATION, END = ANNOTATION = ("｟term｠", "｟as｠", "｟end｠")
+"""Symbols before an annotated term, before its translation and after it."""
+
+_SYMBOL = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
+_WRITTEN_SYMBOL = re.compile("|".join(map(re.escape, PLACEHOLDERS + ANNOTATION)))
+_ANNOTATED = re.compile(f"({TERM})( *)(.*?){TRANSLATION}.*?{END}", re.DOTALL)
+_INDEX = {symbol: k for k, symbol in enumerate(PLACEHOLDERS)}
+_WRITTEN_DIFFERENTLY = re.compile(r"\d[.,]\d")  # numbers whose marks differ between languages
+
+
+class KeptPart(NamedTuple):
+    """A part of a text that a placeholder may replace."""
+
+    begin: int
+    end: int
+    text: str
+
+
+class MaskedText(NamedTuple):
+    """A text with placeholders; ``parts[k]`` is what placeholder k + 1 replaces."""
+
+    text: str
+    parts: tuple[str, ...] = ()
+
+    def restore(self, text: str) -> str:
+        """Return a text, such as a translation, with the parts put back.
+
+        A placeholder without a part is left out.
+
+        >>> mask("See https://a.org at 10:30").restore("Um ｟2｠ siehe ｟1｠")
+        'Um 10:30 siehe https://a.org'
+        """
+        return _SYMBOL.sub(lambda match: self._part(match.group()), text)
+
+    def places(self, text: str) -> list[int]:
+        """Return the place of each character of a text in ``restore(text)``.
+
+        The last place is that of its end.
+
+        >>> mask("at 10:30").places("um ｟1｠!")
+        [0, 1, 2, 3, 3, 3, 8, 9]
+        """
+        found: list[int] = []
+        n_restored, place = 0, 0
+        for match in _SYMBOL.finditer(text):
+            n_before = match.start() - place
+            found += range(n_restored, n_restored + n_before)
+            n_restored += n_before
+            found += [n_restored] * len(match.group())
+            n_restored += len(self._part(match.group()))
+            place = match.end()
+        return [*found, *range(n_restored, n_restored + len(text) - place + 1)]
+
+    def _part(self, symbol: str) -> str:
+        number = _INDEX[symbol]
+        return self.parts[number] if number < len(self.parts) else ""
+
+
+def find_kept(text: str, *, is_protected: bool = True) -> list[KeptPart]:
+    """Return the parts that placeholders replace.
+
+    These are protected parts, and symbols that are in the text itself. Numbers with a decimal mark or a thousands
+    separator are left to the model, as languages write them differently.
+
+    >>> [part.text for part in find_kept("12 dogs, 3.50 m, a@b.de")]
+    ['12', 'a@b.de']
+    """
+    parts = [
+        KeptPart(part.begin, part.end, part.text)
+        for part in (find_protected(text) if is_protected else ())
+        if not (part.is_number and _WRITTEN_DIFFERENTLY.search(part.text))
+    ]
+    if "｟" in text:
+        own = [KeptPart(*match.span(), match.group()) for match in _WRITTEN_SYMBOL.finditer(text)]
+        parts = [part for part in parts if not any(part.begin < one.end and one.begin < part.end for one in own)]
+        parts = sorted([*parts, *own])
+    return parts
+
+
+def mask(text: str, *, is_protected: bool = True) -> MaskedText:
+    """Replace the kept parts of a text by placeholders, in order.
+
+    Equal parts share one. Without ``is_protected`` only symbols in the text itself.
+
+    >>> mask("{name} pays 20 and {name} 30").text
+    '｟1｠ pays ｟2｠ and ｟1｠ ｟3｠'
+    """
+    parts = find_kept(text, is_protected=is_protected)
+    numbers: dict[str, int] = {}
+    for part in parts:
+        numbers.setdefault(part.text, len(numbers))
+    return MaskedText(_replace(text, parts, numbers), tuple(numbers)[:N_PLACEHOLDERS])
+
+
+def mask_pair(source: str, target: str) -> tuple[str, str]:
+    """Replace the parts that both sides of a pair have equally often.
+
+    >>> mask_pair("12 of 30 at www.a.org", "Bei www.a.org 30 von zwölf")
+    ('12 of ｟1｠ at ｟2｠', 'Bei ｟2｠ ｟1｠ von zwölf')
+    """
+    sides = find_kept(source), find_kept(target)
+    if not all(sides):
+        return source, target
+    counts: list[dict[str, int]] = [{}, {}]
+    for own, parts in zip(counts, sides, strict=True):
+        for part in parts:
+            own[part.text] = own.get(part.text, 0) + 1
+    shared = [text for text, n in counts[0].items() if counts[1].get(text) == n]
+    numbers = {text: number for number, text in enumerate(shared)}
+    return _replace(source, sides[0], numbers), _replace(target, sides[1], numbers)
+
+
+def _replace(text: str, parts: Iterable[KeptPart], numbers: dict[str, int]) -> str:
+    pieces, place = [], 0
+    for part in parts:
+        number = numbers.get(part.text, N_PLACEHOLDERS)
+        if number < N_PLACEHOLDERS:
+            pieces += [text[place : part.begin], PLACEHOLDERS[number]]
+            place = part.end
+    return "".join([*pieces, text[place:]])
+
+
+def placeholders_in(text: str) -> list[str]:
+    """Return the placeholders of a text, in order."""
+    return _SYMBOL.findall(text)
+
+
+def annotate(text: str, terms: Sequence[tuple[int, int, str]]) -> str:
+    """Show translations after the terms of a text.
+
+    ``terms`` are begin, end and translation of each, in order. Symbols come before the spaces, so that words have the
+    same tokens as without.
+
+    >>> annotate("A dog runs", [(2, 5, "Hund")])
+    'A｟term｠ dog｟as｠ Hund｟end｠ runs'
+    """
+    pieces, place = [], 0
+    for begin, end, translation in terms:
+        before = text[place:begin]
+        kept = before.rstrip(" ")
+        # At the beginning of a text words have the tokens that they have after a space.
+        pieces += [kept, TERM, before[len(kept) :]] if kept or place else [before, TERM, " "]
+        pieces.append(text[begin:end])
+        pieces += [TRANSLATION, " ", translation, END]
+        place = end
+    return "".join([*pieces, text[place:]])
+
+
+def places_in_plain(text: str) -> list[int]:
+    """Return the place of each character in the text without annotations.
+
+    The last place is that of the end of the text.
+
+    >>> places_in_plain(annotate("A b", [(2, 3, "c")]))[7:]
+    [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3]
+    """
+    found: list[int] = []
+    place = n_plain = 0
+    for match in _ANNOTATED.finditer(text):
+        n_before = match.start() - place
+        found += range(n_plain, n_plain + n_before)
+        n_plain += n_before
+        found += [n_plain] * len(match[1])
+        is_added = not text[: match.start()].strip(" ")
+        n_term = len(match[2]) + len(match[3]) - is_added
+        found += [n_plain] * is_added + list(range(n_plain, n_plain + n_term))
+        first = n_plain + len(match[2]) - is_added  # the translation belongs to the term's first character
+        found += [first] * (match.end() - match.end(3))
+        n_plain += n_term
+        place = match.end()
+    return [*found, *range(n_plain, n_plain + len(text) - place + 1)]
