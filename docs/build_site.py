@@ -21,7 +21,14 @@ from sphinx.cmd.build import main as sphinx
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "benchmarks/README.md")
 """Pages outside ``docs/`` that its pages link to; LICENSE and the examples are files to download."""
-FILES = ("LICENSE", "examples/*.yaml", "docs/**/*.png", "docs/**/*.svg", "benchmarks/results/*.svg")
+FILES = (
+    "LICENSE",
+    "examples/*.yaml",
+    "examples/notebooks/*.ipynb",
+    "docs/**/*.png",
+    "docs/**/*.svg",
+    "benchmarks/results/*.svg",
+)
 LINK = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")
 START = """<!doctype html>
 <meta charset="utf-8">

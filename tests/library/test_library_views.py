@@ -226,6 +226,21 @@ def test_a_toy_corpus_is_that_of_its_command(tmp_path: Path) -> None:
         attnkit.toy_corpus("reviews", tmp_path / "called", pairs=30, valid=4, test=5, seed=4)
 
 
+def test_results_say_what_they_are(trained: Path) -> None:
+    vectors = Vectors(["a", "b", "c"], np.eye(3, dtype=np.float32), name="mine")
+    assert repr(attnkit.project(vectors)) == (
+        "Projection(vectors: mine; words: the first 3 of 3; dimensions: 3; method: principal components)"
+    )
+    assert repr(attnkit.confusion(["a", "b"], ["a", "a"])) == "ConfusionMatrix(2 labels, 2 examples, accuracy 50.0 %)"
+    curves = attnkit.curves(trained)
+    said = f"RunCurves({trained}: {len(curves.steps)} losses, the last {curves.losses[-1]:.3f}; "
+    assert repr(curves).startswith(said)
+    found = attnkit.attend(trained, ["1 2"], targets=["2 1"], device="cpu")
+    assert repr(found) == f"AttentionMaps({trained}: 1 line; cross, encoder, decoder)"
+    assert repr(TranslationAttention([[[1.0, 0.0]]], [["a"]], [["b", "c"]])) == "TranslationAttention(1 x 2)"
+    assert repr(TranslationAttention([], [], [])) == "TranslationAttention(no weights)"
+
+
 def modules(package: str) -> list[str]:
     found = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
     return [package, *(one.name for one in found)]

@@ -21,7 +21,7 @@ Weights = list[list[float]]
 END = "</s>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TranslationAttention(Sequence[Weights]):
     """Cross-attention weights of a translated line, sentence by sentence.
 
@@ -33,12 +33,17 @@ class TranslationAttention(Sequence[Weights]):
     """
 
     weights: list[Weights]
-    """Of each sentence: weights (target tokens, source tokens), both with the end symbol."""
-    target_tokens: list[list[str]]  #: of each sentence
-    source_tokens: list[list[str]]  #: of each sentence
+    """Of each sentence: weights (target tokens, source tokens and the end symbol)."""
+    target_tokens: list[list[str]]  #: of each sentence, one per row
+    source_tokens: list[list[str]]  #: of each sentence, one per column
 
     def __len__(self) -> int:
         return len(self.weights)
+
+    def __repr__(self) -> str:
+        sizes = zip(self.target_tokens, self.source_tokens, strict=True)
+        shapes = ", ".join(f"{len(rows)} x {len(columns)}" for rows, columns in sizes)
+        return f"TranslationAttention({shapes or 'no weights'})"
 
     @overload
     def __getitem__(self, index: int) -> Weights: ...
@@ -66,22 +71,23 @@ class TranslationAttention(Sequence[Weights]):
 def translation_attention(
     weights: list[Weights], tokens: Sequence[Sequence[str]], source_tokens: Sequence[Sequence[str]]
 ) -> TranslationAttention:
-    """Return weights with the tokens that they belong to, and the end symbols."""
-    sides: tuple[list[list[str]], list[list[str]]] = ([], [])
-    for table, rows, columns in zip(weights, tokens, source_tokens, strict=True):
-        # A search that was cut has no row of the end symbol.
-        sides[0].append([*rows, END][: len(table)])
-        sides[1].append([*columns, END][: len(table[0]) if table else 0])
-    return TranslationAttention(weights, *sides)
+    """Return weights with the tokens that they belong to."""
+    columns = [[*one, END][: len(table[0]) if table else 0] for table, one in zip(weights, source_tokens, strict=True)]
+    return TranslationAttention(weights, [list(rows) for rows in tokens], columns)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionMaps:
     """All attention weights of a model for some lines; a notebook shows maps of them."""
 
     facts: Mapping[str, str]  #: description of the model and of the maps
     examples: Sequence[AttentionExample]  #: one per line, with weights (L, H, T, S)
     every: bool = False  #: whether all kinds of attention are drawn, or the first alone
+
+    def __repr__(self) -> str:
+        kinds = dict.fromkeys(one.kind for example in self.examples for one in example.maps)
+        n = len(self.examples)
+        return f"AttentionMaps({self.facts.get('run', '')}: {n:,} line{'s' * (n != 1)}; {', '.join(kinds)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return tokens, weights and entropies as plain data, as ``attend --json`` does."""

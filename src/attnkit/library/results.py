@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ON_LOSS = ("loss", "unigram_loss")  # scores with the unit of the training loss
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunCurves:
     """Losses and scores of a run by step, as ``metrics.jsonl`` has them."""
 
@@ -30,6 +30,11 @@ class RunCurves:
     learning_rates: list[float]  #: at each of ``steps``
     scores: Mapping[str, list[tuple[int, float]]]
     """Development score -> (step, value) of each evaluation; BLEU, chrF, accuracy and F1 in percent, losses in nats."""
+
+    def __repr__(self) -> str:
+        last = f", the last {self.losses[-1]:.3f}" if self.losses else ""
+        scored = "; ".join(f"{name} {points[-1][1]:.4g}" for name, points in self.scores.items())
+        return f"RunCurves({self.run}: {len(self.steps):,} losses{last}{'; ' * bool(scored)}{scored})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curves as plain data."""
@@ -90,7 +95,7 @@ def curves(run: str | Path) -> RunCurves:
     return RunCurves(str(run), steps, losses, rates, scores)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConfusionMatrix:
     """Counts of predicted labels by gold label."""
 
@@ -98,6 +103,10 @@ class ConfusionMatrix:
     counts: list[list[int]]  #: (L, L): gold, predicted
     accuracy: float  #: percentage of correct predictions
     classes: Mapping[str, ClassScores]  #: label -> precision, recall and F1 in percent
+
+    def __repr__(self) -> str:
+        total = sum(map(sum, self.counts))
+        return f"ConfusionMatrix({len(self.labels)} labels, {total:,} examples, accuracy {self.accuracy:.1f} %)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return labels, counts and scores as plain data."""

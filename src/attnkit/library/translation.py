@@ -86,7 +86,7 @@ class Translation:
     terms: list[TermUse]  #: terms of the glossary in the line, and whether the translation has them
     alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
     attention: TranslationAttention | None = None
-    """Of each sentence: weights (target tokens, source tokens), both with the end symbol; None unless recorded."""
+    """Of each sentence: weights (target tokens, source tokens and the end symbol); None unless recorded."""
 
     def __str__(self) -> str:
         return self.text

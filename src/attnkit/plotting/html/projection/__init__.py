@@ -19,7 +19,7 @@ SPAN = 65_535  #: largest coordinate, on the longer side of the map
 _BLOCK = 4096  # rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Projection:
     """V words with 2-D positions, and D-dimensional vectors for nearest neighbours."""
 
@@ -28,6 +28,9 @@ class Projection:
     vectors: NDArray[np.float32]  #: (V, D), not necessarily normalized
     note: str  #: meaning of the two dimensions, as a sentence
     facts: Mapping[str, str]  #: description of model and method: name -> text
+
+    def __repr__(self) -> str:
+        return f"Projection({'; '.join(f'{name}: {text}' for name, text in self.facts.items())})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return words, positions, note and facts as plain data, without the vectors."""
