@@ -15,11 +15,13 @@ from shown_blocks import Block, agrees, blocks_to_run, lines_of, run_block
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
+# Pages that train for a minute or more: their blocks run in ``make slow``.
 TRAINS = (
     "first-translator",
     "own-files",
     "reversal",
-)  # pages that train for a minute or more: their blocks run in ``make slow``
+    "bert",
+)
 
 
 def text_of(page: Path) -> str:

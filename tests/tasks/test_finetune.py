@@ -49,6 +49,26 @@ def fresh(config: TextClassificationConfig, vocab_size: int) -> SequenceClassifi
     return SequenceClassifier(config.model, vocab_size, 3)
 
 
+@pytest.mark.parametrize(
+    ("n_lines", "epochs", "every"),
+    [(10, 50.0, 5.0), (501, 20.0, 2.0), (1001, 10.0, 1.0), (2000, 5.0, 1.0), (9000, 5.0, 1.0)],
+)
+def test_few_texts_are_trained_on_more_often(
+    pretrained: Path, tmp_path: Path, n_lines: int, epochs: float, every: float
+) -> None:
+    table = tmp_path / "table.tsv"
+    table.write_text("label\ttext\n" + "a\tb\n" * (n_lines - 1))
+    config = finetuned(pretrained, table)
+    assert (config.limits.max_epochs, config.evaluation.every_epochs) == (epochs, every)
+    (tmp_path / "table.conll").write_text("a O\n" * 10 * n_lines)
+    tagging = resolve(
+        {"task": "token-classification", "data.files": [str(tmp_path / "table.conll")]}, fixed=init_layer(pretrained)
+    ).config
+    assert tagging.limits.max_epochs == max(10.0, epochs)
+    limited = finetuned(pretrained, table, "limits.max_steps=7", "evaluation.every_steps=2")
+    assert (limited.limits.max_epochs, limited.evaluation.every_epochs) == (None, None)
+
+
 def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: Any, pretrained: Path) -> None:
     config, giver = finetuned(pretrained, workshop.file("table.tsv")), weights_of(pretrained, 3)
     vocab_size = len(giver["embedding.weight"])

@@ -41,7 +41,7 @@ def command(
       attnkit embed run lines.txt -o codes.npy
       attnkit embed run vectors.npy --reconstruct --summary
       attnkit embed bert lines.txt --what cls --layer 1 -o lines.safetensors
-      attnkit embed bert --what static -o pieces.tsv
+      attnkit embed bert --what static -o pieces.vec
       echo "a dog runs" | attnkit embed run
     """
     from attnkit.errors import UsageError

@@ -59,6 +59,8 @@ class TaskSpec:
     # Presets.
     preset_thresholds: PresetThresholds = AUTO
     """All presets of the task, each with the number of lines below which it is selected."""
+    lengthen_path: str | None = None
+    """Function (preset's tree, lines in the training files) -> tree, for a task that trains longer on few examples."""
     # Initialization from runs of other tasks.
     init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
     excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from these tasks
@@ -168,7 +170,12 @@ TASKS: dict[str, TaskSpec] = {
         preset_thresholds=LANGUAGE_AUTO,
     ),
     # Fine-tuning of a pretrained encoder.
-    "text-classification": replace(_FINETUNED, variants={"han": HAN_CLASSIFICATION}, default_variant="han"),
+    "text-classification": replace(
+        _FINETUNED,
+        variants={"han": HAN_CLASSIFICATION},
+        default_variant="han",
+        lengthen_path="tasks.finetuning.config:lengthened",
+    ),
     "token-classification": replace(
         _FINETUNED,
         description="a tagger",
@@ -176,6 +183,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.finetuning.token_classification:TASK",
         config_path="tasks.finetuning.config:TokenClassificationConfig",
         preset_path="tasks.finetuning.config:token_classification_preset",
+        lengthen_path="tasks.finetuning.config:lengthened_tagging",
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
         predictor_path="tasks.finetuning.predict_token_classification:TokenClassificationPredictor",
         predict_formats=("lines", "conll"),

@@ -11,7 +11,7 @@ from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_a
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.engine.registry import TASKS, TaskSpec, load_symbol, task_spec
 from attnkit.engine.run_config import PRESETS, RunSettings, choose
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.lines import check_not_streams, count_lines
 
@@ -162,6 +162,10 @@ def resolve(
         raise UsageError(f"unknown preset '{name}' for {kind.description}", help=help)
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
+    if kind.lengthen_path is not None:
+        with suppress(DataError):  # a missing file is reported by its reader; a resumed run may need none
+            n_lines = sum(count_lines(path) for path in _paths(given, "data.files"))
+            tree = load_symbol(kind.lengthen_path)(tree, n_lines)
     if _get(given, "joint_vocabulary") is False:
         # Two vocabularies cannot share one matrix.
         tree["model"]["tie_embeddings"] = "target"

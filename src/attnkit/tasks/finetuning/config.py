@@ -164,6 +164,33 @@ def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -
     }
 
 
+MIN_EXAMPLES = 10_000  #: texts or sentences that a classifier or tagger is shown at least, repetitions included, and
+MAX_REPETITIONS = 50  #: the number of epochs that this may take
+
+
+def lengthened(tree: dict[str, Any], n_examples: int) -> dict[str, Any]:
+    """Return a preset with enough epochs to show ``MIN_EXAMPLES`` examples.
+
+    Few epochs over few examples end before anything is learned (Mosbach et al. 2021; Zhang et al. 2021).
+    """
+    wanted = min(MAX_REPETITIONS, -(-MIN_EXAMPLES // max(1, n_examples)))
+    epochs = max(tree["limits"]["max_epochs"], float(wanted))
+    every = max(tree["evaluation"]["every_epochs"], epochs / 10)
+    return {
+        **tree,
+        "limits": {**tree["limits"], "max_epochs": epochs},
+        "evaluation": {**tree["evaluation"], "every_epochs": every},
+    }
+
+
+def lengthened_tagging(tree: dict[str, Any], n_lines: int) -> dict[str, Any]:
+    """Return a lengthened preset for a file of one word per line.
+
+    A sentence is taken to have ten words.
+    """
+    return lengthened(tree, n_lines // 10)
+
+
 text_classification_preset = partial(_preset, metric="accuracy", epochs=5.0, max_tokens=1024)
 token_classification_preset = partial(_preset, metric="f1", epochs=10.0, max_tokens=1024)
 question_answering_preset = partial(_preset, metric="f1", epochs=3.0, max_tokens=4096)
