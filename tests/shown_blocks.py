@@ -2,8 +2,8 @@
 
 The fence of the text says how: ``text`` alone means the same text; ``text within 10 percent``, numbers that far from
 those shown; ``text half of the lines``, at least half of the lines are found, in this order; ``text but for numbers``,
-the same words, for tables of trained weights. ``…`` stands for any text within a line, and for any lines as a line of
-its own.
+the same words, for tables of trained weights; ``text by first words``, the same first word in each line, for sampled
+sentences. ``…`` stands for any text within a line, and for any lines as a line of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Block:
     percent: float
     half: bool
     words_only: bool = False
+    first_words: bool = False
 
 
 def blocks_to_run(text: str) -> Iterator[Block]:
@@ -53,6 +54,7 @@ def blocks_to_run(text: str) -> Iterator[Block]:
             float(within[1]) if within else 0.0,
             "half of the lines" in how,
             "but for numbers" in how,
+            "by first words" in how,
         )
 
 
@@ -121,6 +123,8 @@ def agrees(block: Block, printed: str) -> bool:
     shown, lines = block.shown.rstrip().splitlines(), [line.rstrip() for line in printed.rstrip().splitlines()]
     if block.words_only:
         shown, lines = [without_numbers(line) for line in shown], [without_numbers(line) for line in lines]
+    if block.first_words:
+        shown, lines = [first_word(line) for line in shown], [first_word(line) for line in lines]
     if block.half:
         wanted = [line for line in shown if line.strip() not in ("", "…")]
         return 2 * longest_common(wanted, lines, block.percent) >= len(wanted) > 0
@@ -130,6 +134,10 @@ def agrees(block: Block, printed: str) -> bool:
 def without_numbers(line: str) -> str:
     """Return a line without its numbers, and without the dots that stand for small ones in tables."""
     return " ".join(word for word in line.split() if not re.fullmatch(r"[-\d.,()]+", word))
+
+
+def first_word(line: str) -> str:
+    return (line.split() or [""])[0]
 
 
 def lines_agree(shown: list[str], printed: list[str], percent: float) -> bool:

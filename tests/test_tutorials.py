@@ -16,12 +16,7 @@ TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
 # Pages that train for a minute or more: their blocks run in ``make slow``.
-TRAINS = (
-    "first-translator",
-    "own-files",
-    "reversal",
-    "bert",
-)
+TRAINS = ("first-translator", "own-files", "reversal", "bert", "gpt")
 
 
 def text_of(page: Path) -> str:
@@ -66,8 +61,8 @@ def test_what_a_tutorial_shows_stands_behind_the_block_that_printed_it(page: Pat
     assert len(re.findall(r"^```text", text, re.MULTILINE)) == sum(b.shown is not None for b in blocks_to_run(text))
 
 
-def block(shown: str, percent: float = 0.0, half: bool = False, words_only: bool = False) -> Block:
-    return Block("sh", "", shown, percent, half, words_only)
+def block(shown: str, percent: float = 0.0, half: bool = False, **how: bool) -> Block:
+    return Block("sh", "", shown, percent, half, **how)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +87,10 @@ def block(shown: str, percent: float = 0.0, half: bool = False, words_only: bool
         (block("a  9  .\nb .  1\n", words_only=True), "a  8  2\nb . 1\n", True),
         (block("a  9  .\nb .  1\n", words_only=True), "a  9  .\nc .  1\n", False),
         (block("a  9\n", words_only=True), "a  9\na  9\n", False),
+        (block("The cat is old.\n", first_words=True), "The cats sleep.\n", True),
+        (block("The cat is old.\n", first_words=True), "A cat is old.\n", False),
+        (block("The cat is old.\n", first_words=True), "The cats sleep.\n\n", True),
+        (block("The cat is old.\n", first_words=True), "The cats sleep.\nThe\n", False),
     ],
 )
 def test_comparison_of_shown_output(shown: Block, printed: str, expected: bool) -> None:
