@@ -14,8 +14,8 @@ import pytest
 import attnkit
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.config import DataConfig
-from attnkit.decoding.config import SearchConfig
 from attnkit.engine.resolve import resolve
+from attnkit.engine.search_backend import SearchJob, search_parts
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.documents import parse_document
 from attnkit.formats.passages import render
@@ -162,11 +162,13 @@ def test_sampling_and_library_calls(made: Path) -> None:
 def test_terms_of_a_glossary_are_shown_to_the_model(made: Path) -> None:
     translator = load_translator([made / "run"], device="cpu")
     translator.set_glossary(Glossary({"dog": "Wolf", "black": "dunkler"}), print)
-    parts = translator.segment(["a black dog at 12:30"], None, 0)[0]
-    assert parts[0].text == f"a{TERM} black{TRANSLATION} dunkler{END}{TERM} dog{TRANSLATION} Wolf{END} at ｟1｠"
-    assert parts[0].ids == translator.src_tokenizer.encode([parts[0].text])[0]
+    ((part,),) = translator.segment(["a black dog at 12:30"], None, 0)
+    assert part.text == "a black dog at ｟1｠"
+    shown = translator.show_terms(part)
+    assert shown.text == f"a{TERM} black{TRANSLATION} dunkler{END}{TERM} dog{TRANSLATION} Wolf{END} at ｟1｠"
+    assert shown.ids == translator.src_tokenizer.encode([shown.text])[0]
     ids = [translator.src_tokenizer.token_id(symbol) for symbol in (*ANNOTATION, PLACEHOLDERS[0])]
-    assert [parts[0].ids.count(id) for id in ids] == [2, 2, 2, 1]
+    assert [shown.ids.count(id) for id in ids] == [2, 2, 2, 1]
     (line,) = translator.stream(["a black dog at 12:30"])
     assert all(term.is_used for term in line.terms) and "12:30" in line.outputs[0].text
     assert translator.terminology is not None
@@ -175,8 +177,32 @@ def test_terms_of_a_glossary_are_shown_to_the_model(made: Path) -> None:
     for text, expected in (("ein dunkles Wölfen", [True, True]), ("ein schwarzer Wolf", [False, True])):
         assert [use.is_used for use in translator.terminology.uses(terms, text)] == expected
     # Too long with its annotations, it is read without.
-    translator.segmenter.max_length = len(translator.src_tokenizer.encode(["a black dog at ｟1｠"])[0])
-    assert TERM not in translator.segment(["a black dog at 12:30"], None, 0)[0][0].text
+    translator.segmenter.max_length = len(part.ids)
+    assert translator.show_terms(part) == part
+
+
+def test_lines_that_lack_a_term_are_searched_again_with_it_shown(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First as they are, then with the terms shown, at last with hard constraints: each only what still lacks one."""
+    from attnkit.engine import search_backend
+    from attnkit.tasks.translation import translator as module
+
+    translator = load_translator([made / "run"], device="cpu")
+    usual = translator.translate(["a dog sees tree"])[0]
+    searched: list[tuple[list[str], bool]] = []
+
+    def search(backend: Any, parts: Any, batches: Any, job: Any, progress: Any) -> Any:
+        searched.append(([part.text for part in parts], job.joins is not None))
+        return search_backend.search_parts(backend, parts, batches, job, progress)
+
+    monkeypatch.setattr(module, "search_parts", search)
+    word = next(word for word in usual.split() if len(word) > 2)
+    lines = ["a dog sees tree", "a cat sees tree", "a child"]
+    translator.set_glossary(Glossary({"dog": word, "cat": "Zebra"}), print)
+    shown = f"a{TERM} cat{TRANSLATION} Zebra{END} sees tree"
+    found = list(translator.stream(lines))
+    assert searched[0] == (lines, False) and searched[1] == ([shown], False) and searched[2][1]
+    assert searched[2][0] in ([], [lines[1]])
+    assert found[0].outputs[0].text == usual and "Zebra" in found[1].outputs[0].text
 
 
 def test_words_of_the_source_are_found_through_symbols(made: Path) -> None:
@@ -184,7 +210,10 @@ def test_words_of_the_source_are_found_through_symbols(made: Path) -> None:
     translator = load_translator([made / "run"], device="cpu")
     translator.set_glossary(Glossary({"dog": "Wolf"}), print)
     source = "a dog at https://x.org/a sees {name}, 12:30"
-    (line,) = translator.stream([source], SearchConfig(beam_size=1), record=True)
+    config = translator.configure({"beam_size": 1})
+    part = translator.show_terms(translator.segment([source], None, 0)[0][0])
+    (hypotheses,) = search_parts(translator.searcher, [part], [[0]], SearchJob(config, record=True))
+    line = translator.join(source, [part], [hypotheses], config)
     words = find_words(source)
     output, n = line.outputs[0], len(line.source_ids[0])
     tokens = translator.src_tokenizer.tokens(line.source_ids[0])

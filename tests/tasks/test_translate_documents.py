@@ -89,6 +89,7 @@ IMAGE, NOTE = Tag("<img/>", "point"), Tag("[1]", "point")
         (["a ", STAR, "x", NOT_STAR, ITALIC, "z", NOT_I], "y", [0], "<i>*y*</i>"),
         (["a ", B, "red dog", NOT_B, " runs"], "rouge, chien court", [1, 1, 2, 3], "<b>rouge, chien</b> court"),
         (["a ", B, "dog", NOT_B, " runs"], "un , chien ; court", [0, 1, 1, 1, 2], "un , <b>chien</b> ; court"),
+        (["a ", B, "dog", NOT_B, " runs"], "chien, court", [0, 1, 2], "<b>chien</b>, court"),
         (["一只", B, "红", NOT_B, "狗"], "a red dog", [0, 2, 3], "a <b>red</b> dog"),
     ],
 )

@@ -24,6 +24,7 @@ PIECES = (
     "b@c.de",
     "{name}",
     "%s",
+    "%s5",
     "12",
     "12:30",
     "30 %",
@@ -65,8 +66,14 @@ def test_a_masked_text_is_restored(is_protected: bool) -> None:
 
 def test_placeholders_without_a_part_are_left_out() -> None:
     masked = mask("12 and 13")
-    assert masked.restore("｟2｠ ｟3｠x ｟1｠｟1｠") == "13 x 1212"
+    assert masked.restore("｟2｠ ｟3｠x ｟1｠｟1｠") == "13 x 12 12"
     assert masked.places("｟2｠ ｟3｠x") == [0, 0, 0, 2, 3, 3, 3, 3, 4]
+
+
+def test_words_do_not_grow_together_with_parts() -> None:
+    masked = mask("see www.a.org at 10:30 for %s5 of {n}s")
+    assert masked.restore("P｟1｠um｟2｠-mal ｟3｠x｟4｠en") == "P www.a.org um 10:30-mal %sx{n}en"
+    assert masked.places("a｟2｠b") == [0, 1, 1, 1, 8, 9]  # "a 10:30 b"
 
 
 def test_only_so_many_parts_are_masked() -> None:

@@ -8,7 +8,7 @@ Terminology Constraints).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from attnkit.text.protected import find_protected
@@ -42,12 +42,13 @@ class MaskedText(NamedTuple):
     def restore(self, text: str) -> str:
         """Return a text, such as a translation, with the parts put back.
 
-        A placeholder without a part is left out.
+        A placeholder without a part is left out. A letter or digit beside a part that begins or ends with one gets a
+        space between.
 
         >>> mask("See https://a.org at 10:30").restore("Um ｟2｠ siehe ｟1｠")
         'Um 10:30 siehe https://a.org'
         """
-        return _SYMBOL.sub(lambda match: self._part(match.group()), text)
+        return "".join(piece for _, _, piece in self._pieces(text))
 
     def places(self, text: str) -> list[int]:
         """Return the place of each character of a text in ``restore(text)``.
@@ -58,15 +59,35 @@ class MaskedText(NamedTuple):
         [0, 1, 2, 3, 3, 3, 8, 9]
         """
         found: list[int] = []
-        n_restored, place = 0, 0
+        n_restored = 0
+        for begin, end, piece in self._pieces(text):
+            is_text = piece == text[begin:end]
+            found += range(n_restored, n_restored + len(piece)) if is_text else [n_restored] * (end - begin)
+            n_restored += len(piece)
+        return [*found, n_restored]
+
+    def _pieces(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield begin and end of pieces of a text, and what replaces each."""
+        place, last = 0, ""
         for match in _SYMBOL.finditer(text):
-            n_before = match.start() - place
-            found += range(n_restored, n_restored + n_before)
-            n_restored += n_before
-            found += [n_restored] * len(match.group())
-            n_restored += len(self._part(match.group()))
+            if place < match.start():
+                yield place, match.start(), text[place : match.start()]
+                last = text[match.start() - 1]
+            piece = self._part(match.group())
             place = match.end()
-        return [*found, *range(n_restored, n_restored + len(text) - place + 1)]
+            if piece:
+                before = " " * (last.isalnum() and piece[0].isalnum())
+                after = " " * (text[place : place + 1].isalnum() and piece[-1].isalnum())
+                if after and self._is_glued(match.group()):
+                    after = ""
+                piece = before + piece + after
+                last = piece[-1]
+            yield match.start(), place, piece
+        yield place, len(text), text[place:]
+
+    def _is_glued(self, symbol: str) -> bool:
+        """Return whether a letter or digit follows a placeholder in the source."""
+        return any(after[:1].isalnum() for after in self.text.split(symbol)[1:])
 
     def _part(self, symbol: str) -> str:
         number = _INDEX[symbol]

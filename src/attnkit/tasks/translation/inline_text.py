@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import islice
 
@@ -124,10 +124,6 @@ class InlineText:
         if not len(self.ids):
             return 0
         return len({*placeholders_in(text)} - {*placeholders_in(translation)})
-
-    def annotate(self, text: str, terms: Sequence[tuple[int, int, str]]) -> str:
-        """Return a masked text with the translations of terms."""
-        return annotate(text, terms)
 
     def _term(self, symbol: str) -> RequiredTerm:
         if symbol not in self._terms:

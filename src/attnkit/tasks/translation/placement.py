@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -33,7 +33,7 @@ def find_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def find_marks(text: str, words: Sequence[tuple[int, int]]) -> Set[int]:
+def find_marks(text: str, words: Sequence[tuple[int, int]]) -> set[int]:
     """Return the numbers of the words that are punctuation."""
     first = (text[begin] for begin, _ in words)
     return {number for number, c in enumerate(first) if unicodedata.category(c)[0] == "P" and c not in _SYMBOLS}
@@ -190,9 +190,14 @@ class _Spans:
             first += 1
         while last - first > 1 and own[last - 1] in self._marks and node.end - 1 not in self._source_marks:
             last -= 1
+        own = own[first:last]
         if not own and node.begin < node.end and len(inside):  # one word is better than nothing
-            return [min(self._point_place(node, inside), inside[-1])]
-        return own[first:last]
+            own = [min(self._point_place(node, inside), inside[-1])]
+        if own and self._marks.issuperset(own) and not self._source_marks.issuperset(range(node.begin, node.end)):
+            # An element around a word goes around one: emphasis of a mark alone would not be Markdown.
+            nearest = min((i for i in inside if i not in self._marks), key=lambda i: abs(i - own[0]), default=None)
+            own = own if nearest is None else [nearest]
+        return own
 
     def _fill(self, parent: PlacedTag, elements: list[PlacedTag]) -> None:
         """Move elements that must not be empty into their neighbours."""

@@ -35,10 +35,11 @@ from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
-from attnkit.tasks.translation.segmenting import Segmenter, TextSegment, join_segments
+from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
+from attnkit.text.inline_symbols import annotate
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tokenizer import Tokenizer
 
@@ -268,13 +269,21 @@ class TranslationPipeline:
             batches = make_batches([len(part.ids) for part in segments], batching)
             return search_parts(self.searcher, segments, batches, job, progress)
 
-        results = search(flat, replace(job, joins=None), 0, n_free)
-        # A translation that has its terms is the best one with them: the others need a slower search.
+        first = replace(job, joins=None)
+        results = search(flat, first, 0, n_free)
+        # A translation that has its terms is the best one with them: only the others are searched again.
         missing = {i: self._n_missing(flat[i], results[i]) for i in with_terms}
-        lacking = [i for i in with_terms if missing[i]]
-        for i, again in zip(lacking, search([flat[i] for i in lacking], job, n_free, len(with_terms)), strict=True):
-            if self._n_missing(flat[i], again) < missing[i]:  # suppressed phrases and prefixes come first
-                results[i] = again
+        for number, is_shown in enumerate(shown := [True, False] if self._shows_terms else [False]):
+            lacking = [i for i in with_terms if missing[i]]
+            segments = [self.show_terms(flat[i]) if is_shown else flat[i] for i in lacking]
+            n_searched = n_free + len(with_terms) * number // len(shown)
+            again = search(segments, first if is_shown else job, n_searched, len(with_terms) // len(shown))
+            for i, part, hypotheses in zip(lacking, segments, again, strict=True):
+                n = self._n_missing(part, hypotheses)
+                if n < missing[i]:  # suppressed phrases and prefixes come first
+                    flat[i], results[i], missing[i] = part, hypotheses, n
+        remaining = iter(flat)
+        parts = [[next(remaining) for _ in members] for members in parts]
         found = iter(results)
         signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
         for line, members, own in zip(lines, parts, signs, strict=True):
@@ -318,17 +327,19 @@ class TranslationPipeline:
                 needed = self.inline.required(piece.text)
                 if self.terminology is not None:
                     needed += self.terminology.required(piece.text, len(begun))
-                    if self.inline.has_annotations:
-                        piece = self._annotated(piece)
                 parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before, needed))
         return parts
 
-    def _annotated(self, piece: TextSegment) -> TextSegment:
-        """Return a segment with its terms annotated, without if it would be too long."""
+    @property
+    def _shows_terms(self) -> bool:
+        return self.terminology is not None and self.inline.has_annotations
+
+    def show_terms(self, part: LineSegment) -> LineSegment:
+        """Return a segment with its terms annotated, as it is if it would be too long."""
         assert self.terminology is not None
-        text = self.inline.annotate(piece.text, self.terminology.shown(piece.text))
+        text = annotate(part.text, self.terminology.shown(part.text))
         ids = self.src_tokenizer.encode([text])[0]
-        return TextSegment(ids, piece.before, text) if len(ids) <= self.segmenter.max_length else piece
+        return replace(part, ids=ids, text=text) if len(ids) <= self.segmenter.max_length else part
 
     def join(
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
