@@ -14,6 +14,7 @@ import pytest
 import attnkit
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.config import DataConfig
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.resolve import resolve
 from attnkit.engine.search_backend import SearchJob, search_parts
 from attnkit.errors import RunError, UsageError
@@ -148,6 +149,15 @@ def test_all_parts_are_kept_in_any_engine(made: Path, options: dict[str, Any]) -
                 assert not {*PLACEHOLDERS, *ANNOTATION} & {*placeholders_in(output.text)} - {*kept}
     texts = [[output.text for line in lines for output in line.outputs] for lines in found]
     assert texts[0] == texts[1]
+
+
+def test_symbols_are_text_to_other_runs(trained: Path) -> None:
+    translator = load_translator([trained], device="cpu")
+    ((part,),) = translator.segment(["1 ｟1｠ 12:30"], None, 0)
+    assert part.text == "1 ｟1｠ 12:30" and part.required == ()
+    ids = translator.tgt_tokenizer.encode(["2 ｟1｠ 3"])[0]
+    line = translator.join("1", [part], [[Hypothesis(ids, 0.0, 0.0, None, True)]], translator.search)
+    assert line.outputs[0].text == "2 ｟1｠ 3"
 
 
 def test_sampling_and_library_calls(made: Path) -> None:

@@ -38,6 +38,7 @@ class MaskedText(NamedTuple):
 
     text: str
     parts: tuple[str, ...] = ()
+    has_symbols: bool = True  #: False where symbols are ordinary text, to a model that has not learned them
 
     def restore(self, text: str) -> str:
         """Return a text, such as a translation, with the parts put back.
@@ -69,7 +70,7 @@ class MaskedText(NamedTuple):
     def _pieces(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield begin and end of pieces of a text, and what replaces each."""
         place, last = 0, ""
-        for match in _SYMBOL.finditer(text):
+        for match in _SYMBOL.finditer(text) if self.has_symbols else ():
             if place < match.start():
                 yield place, match.start(), text[place : match.start()]
                 last = text[match.start() - 1]

@@ -237,7 +237,8 @@ def source_words_of_tokens(translation: TranslatedLine, words: Sequence[tuple[in
     (read,), masked = translation.read, translation.masked
     aligned = align(translation.tokenizer, [read])[0]
     in_source = masked.places(masked.text)
-    places = [in_source[place] for place in places_in_plain(read)]
+    in_masked = places_in_plain(read) if masked.has_symbols else range(len(read) + 1)
+    places = [in_source[place] for place in in_masked]
     spans = ((places[begin], places[end]) for begin, end in zip(aligned.begins, aligned.ends, strict=True))
     found = np.array([word_at(words, begin, max(end, begin + 1)) for begin, end in spans], np.int64)
     return found[: len(translation.source_ids[0])]

@@ -111,7 +111,7 @@ class InlineText:
         """Return a line with placeholders, or as it is if the run has none."""
         if self.has_placeholders or self.has_annotations:
             return mask(line, is_protected=self.has_placeholders)
-        return MaskedText(line)
+        return MaskedText(line, has_symbols=False)
 
     def required(self, text: str) -> tuple[RequiredTerm, ...]:
         """Return the placeholders of a masked text, as terms that its translation needs."""

@@ -57,7 +57,8 @@ class TranslatedLine:
     source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
     profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
     terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
-    masked: MaskedText = field(default=MaskedText(""), repr=False, compare=False)  #: the line with placeholders
+    masked: MaskedText = field(default=MaskedText("", has_symbols=False), repr=False, compare=False)
+    """The line with placeholders."""
     read: list[str] = field(default_factory=list, repr=False, compare=False)
     """Segments as the model reads them: with placeholders, and with annotated terms."""
 
