@@ -97,6 +97,18 @@ def test_a_prefix_begins_the_translation(client: TestClient) -> None:
     assert found["translations"][0]["text"].startswith("7")
 
 
+def test_terms_of_a_glossary_are_of_their_request_alone(client: TestClient, runs: dict[str, Path]) -> None:
+    body = {"text": ["1 2", "3 4"], "glossary": {"1": ["77", "88"], "4": ""}}
+    found = client.post("/v1/translate", json=body).json()["translations"]
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    expected = translator.translate(["1 2", "3 4"], glossary={"1": ["77", "88"], "4": ""})
+    assert [one["text"] for one in found] == [one.text for one in expected]
+    assert [one["lines"][0]["terms"][0]["is_used"] for one in found] == [True, True]
+    plain = client.post("/v1/translate", json={"text": ["1 2", "3 4"]}).json()["translations"]
+    assert [one["text"] for one in plain] == [one.text for one in translator.translate(["1 2", "3 4"])]
+    assert not any(one["lines"][0]["terms"] for one in plain)
+
+
 def test_scores_are_those_of_the_library(client: TestClient, runs: dict[str, Path]) -> None:
     translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
     found = client.post("/v1/score", json={"source": ["1 2", "3"], "target": ["2 1", "3"]}).json()
@@ -148,6 +160,9 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/translate", {"json": {"text": "1", "beam_size": 7}}, 400, "beam_size is 7; this service allows 6"),
     ("/v1/translate", {"json": {"text": "1", "temperature": 0.5}}, 400, "need sampling"),
     ("/v1/translate", {"json": {"text": "1\n2", "prefix": "3"}}, 400, "one prefix for each text"),
+    ("/v1/translate", {"json": {"text": "1", "glossary": {" ": "2"}}}, 400, "has no term"),
+    ("/v1/translate", {"json": {"text": "1", "glossary": {"1": "2"}, "sampling": True}}, 400, "not sampling"),
+    ("/v1/translate", {"json": {"text": "1", "glossary": {"1": 2}}}, 400, "glossary"),
     ("/v1/translate", {"json": {"text": "1", "model": "../x"}}, 404, "no model '../x'"),
     ("/v1/translate", {"json": {"text": "1", "model": "bert"}}, 400, "of task mlm, not translation"),
     ("/v1/score", {"json": {"source": "1"}}, 400, "give source and target"),

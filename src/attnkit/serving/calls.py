@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attnkit.errors import DataError
 from attnkit.library.translation import Translation
 from attnkit.serving import schemas
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.models import Models, ServedModel
 from attnkit.serving.requests import check_texts
+from attnkit.text.glossary import Glossary
 
 _AROUND = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 CLASSIFIERS = ("text-classification", "token-classification")
@@ -143,8 +145,25 @@ async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, An
         options["beam_size"] = max(body.num_hypotheses, model.beam_size)
     prefixes = None if body.prefix is None else schemas.listed(body.prefix)
     options |= {"attention": True} if body.attention else {}
+    if body.glossary:
+        options["glossary"] = _checked_glossary(body)
     done = await translate_texts(model, schemas.listed(body.text), options, prefixes)
     return {"model": model.name, "translations": [one.to_dict() for one in done]}
+
+
+def _checked_glossary(body: schemas.TranslateBody) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the glossary of a request in a form that batches compare.
+
+    Raises ``RefusedError`` (400) for a term without letters or signs, and for sampling.
+    """
+    if body.sampling:
+        raise RefusedError(400, "a glossary needs a beam search, not sampling")
+    try:
+        Glossary(body.glossary)
+    except DataError as error:
+        raise RefusedError(400, error.what) from error
+    forms = {term: [own] if isinstance(own, str) else own for term, own in body.glossary.items()}
+    return tuple(sorted((term, tuple(own)) for term, own in forms.items()))
 
 
 async def score(models: Models, body: schemas.ScoreBody) -> dict[str, Any]:

@@ -89,6 +89,8 @@ class ServedModel:
         call, options = what
         assert isinstance(options, tuple), "sorted pairs of names and values"
         given = dict(options)
+        if "glossary" in given:
+            given["glossary"] = dict(given["glossary"])
         method: Callable[..., Sequence[Any]] = getattr(self.model, call, list)
         if call == "translate_html":
             return [self.model.translate_document(text, "html") for text in items]

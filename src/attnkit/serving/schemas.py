@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Texts = str | list[str]
 Language = Annotated[str, Field(max_length=32)]
 Name = Annotated[str, Field(max_length=200)]
+Term = Annotated[str, Field(max_length=200)]
 
 
 class LibreTranslateBody(BaseModel):
@@ -60,6 +61,8 @@ class TranslateBody(_Own):
     target_lang: Language | None = None
     prefix: Texts | None = None
     """Beginning of each translation; blank for none. A text with a prefix must be one line."""
+    glossary: Annotated[dict[Term, Term | Annotated[list[Term], Field(max_length=20)]], Field(max_length=1000)] = {}
+    """Translations of terms, several forms or one; an empty one keeps the term as it is."""
     attention: bool = False
     """Return the attention weights of each sentence: target tokens x source tokens."""
     beam_size: int | None = Field(default=None, ge=1)
