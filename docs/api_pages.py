@@ -6,6 +6,7 @@ import pkgutil
 from importlib import import_module
 
 PUBLIC = ("attnkit", "attnkit.errors", "attnkit.tasks.word2vec.vectors", "attnkit.tasks.word2vec.fit")
+PUBLIC += ("attnkit.plotting.html.projection",)
 """Modules outside these packages that are public as a whole."""
 PACKAGES = ("attnkit.library", "attnkit.models", "attnkit.decoding")
 

@@ -172,6 +172,8 @@ def test_names_of_the_library_are_those_that_types_know() -> None:
 
 
 USER = """
+from pathlib import Path
+
 import attnkit
 
 run: str = attnkit.Translator.load("run").translate(["a"], beam_size=2)[0].text
@@ -184,6 +186,15 @@ shape: tuple[int, ...] = attnkit.MaskedLM.load("bert").embed(["a"]).shape
 loaded = attnkit.load("run")
 assert isinstance(loaded, attnkit.Translator)
 loaded.translate(["a"])
+attention = translator.translate(["a"], attention=True, quiet=True)[0].attention
+weight: float = 0.0 if attention is None else attention[0][0][0]
+page: str = attnkit.attend("run", ["a"]).page() + attnkit.project("vectors", quiet=True).page()
+kinds: list[str] = [one.kind for one in attnkit.compare_alignments("run", ["a"], alignments=["dot"]).examples[0].maps]
+losses: list[float] = attnkit.curves("run").losses
+f1: float = attnkit.confusion(["a"], ["a"]).classes["a"].f1
+files: dict[str, Path] = attnkit.toy_corpus("reverse", "toy")
+attnkit.compare_alignments("run", ["a"], alignments=["dott"])  # error
+attnkit.project("vectors", method="umap")  # error
 translator.translate(["a"], beam=2)  # error
 attnkit.train("a", "b", "run", epochs=2)  # error
 """

@@ -104,10 +104,13 @@ class AttentionMaps:
         from attnkit.analysis.attention_request import MapSelection, pick
 
         shown = MapSelection(every=self.every)
-        return "".join(
-            heat_maps(pick(one, shown), f"{one.source} → {one.target}" if one.target else one.source)
-            for one in self.examples
-        )
+        return "".join(heat_maps(pick(one, shown), _heading(one)) for one in self.examples)
+
+
+def _heading(example: AttentionExample) -> str:
+    """Return a line with what the model made of it, unless it is the same."""
+    same = example.target.strip() in ("", example.source.strip())
+    return example.source if same else f"{example.source} → {example.target}"
 
 
 def attend(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.html import escape
 from attnkit.plotting.html.chart import line_chart
+from attnkit.plotting.progress_text import score_name
 
 if TYPE_CHECKING:
     from attnkit.metrics.labels import ClassScores, Confusion
@@ -53,7 +54,7 @@ class RunCurves:
             curve = GrowingCurve()
             for step, value in points:
                 curve.add(step, value)
-            shown = Curve(f"development {name.replace('_', ' ')}", "", curve.x, curve.y)
+            shown = Curve(f"development {score_name(name)}", "", curve.x, curve.y)
             if name in _ON_LOSS:
                 losses.append(shown)
             else:

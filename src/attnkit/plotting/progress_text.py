@@ -82,6 +82,15 @@ def scores(metrics: Mapping[str, float]) -> str:
     )
 
 
+def score_name(name: str) -> str:
+    """Return the display name of a score.
+
+    >>> score_name("bleu"), score_name("top_5"), score_name("other_score")
+    ('BLEU', 'top 5', 'other score')
+    """
+    return _SCORES.get(name, name.replace("_", " ")).split(" {")[0]
+
+
 def count(number: float) -> str:
     """Format a count: 950, 12.4k, 7.8M, 1.2G."""
     return _with_unit(number, ("G", "M", "k", ""))
