@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import attnkit
 from attnkit.checkpoints.logs import append_record
@@ -257,3 +258,14 @@ def test_examples_of_docstrings_are_right(name: str) -> None:
 def test_there_are_examples() -> None:
     texts = [Path(str(import_module(name).__file__)).read_text() for name in modules("attnkit.library")]
     assert sum(len(re.findall(r"^ +>>> ", text, re.MULTILINE)) for text in texts) >= 4
+
+
+def test_recorded_attention_leaves_the_threads_of_torch(trained: Path) -> None:
+    """Their number changes the last bits of other models' scores in the same process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        attnkit.Translator.load(trained, device="cpu").translate(["1 2"], attention=True)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

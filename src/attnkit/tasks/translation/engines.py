@@ -144,7 +144,7 @@ class EngineSearch:
             from attnkit.engine.seq2seq import StepSearch
             from attnkit.runtime.devices import set_threads
 
-            set_threads(self._n_threads)
+            set_threads(self.threads)
             n, notify = self._n_threads, self._notify
             self._translators = [CompiledTranslator(packed, n_threads=n, notify=notify) for packed in self._pack()]
             self._steps = StepSearch(self._translators, torch.device("cpu"))
