@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+# Of the slow cases of sample(n), the part that `make slow` runs: 1/4 is the second quarter.
+PART ?= 0/1
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
@@ -43,7 +45,7 @@ browser: $(STAMP)
 	$(BIN)/pytest tests/browser
 
 slow: $(STAMP)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --part $(PART)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

@@ -54,9 +54,18 @@ LONGEST = (
 """Files that a worker takes first: whoever got one last would leave the others without work meanwhile."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="0/1", help="of the slow cases of sample(n), run the K-th part of N: K/N")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first.
+
+    The others are slow; of them ``--part`` runs a part, and none is in two parts.
+    """
+    number, n_parts = map(int, config.getoption("--part").split("/"))
+    others: list[pytest.Item] = []
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
     seen: Counter[tuple[Path, str]] = Counter()
@@ -66,7 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             case = item.path, item.originalname if isinstance(item, pytest.Function) else item.name
             if seen[case] % mark.args[0]:
                 item.add_marker(pytest.mark.slow)
+                others.append(item)
             seen[case] += 1
+    left = {id(item) for place, item in enumerate(others) if place % n_parts != number}
+    items[:] = [item for item in items if id(item) not in left]
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
 
 

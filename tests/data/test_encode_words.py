@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import random
+import re
 import sys
 import tracemalloc
 from collections import Counter
@@ -35,9 +36,9 @@ def make_text(seed: int = 1, n_lines: int = 300) -> str:
 
 
 def naive(
-    text: str, min_count: int, max_vocab: int | None, lower: bool
+    text: str, min_count: int, max_vocab: int | None, lower: bool, pattern: str = r"\S+"
 ) -> tuple[list[str], list[int], list[list[int]]]:
-    lines = [(line.lower() if lower else line).split() for line in text.split("\n")]
+    lines = [re.findall(pattern, line.lower() if lower else line) for line in text.split("\n")]
     counts = Counter(word for line in lines for word in line)
     kept = [word for word, n in counts.most_common(max_vocab) if n >= min_count]
     ids = {word: i for i, word in enumerate(kept)}
@@ -73,6 +74,27 @@ def test_words_are_those_of_a_counter(
     assert again.store.fingerprint == found.store.fingerprint
     found.store.release(0, len(found.store.ids))
     assert found.store[0].tolist() == rows[0]
+
+
+@pytest.mark.parametrize(("min_count", "max_vocab", "lower"), [(1, None, False), (3, 20, True)])
+def test_marks_are_words_unless_white_space_alone_separates(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, min_count: int, max_vocab: int | None, lower: bool
+) -> None:
+    monkeypatch.setattr("attnkit.data.word_ids._BLOCK", 100)
+    rng = random.Random(3)
+    forms = ["{}", "{},", '"{}', "({})", '{}..."', "{}"]
+    text = "\n".join(
+        " ".join(rng.choice(forms).format(word) for word in line.split()) for line in make_text(2).split("\n")
+    )
+    (tmp_path / "a.txt").write_text(f"{'x' * 1500} {text}", newline="")
+    settings = WordsConfig(min_count=min_count, max_vocab=max_vocab, lower=lower)
+    for separate, pattern in ((True, r'\.\.\.|[",()]|[^",().\s]+'), (False, r"\S+")):
+        given = settings.model_copy(update={"separate_punctuation": separate})
+        found = encode_words(tmp_path / str(separate), [tmp_path / "a.txt"], given)
+        words, counts, rows = naive(text, min_count, max_vocab, lower, pattern)
+        assert (found.words.words, found.words.counts.tolist()) == (words, counts)
+        assert [found.store[i].tolist() for i in range(len(found.store))] == rows
+        assert found.n_raw == 1 + len(re.findall(pattern, text))  # the first word is too long
 
 
 def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,6 +219,9 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     lower: bool = False
     """Lower-case the text."""
+    separate_punctuation: bool = True
+    """Make punctuation marks at the ends of words, as in `guitar,`, words of their own. False splits at white space
+    alone. Not used with ``tokenizer``."""
     min_count: int = Field(default=5, ge=1, lt=2**40)
     """Minimum word frequency; rarer words get no vector and are removed before windows are formed."""
     max_vocab: int | None = Field(default=None, ge=1, le=1 << 28)

@@ -15,6 +15,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.runtime.signals import release_library
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks
+from attnkit.text.punctuation import separate_marks
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import CONTINUED
 
@@ -89,8 +90,20 @@ class WordIds:
         return self.n_words - int(self.counts.sum())
 
 
-def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]) -> WordIds:
-    """Read white-space-separated words as ids; raise ``DataError`` if not UTF-8."""
+def words_to_ids(
+    sources: Sequence[Path],
+    lower: bool,
+    spool: TempIdFile,
+    tell: Callable[[str], None],
+    *,
+    separate_punctuation: bool = False,
+) -> WordIds:
+    """Read words as ids; raise ``DataError`` if the text is not UTF-8.
+
+    Words are separated by white space; ``separate_punctuation`` makes marks at their ends words of their own.
+    """
+    if separate_punctuation:
+        return _separated_words_to_ids(sources, lower, spool, tell)
     numberer = fastest(lower)
     release_library("libllvmlite")  # no longer needed once the code is compiled
     n_words = n_bytes = 0
@@ -106,6 +119,85 @@ def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: 
         table = np.concatenate([same, signs])
         spool.rewrite(lambda numbers: table[numbers])
     return WordIds(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
+
+
+class WordParts:
+    """Parts of each word of a numberer: the word without marks, and the marks around it."""
+
+    def __init__(self, lower: bool) -> None:
+        self._lower = lower
+        self.names: list[str] = []  #: of each part
+        self._numbers: dict[str, int] = {}
+        self._parts = np.array([TOO_LONG, LINE_END], np.int32)
+        """Parts of all words, one after the other; the first two are of words without a number."""
+        self._begins: NDArray[np.int64] = np.array([0, 1])
+        self._sizes: NDArray[np.int64] = np.array([1, 1])
+        self._n_known = self._n_parts = 2
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add the next words in the order of their numbers."""
+        rows = [[self._number(part) for part in separate_marks(word)] for word in words]
+        sizes = np.array([len(row) for row in rows], np.int64)
+        parts = np.array([number for row in rows for number in row], np.int32)
+        begins = self._n_parts + np.cumsum(sizes) - sizes
+        self._parts = _put(self._parts, self._n_parts, parts)
+        self._begins, self._sizes = _put(self._begins, self._n_known, begins), _put(self._sizes, self._n_known, sizes)
+        self._n_parts, self._n_known = self._n_parts + len(parts), self._n_known + len(words)
+
+    def expand(self, numbers: Numbers) -> Numbers:
+        """Return the parts of words; signs such as ``LINE_END`` stay."""
+        known = numbers.astype(np.int64) + 2  # TOO_LONG and LINE_END are -2 and -1
+        sizes = self._sizes[known]
+        offsets = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        parts: Numbers = self._parts[np.repeat(self._begins[known], sizes) + offsets]
+        return parts
+
+    def counts(self, of_words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the count of each part, given those of the words."""
+        sizes = self._sizes[2 : self._n_known]
+        counts = np.zeros(len(self.names), np.int64)
+        np.add.at(counts, self._parts[2 : self._n_parts], np.repeat(of_words, sizes))
+        return counts
+
+    def _number(self, part: str) -> int:
+        name = part.lower() if self._lower else part
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+
+def _put(array: Any, at: int, values: Any) -> Any:
+    """Return an array with values at a place, twice as long if they do not fit."""
+    if at + len(values) > len(array):
+        array = np.concatenate([array, np.zeros(max(len(array), len(values)), array.dtype)])
+    array[at : at + len(values)] = values
+    return array
+
+
+def _separated_words_to_ids(
+    sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]
+) -> WordIds:
+    """Read words and marks as ids: each distinct word of white space is separated once."""
+    numberer, parts = fastest(), WordParts(lower)
+    release_library("libllvmlite")  # no longer needed once the code is compiled
+    n_known = n_words = n_bytes = 0
+    for path in sources:
+        for n_read, numbers in _number_file(path, numberer):
+            n_now = len(numberer)
+            parts.add(numberer.words(np.arange(n_known, n_now)))
+            n_known = n_now
+            expanded = parts.expand(numbers)
+            spool.add(expanded)
+            n_bytes += n_read
+            n_words += int(np.count_nonzero(expanded != LINE_END))
+            tell(f"read {n_words:,} words")
+
+    def names(ids: NDArray[np.int64]) -> list[str]:
+        return [parts.names[id] for id in ids.tolist()]
+
+    counts = parts.counts(numberer.counts)
+    return WordIds(spool, counts, np.arange(len(counts)), names, n_words, n_bytes)
 
 
 def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]]:

@@ -237,7 +237,8 @@ def encode_words(
     with atomic.atomic_dir(folder) as temporary, atomic.anonymous_tempfile(temporary) as stream:
         spool = TempIdFile(stream)
         if tokenizer is None:
-            text = words_to_ids(sources, settings.lower, spool, tell)
+            separate = settings.separate_punctuation
+            text = words_to_ids(sources, settings.lower, spool, tell, separate_punctuation=separate)
         else:
             text = token_words_to_ids(sources, settings.lower, tokenizer, spool, tell)
         found, n_lost = None, 0

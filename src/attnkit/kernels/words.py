@@ -41,8 +41,12 @@ class PlainNumberer:
         self._rest = ""
         self._skips = False
         self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
         self._as_read: dict[str, int] = {}
         self.counts = np.empty(0, np.int64)  #: count of each word
+
+    def __len__(self) -> int:
+        return len(self._names)
 
     def feed(self, block: bytes) -> Numbers:
         """Return the ids of words that end in this block, and ``LINE_END`` per line end.
@@ -93,13 +97,13 @@ class PlainNumberer:
         if len(known) > MAX_WORD_BYTES // 4 and len(known.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
         number = self._as_read[word] = self._numbers.setdefault(known, len(self._numbers) + 1)
+        if number > len(self._names):
+            self._names.append(known)
         return number
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return the words of the given ids."""
-        # Insertion order is the order of numbers.
-        names = list(self._numbers)
-        return [names[number] for number in numbers.tolist()]
+        return [self._names[number] for number in numbers.tolist()]
 
     def settle(self) -> Numbers | None:
         """Return the new id of each id if lower-casing merged words, else None."""

@@ -32,6 +32,7 @@ from attnkit.tasks.word2vec.vector_files import composed_vectors
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.tasks.word2vec.workload import build_workload, check_available
 from attnkit.text.lines import read_lines
+from attnkit.text.punctuation import separate_marks
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
@@ -47,7 +48,7 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
     """
     found: Counter[str] = Counter()
     n_sentences = 0
-    for sentence in split_sentences(sentences, config.lower):
+    for sentence in split_sentences(sentences, config):
         found.update(sentence)
         n_sentences += 1
     kept = [(word, n) for word, n in found.most_common(config.max_vocab) if n >= config.min_count]
@@ -74,7 +75,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
 
     def rows() -> Iterator[list[list[int]]]:
         nonlocal n_raw, longest
-        lines = split_sentences(sentences, config.lower)
+        lines = split_sentences(sentences, config)
         while batch := list(islice(lines, _BATCH)):
             n_raw += sum(map(len, batch))
             ids = [[id for id in map(words.index, line) if id is not None] for line in batch]
@@ -88,14 +89,19 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
     return Encoded(words, store, n_raw)
 
 
-def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
-    """Yield the words of each sentence; raise ``DataError`` if a word is not a string."""
+def split_sentences(sentences: Sentences, config: WordTextConfig) -> Iterator[list[str]]:
+    """Yield the words of each sentence; raise ``DataError`` if a word is not a string.
+
+    A sentence that is one string is split as ``config`` says, a list of words is not.
+    """
     for number, sentence in enumerate(sentences, 1):
         line = sentence.split() if isinstance(sentence, str) else list(sentence)
+        if isinstance(sentence, str) and config.separate_punctuation:
+            line = [part for word in line for part in separate_marks(word)]
         if not all(isinstance(word, str) for word in line):
             what = f"sentence {number:,} contains an item that is not text"
             raise DataError(what, help="a sentence is a list of words")
-        yield [word.lower() for word in line] if lower else line
+        yield [word.lower() for word in line] if config.lower else line
 
 
 IN_MEMORY = "(sentences)"  #: ``data.files`` of a model trained on sentences in memory

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.config import WordsConfig
 from attnkit.engine.checkpoint_metadata import read_state
 from attnkit.engine.events import TrainRequest
 from attnkit.engine.session import TrainingSession
@@ -22,6 +23,7 @@ from attnkit.tasks.word2vec.matrices import read, read_words, shapes
 from attnkit.tasks.word2vec.session import Word2VecSession
 from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, n_copies, n_threads, piece_size
 from attnkit.text.lines import only_once, read_head
+from attnkit.text.punctuation import separate_marks
 from attnkit.text.tokenizer import Tokenizer
 
 SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text sampled for an estimate, without and with a tokenizer
@@ -101,10 +103,10 @@ def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, f
     """Estimate words and vocabulary size; also return the share of the text counted."""
     tokenizer = None if config.data.tokenizer is None else open_tokenizer(Path(config.data.tokenizer))
     at_once = (_TOKENS if tokenizer else SAMPLE) // len(paths)
-    half, whole, n_raw = Counter[bytes | int](), Counter[bytes | int](), 0.0
+    half, whole, n_raw = Counter[bytes | str | int](), Counter[bytes | str | int](), 0.0
     for path in paths:
         raw, share_read = read_head(path, at_once)
-        words = _split(raw, config.data.lower, tokenizer)
+        words = _split(raw, config.data, tokenizer)
         half.update(words[::2])
         whole.update(words)
         n_raw += len(words) / share_read if share_read else 0
@@ -114,11 +116,16 @@ def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, f
     return round(n_raw), min(round(kept / share**grows), config.data.max_vocab or 2**31), share
 
 
-def _split(raw: bytes, lower: bool, tokenizer: Tokenizer | None) -> Sequence[bytes | int]:
-    if tokenizer is None:
-        return (raw.lower() if lower else raw).split()
+def _split(raw: bytes, settings: WordsConfig, tokenizer: Tokenizer | None) -> Sequence[bytes | str | int]:
+    if tokenizer is None and not settings.separate_punctuation:
+        return (raw.lower() if settings.lower else raw).split()
     text = raw.decode("utf-8", "replace")
-    rows = tokenizer.encode((text.lower() if lower else text).split("\n"))
+    text = text.lower() if settings.lower else text
+    if tokenizer is None:
+        known: dict[str, list[str]] = {}
+        words = (known.get(word) or known.setdefault(word, separate_marks(word)) for word in text.split())
+        return [part for parts in words for part in parts]
+    rows = tokenizer.encode(text.split("\n"))
     return [id for row in rows for id in row if id != UNK_ID]
 
 

@@ -1,0 +1,33 @@
+"""Separation of punctuation marks from words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import groupby
+
+_IN_WORDS = frozenset("@#%&*/\\_†‡§¶•")  # punctuation of Unicode that belongs to the word it is next to
+_CLITIC = re.compile(r"['’][^\W\d_]{1,2}")  # 's, 're, 'll of text that is split already
+
+
+def separate_marks(word: str) -> list[str]:
+    """Split punctuation marks off the ends of a word without white space.
+
+    Marks inside a word stay; equal marks in a row stay together.
+
+    >>> [part for word in '"Well-known, (don\\'t ask) U.S.A..." C# :-)'.split() for part in separate_marks(word)]
+    ['"', 'Well-known', ',', '(', "don't", 'ask', ')', 'U.S.A', '...', '"', 'C#', ':-)']
+    """
+    begin, end = 0, len(word)
+    while begin < end and _is_mark(word[begin]):
+        begin += 1
+    while end > begin and _is_mark(word[end - 1]):
+        end -= 1
+    if begin == end or (begin, end) == (0, len(word)) or _CLITIC.fullmatch(word):
+        return [word]  # marks alone, such as smileys, stay as they are
+    before, after = (["".join(run) for _, run in groupby(part)] for part in (word[:begin], word[end:]))
+    return [*before, word[begin:end], *after]
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "P" and character not in _IN_WORDS
