@@ -122,7 +122,7 @@ def words_to_ids(
 
 
 class WordParts:
-    """Parts of each word of a numberer: the word without marks, and the marks around it."""
+    """Parts of the words of a numberer: each without marks, and its marks."""
 
     def __init__(self, lower: bool) -> None:
         self._lower = lower
@@ -178,7 +178,7 @@ def _put(array: Any, at: int, values: Any) -> Any:
 def _separated_words_to_ids(
     sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]
 ) -> WordIds:
-    """Read words and marks as ids: each distinct word of white space is separated once."""
+    """Read words and marks as ids; separate each distinct word once."""
     numberer, parts = fastest(), WordParts(lower)
     release_library("libllvmlite")  # no longer needed once the code is compiled
     n_known = n_words = n_bytes = 0
