@@ -67,7 +67,8 @@ def lines_of(code: str) -> list[str]:
 def type_in(line: str) -> int:
     """Run a command and return its exit code: ours in this process, others by the shell."""
     if not line.startswith("attnkit ") or re.search(r" [>|<] ", line):
-        shown = re.sub(r"(^|\| )attnkit ", rf"\1{shlex.quote(sys.executable)} -m attnkit ", line)
+        shown = re.sub(r"(^|[|&;] *|do +)attnkit ", rf"\1{shlex.quote(sys.executable)} -m attnkit ", line)
+        shown = re.sub(r"^torchrun ", f"{shlex.quote(sys.executable)} -m torch.distributed.run ", shown)
         done = subprocess.run(
             shown, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

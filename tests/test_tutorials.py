@@ -16,7 +16,7 @@ TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.name != "README.md")
 
 # Pages that train for a minute or more: their blocks run in ``make slow``.
-TRAINS = ("first-translator", "own-files", "reversal", "bert", "gpt")
+TRAINS = ("first-translator", "own-files", "reversal", "bert", "gpt", "comparing-systems", "several-processes")
 
 
 def text_of(page: Path) -> str:
