@@ -42,6 +42,7 @@ class Browser:
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Ask for something and return the answer; what is told meanwhile is kept."""
@@ -79,10 +80,17 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", features=media)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.events.clear()
-        self.send("Page.navigate", url=url)
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+        loader = self.send("Page.navigate", url=url)["loaderId"]
+        while not any(self._is_loaded(event, loader) for event in self.events):  # the page before may load still
             self._next()
         self.settle()
+
+    @staticmethod
+    def _is_loaded(event: dict[str, Any], loader: str) -> bool:
+        told = event.get("params", {})
+        return (
+            event["method"] == "Page.lifecycleEvent" and told.get("name") == "load" and told.get("loaderId") == loader
+        )
 
     def settle(self) -> None:
         """Wait until what was asked of the page has been drawn."""

@@ -124,6 +124,7 @@ def _bound(config: uvicorn.Config) -> Iterator[list[Any]]:
     with socket.socket(family, kind) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(config.backlog)  # before it is said: connections wait until uvicorn takes them
         yield [bound]
 
 
