@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from attnkit.metrics.labels import Mistake
 from attnkit.plotting.confusion import confusion_page, confusion_table
 
 COUNTS = np.array([[420, 113, 0], [95, 438, 1], [0, 0, 0]])
@@ -89,6 +90,17 @@ class Cells(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.inside and self.rows and self.rows[-1]:
             self.rows[-1][-1] += data.strip()
+
+
+def test_the_page_lists_mistakes_with_their_texts() -> None:
+    mistakes = [Mistake(0.9876, "a <b>film</b>\u202e", "neg", "positive"), Mistake(0.5, "שלום", "none", "neg")]
+    text = confusion_page(LABELS, COUNTS, "Reviews", mistakes)
+    page = Cells()
+    page.feed(text)
+    assert page.rows[-2][:3] == ["0.988", "neg", "positive"] and page.rows[-2][3].startswith("a <b>film</b>")
+    assert page.rows[-1] == ["0.500", "none", "neg", "שלום"]
+    assert "<b>film" not in text and "\u202e" not in text and text.count('dir="auto"') == 2
+    assert "Most confident mistakes" not in confusion_page(LABELS, COUNTS, "Reviews")
 
 
 def test_the_page_holds_the_table() -> None:

@@ -17,6 +17,7 @@ import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.data.text_classification import join
+from attnkit.engine import predict
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.finetuning.text_classification import TextEncoder
 from attnkit.text import lines as stream
@@ -124,6 +125,23 @@ def test_scores_are_counted(run: Path, texts: list[str], tmp_path: Path) -> None
     assert totals.plain["macro_f1"] == pytest.approx(sum(f1) / 3)
     assert totals.headline.startswith(f"{len(given)} examples, accuracy {100 * right / len(given):.2f} %")
     assert asked.warnings() == ["1 text has more than 24 tokens; the rest was truncated"]
+    shares = [float(line.split("\t")[1]) for lines in predicting(run, path, gold=True) for line in lines]
+    wrong = [row for row in zip(shares, given, gold, found, strict=True) if row[2] != row[3]]
+    mistakes = [(round(one.probability, 4), one.text, one.gold, one.predicted) for one in totals.mistakes]
+    assert sorted(mistakes) == sorted(wrong)
+    assert [one[0] for one in mistakes] == sorted((one[0] for one in mistakes), reverse=True)
+
+
+def test_the_most_confident_mistakes_are_kept(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "MOST_MISTAKES", 3)
+    monkeypatch.setattr(predict, "MAX_SHOWN", 5)
+    texts = [f"fox dog {number}" for number in range(20)]
+    path = write(tmp_path / "gold.tsv", "text\tlabel", *(f"{text}\todd" for text in texts))
+    asked = predicting(run, path, gold=True)
+    shares = sorted((float(line.split("\t")[1]) for lines in asked for line in lines), reverse=True)
+    found = asked.totals().mistakes
+    assert [round(one.probability, 4) for one in found] == shares[:3]
+    assert {(one.text, one.gold) for one in found} == {("fox d", "odd")}
 
 
 def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: Path) -> None:

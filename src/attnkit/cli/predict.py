@@ -114,5 +114,6 @@ def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> Non
         parts.append(confusion_table(found.labels, found.counts, colour=colour, width=console.width()))
     (console.result if as_result else console.info)("\n".join(parts))
     if found is not None and page is not None:
-        atomic.write_text(page, confusion_page(found.labels, found.counts, f"{run.name}: {totals.headline}"))
+        title = f"{run.name}: {totals.headline}"
+        atomic.write_text(page, confusion_page(found.labels, found.counts, title, totals.mistakes))
         console.info(f"wrote {page}")

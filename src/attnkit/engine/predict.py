@@ -1,5 +1,6 @@
 """Shared code of ``attnkit predict``: requests, formats, gold labels and scores."""
 
+import heapq
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,7 +16,7 @@ from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
 from attnkit.kernels.simd.targets import Precision
-from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
+from attnkit.metrics.labels import Confusion, Mistake, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
 from attnkit.text.lines import OPENERS, STDIN, LineReader, encoding_warnings, flush_interval, line_batches
@@ -23,6 +24,8 @@ from attnkit.text.lines import OPENERS, STDIN, LineReader, encoding_warnings, fl
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning
 ExampleT = TypeVar("ExampleT")
+MOST_MISTAKES = 50  #: kept with their texts
+MAX_SHOWN = 500  #: characters of a text that are kept
 READ_AHEAD = 1024  #: examples read before they are sorted by length into batches
 
 
@@ -55,6 +58,7 @@ class Totals:
     headline: str
     rows: Sequence[tuple[str, ...]] = ()  #: table rows, the header first
     confusion: Confusion | None = None
+    mistakes: Sequence[Mistake] = ()  #: most confident ones first
 
 
 def line_ref(path: Path, number: int) -> str:
@@ -76,6 +80,7 @@ class Predictor(ABC):
         self.task: str = opened.config.task
         self.found: list[Any] = []  #: predictions so far for examples with gold labels
         self.expected: list[Any] = []  #: their gold labels
+        self.mistakes: list[Mistake] = []  #: the most confident ones, in a heap
 
     def __iter__(self) -> Iterator[list[str]]:
         for path in self.request.files:
@@ -104,12 +109,14 @@ class Predictor(ABC):
         for message in encoding_warnings(reader.counts, path):
             self.warn(message)
 
-    def label_line(self, row: Sequence[float], gold: str | None, **more: Any) -> str:
-        """Format a prediction, with ``more`` values in JSON; record any gold label."""
+    def label_line(self, row: Sequence[float], gold: str | None, text: str, **more: Any) -> str:
+        """Format a prediction, with ``more`` values in JSON; record a gold label."""
         best = max(range(len(row)), key=row.__getitem__)
         if self.request.gold and gold is not None:
             self.found.append(self.labels[best])
             self.expected.append(gold)
+            if gold != self.labels[best]:
+                self.add_mistake(Mistake(row[best], text[:MAX_SHOWN], gold, self.labels[best]))
         shares = self.shares(row) if self.request.all_labels else {}
         if not self.request.as_json:
             label = f"{self.labels[best]}\t{row[best]:.4f}"
@@ -118,6 +125,13 @@ class Predictor(ABC):
         tree |= {"expected": gold} if self.request.gold else {}
         tree |= {"all": shares} if self.request.all_labels else {}
         return json.dumps(tree | more, ensure_ascii=False)
+
+    def add_mistake(self, mistake: Mistake) -> None:
+        """Keep a mistake if it is among the most confident ones."""
+        if len(self.mistakes) < MOST_MISTAKES:
+            heapq.heappush(self.mistakes, mistake)
+        else:
+            heapq.heappushpop(self.mistakes, mistake)
 
     def shares(self, row: Sequence[float]) -> dict[str, float]:
         """Return the probability of each label, the most probable first."""
@@ -144,7 +158,7 @@ class Predictor(ABC):
             "confusion": {"labels": labels, "counts": counted.counts.tolist()},
         }
         headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
-        return Totals(plain, headline, confusion=counted)
+        return Totals(plain, headline, confusion=counted, mistakes=sorted(self.mistakes, reverse=True))
 
 
 def truncation_warning(n: int, noun: str, most: int, unit: str = "tokens") -> list[str]:

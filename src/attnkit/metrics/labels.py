@@ -8,6 +8,7 @@ single), a hyphen and the entity type; ``L`` and ``U`` (last, unit) are synonyms
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,15 @@ _DIGITS = 6  # decimals of a probability; later decimals depend on the batch com
 def rounded(probability: float) -> float:
     """Round a probability to the decimals that do not depend on the batch composition."""
     return round(probability, _DIGITS)
+
+
+class Mistake(NamedTuple):
+    """A text whose predicted label is not its gold label; sorted by confidence."""
+
+    probability: float  #: of the predicted label
+    text: str
+    gold: str
+    predicted: str
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Confusion matrices as terminal tables and HTML pages."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,9 @@ from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import escape
 from attnkit.plotting.html.heat import shaded
 from attnkit.plotting.terminal import draw_table, fit_label
+
+if TYPE_CHECKING:
+    from attnkit.metrics.labels import Mistake
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
@@ -52,14 +58,17 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
     return f"rows: gold, columns: predicted\n\n{drawn}"
 
 
-def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
+def confusion_page(labels: Sequence[str], counts: Counts, title: str, mistakes: Sequence[Mistake] = ()) -> str:
     """Return a static, self-contained HTML page of counts (L, L), gold by predicted.
+
+    ``mistakes`` are listed with their texts.
 
     Raises:
         ValueError: the shape of the counts is not (L, L).
     """
     style = files("attnkit.plotting.html").joinpath("base.css").read_text(encoding="utf-8") + _STYLE
-    table, mistakes = _parts(labels, counts)
+    table, frequent = _parts(labels, counts)
+    shown = f'<section class="card"><h2>Most confident mistakes</h2>{_listed(mistakes)}</section>' if mistakes else ""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -71,7 +80,7 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
             f'<h1><bdi>{escape(display_text(title))}</bdi></h1></header><main><section class="card">',
             '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">',
             f"{table}</div></section>",
-            f'<section class="card"><h2>Most frequent mistakes</h2>{mistakes}</section></main></body></html>',
+            f'<section class="card"><h2>Most frequent mistakes</h2>{frequent}</section>{shown}</main></body></html>',
             "",
         ]
     )
@@ -86,6 +95,19 @@ def confusion_fragment(labels: Sequence[str], counts: Counts) -> str:
     table, mistakes = _parts(labels, counts)
     scroll = '<div style="overflow-x:auto;max-width:100%;text-align:right">'
     return f"{scroll}{table}</div><details><summary>Most frequent mistakes</summary>{mistakes}</details>"
+
+
+def _listed(mistakes: Sequence[Mistake]) -> str:
+    """Return a table of mistakes with their texts."""
+    rows = []
+    for one in mistakes:
+        gold, found, text = (escape(display_text(part)) for part in (one.gold, one.predicted, one.text))
+        names = f'<td class="words"><bdi>{gold}</bdi></td><td class="words"><bdi>{found}</bdi></td>'
+        rows.append(f'<tr><td>{one.probability:.3f}</td>{names}<td class="words" dir="auto">{text}</td></tr>')
+    heads = '<th>probability</th><th class="words">gold</th><th class="words">predicted</th><th class="words">text</th>'
+    caption = "Probability: of the predicted label, which is wrong. Long texts are cut."
+    table = f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="Mistakes">{table}</div>'
 
 
 def _parts(labels: Sequence[str], counts: Counts) -> tuple[str, str]:

@@ -75,9 +75,9 @@ class HanPredictor(Predictor):
         for batch in batches:
             lines = []
             predictions = self.classify([document for document, _ in batch])
-            for one, (_, gold) in zip(predictions, batch, strict=True):
+            for one, (document, gold) in zip(predictions, batch, strict=True):
                 attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
-                lines.append(self.label_line(one.probabilities, gold, sentences=one.sentences, **attention))
+                lines.append(self.label_line(one.probabilities, gold, document, sentences=one.sentences, **attention))
             yield lines
 
     def warnings(self) -> list[str]:
