@@ -29,7 +29,7 @@ from attnkit.metrics.bleu import corpus_bleu
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.glossary import Glossary
 from attnkit.text.word_boundaries import count_phrases
-from attnkit.text.word_forms import has_inflected
+from attnkit.text.word_forms import count_inflected
 
 RESULTS = Path(__file__).parent / "results" / "glossary.json"
 WORD = re.compile(r"\w[\w-]*")
@@ -77,8 +77,8 @@ def share_of_terms(glossary: Glossary, sources: list[str], outputs: list[str], *
         for texts, n in uses.items():
             forms = (*texts, *(text[:1].upper() + text[1:] for text in texts))
             n_found = min(n, count_phrases(output, forms))
-            if inflected and any(has_inflected(output, text) for text in texts):
-                n_found = n
+            if inflected:
+                n_found = max(n_found, min(n, count_inflected(output, texts)))
             n_terms, n_used = n_terms + n, n_used + n_found
     return n_used / max(1, n_terms)
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -64,7 +65,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The others are slow; of them ``--part`` runs a part, and none is in two parts.
     """
-    number, n_parts = map(int, config.getoption("--part").split("/"))
+    found = re.fullmatch(r"(\d+)/([1-9]\d*)", given := config.getoption("--part"))
+    if found is None or int(found[1]) >= int(found[2]):
+        raise pytest.UsageError(f"--part {given}: give K/N with K from 0 to N - 1")
+    number, n_parts = int(found[1]), int(found[2])
     others: list[pytest.Item] = []
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
@@ -78,6 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 others.append(item)
             seen[case] += 1
     left = {id(item) for place, item in enumerate(others) if place % n_parts != number}
+    if left:
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
 

@@ -267,3 +267,52 @@ def test_what_cannot_be_combined_is_refused(made: Path, workshop: Any, tmp_path:
     workshop.train(other, tmp_path / "other")
     with pytest.raises(RunError, match=r"differ in data\.placeholders"):
         load_translator([made / "run", tmp_path / "other"], device="cpu")
+
+
+def test_no_translation_has_a_symbol_that_its_source_lacks(made: Path) -> None:
+    """A model that writes symbols anywhere is searched again without them, and samples without them."""
+    translator = load_translator([made / "run"], device="cpu")
+    bias = {"a dog": "｟7｠", "a cat 12:30": "｟1｠ ｟9｠"}
+    for line, written in bias.items():
+        ((part,),) = translator.segment([line], None, 0)
+        assert translator.inline.n_faults(part.text, written) == 1
+        allowed = translator.inline.restrict(part).allowed
+        symbols = [translator.tgt_tokenizer.token_id(symbol) for symbol in (*PLACEHOLDERS, *ANNOTATION)]
+        own = [translator.tgt_tokenizer.token_id(symbol) for symbol in placeholders_in(part.text)]
+        assert allowed is not None and [id for id in symbols if id in allowed] == own
+        assert len(allowed) == translator.tgt_tokenizer.n_words - len(symbols) + len(own)
+    for options in ({"beam_size": 2}, {"sampling": True, "temperature": 2.0, "seed": 1}):
+        for line in translator.stream(LINES, translator.configure(options)):
+            raw = translator.tgt_tokenizer.decode(line.outputs[0].ids)
+            known = {*placeholders_in(line.masked.text)}
+            assert not {*placeholders_in("".join(raw))} - known and TERM not in "".join(raw)
+
+
+def test_terms_with_a_number_inside_stay_terms(made: Path) -> None:
+    translator = load_translator([made / "run"], device="cpu")
+    translator.set_glossary(Glossary({"Boeing 747": "Flugzeug"}), print)
+    (line,) = translator.stream(["a Boeing 747 at 12:30"])
+    assert line.masked.text == "a Boeing 747 at ｟1｠"
+    assert [(term.source, term.is_used) for term in line.terms] == [("Boeing 747", True)]
+    assert "12:30" in line.outputs[0].text
+
+
+def test_prefixes_have_the_placeholders_of_their_source(made: Path) -> None:
+    translator = load_translator([made / "run"], device="cpu")
+    (line,) = translator.stream(["a dog at 12:30"], prefixes=["Um 12:30 uhr 45"])
+    assert line.outputs[0].text.startswith("Um 12:30 uhr 45") and line.outputs[0].text.count("12:30") == 1
+
+
+def test_scores_are_those_of_the_search(made: Path) -> None:
+    """Of the first search, whose words are all of the vocabulary."""
+    translator = load_translator([made / "run"], device="cpu")
+    config = translator.configure({"beam_size": 1, "max_length": 30})
+    n_equal = 0
+    for line in ("a dog at 12:30", "see https://x.org/a and {name}", "a small cat", "a black horse sees child"):
+        ((part,),) = translator.segment([line], None, 0)
+        (found,) = search_parts(translator.searcher, [part], [[0]], SearchJob(config))
+        best = translator.join(line, [part], [found], config).outputs[0]
+        if best.finished and translator.tgt_tokenizer.encode([translator.mask(line).mask_other(best.text)]) == best.ids:
+            assert translator.score([line], [best.text])[0] == pytest.approx(best.log_prob, abs=1e-3)
+            n_equal += 1
+    assert n_equal

@@ -122,13 +122,14 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
     for number, source, target in pair_lines(query):
         if not source.strip():
             raise DataError("the line is blank", where=f"source:{number}")
-        ids = translator.src_tokenizer.encode([source])[0]
+        masked = translator.mask(source)
+        ids = translator.src_tokenizer.encode([masked.text])[0]
         if len(ids) > translator.segmenter.max_length:
             most = f"more than the maximum of {translator.segmenter.max_length:,}"
             what = f"this line has {len(ids):,} tokens, {most}"
             raise DataError(what, where=f"source:{number}", help="split the line")
         if target is not None:
-            written = translator.tgt_tokenizer.encode([target])
+            written = translator.tgt_tokenizer.encode([masked.mask_other(target)])
             check_lengths(run, written, "target", [number])
             yield ForcedTarget(source, target, ids, written[0], ends=True)
             continue
@@ -148,7 +149,7 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
                 tree.append(
                     BeamNode(node.step, node.parent, token, log_prob, node.status, node.score, i in path, *shown)
                 )
-        text = run.tgt_tokenizer.decode([best.ids])[0]
+        text = masked.restore(run.tgt_tokenizer.decode([best.ids])[0])
         facts = {"score": round(best.score, 4), "log_prob": round(best.log_prob, 4), "beam_size": config.beam_size}
         yield ForcedTarget(source, text, ids, list(best.ids), best.finished, tree, facts)
 

@@ -8,10 +8,12 @@ Terminology Constraints).
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from attnkit.text.protected import find_protected
+from attnkit.text.word_boundaries import is_boundary, joins
 
 N_PLACEHOLDERS = 32
 PLACEHOLDERS = tuple(f"｟{number}｠" for number in range(1, N_PLACEHOLDERS + 1))
@@ -51,6 +53,17 @@ class MaskedText(NamedTuple):
         """
         return "".join(piece for _, _, piece in self._pieces(text))
 
+    def mask_other(self, text: str) -> str:
+        """Replace the parts in another text, such as a reference or a prefix, by the same placeholders.
+
+        >>> mask("at 10:30 of 12").mask_other("um 10:30 von 13")
+        'um ｟1｠ von 13'
+        """
+        if not self.has_symbols:
+            return text
+        numbers = {part: number for number, part in enumerate(self.parts)}
+        return _replace(text, find_kept(text), numbers)
+
     def places(self, text: str) -> list[int]:
         """Return the place of each character of a text in ``restore(text)``.
 
@@ -76,19 +89,22 @@ class MaskedText(NamedTuple):
                 last = text[match.start() - 1]
             piece = self._part(match.group())
             place = match.end()
+            following = text[place : place + 1]
             if piece:
-                before = " " * (last.isalnum() and piece[0].isalnum())
-                after = " " * (text[place : place + 1].isalnum() and piece[-1].isalnum())
+                before = " " * (bool(last) and not is_boundary(last, piece[0]))
+                after = " " * (bool(following) and not is_boundary(piece[-1], following))
                 if after and self._is_glued(match.group()):
                     after = ""
                 piece = before + piece + after
                 last = piece[-1]
+            elif last == " " and following in (" ", ".", ",", ""):
+                place += following == " "  # no two spaces, for what is left out
             yield match.start(), place, piece
         yield place, len(text), text[place:]
 
     def _is_glued(self, symbol: str) -> bool:
         """Return whether a letter or digit follows a placeholder in the source."""
-        return any(after[:1].isalnum() for after in self.text.split(symbol)[1:])
+        return any(joins(after[:1]) for after in self.text.split(symbol)[1:] if after)
 
     def _part(self, symbol: str) -> str:
         number = _INDEX[symbol]
@@ -111,23 +127,34 @@ def find_kept(text: str, *, is_protected: bool = True) -> list[KeptPart]:
     ]
     if "｟" in text:
         own = [KeptPart(*match.span(), match.group()) for match in _WRITTEN_SYMBOL.finditer(text)]
-        parts = [part for part in parts if not any(part.begin < one.end and one.begin < part.end for one in own)]
-        parts = sorted([*parts, *own])
+        taken = [(one.begin, one.end) for one in own]
+        parts = sorted([*(part for part in parts if not _overlaps(part, taken)), *own])
     return parts
 
 
-def mask(text: str, *, is_protected: bool = True) -> MaskedText:
+def _overlaps(part: KeptPart, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a part overlaps one of the spans, which are in order."""
+    place = bisect_right(spans, part.begin, key=lambda span: span[1])
+    return place < len(spans) and spans[place][0] < part.end
+
+
+def mask(text: str, *, is_protected: bool = True, kept: Sequence[tuple[int, int]] = ()) -> MaskedText:
     """Replace the kept parts of a text by placeholders, in order.
 
-    Equal parts share one. Without ``is_protected`` only symbols in the text itself.
+    Equal parts share one. Without ``is_protected`` only symbols in the text itself; in the
+    spans ``kept`` none.
 
     >>> mask("{name} pays 20 and {name} 30").text
     '｟1｠ pays ｟2｠ and ｟1｠ ｟3｠'
     """
     parts = find_kept(text, is_protected=is_protected)
+    if kept:
+        parts = [part for part in parts if not _overlaps(part, kept)]
+    # Symbols of the text itself come first: none may be left for the model to read as its own.
+    own = [part.text for part in parts if _WRITTEN_SYMBOL.fullmatch(part.text)]
     numbers: dict[str, int] = {}
-    for part in parts:
-        numbers.setdefault(part.text, len(numbers))
+    for part in [*own, *(part.text for part in parts)]:
+        numbers.setdefault(part, len(numbers))
     return MaskedText(_replace(text, parts, numbers), tuple(numbers)[:N_PLACEHOLDERS])
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+_CJK = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # letters and marks that no space separates
+_END = rf"(?![^\W{_CJK}])"  # a number may end before these
 PROTECTED = re.compile(
-    r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”»]+[^\s<>\"“”».,;:!?)\]'’]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"]*[\w/])?)"
-    r"|(?P<mail>\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b)"
+    rf"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”»{_CJK}]+[^\s<>\"“”».,;:!?)\]'’{_CJK}]"
+    rf"|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"{_CJK}]*[^\W{_CJK}/])?)"
+    r"|(?P<mail>(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}\b)"
     r"|(?P<placeholder>\{\{?[\w .:,#!+-]*\}?\}|%\([\w.]+\)[#0 +-]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[0+-]*\d*(?:\.\d+)?"
     r"[sdifuxXeEgGc@](?![^\W\d_])|\$\{[\w.]+\}|\$[A-Z_][A-Z0-9_]*\b|\[\[[\w.]+\]\]|%%[\w.]+%%)"
-    r"|(?P<number>(?<![\w.,])[$€£¥₹]\s?\d+(?:[.,:]\d+)*|(?<![\w.,:])\d+(?:[.,:/-]\d+)+(?:\s?[$€£¥₹%‰°]|\b)"
-    r"|(?<![\w.,:])\d{2,}(?:\s?[$€£¥₹%‰°]|\b)|(?<![\w.,:])\d+\s?(?:[$€£¥₹%‰°]|(?:km|cm|mm|kg|mg|ml|GB|MB|kB|GHz|kWh?)\b))"
+    r"|(?P<number>(?<![\w.,])[$€£¥₹]\s?\d+(?:[.,:]\d+)*|(?<![\w.,:])\d+(?:[.,:/-]\d+)+(?:\s?[$€£¥₹%‰°]|" + _END + r")"
+    r"|(?<![\w.,:])\d{2,}(?:\s?[$€£¥₹%‰°]|" + _END + r")"
+    r"|(?<![\w.,:])\d+\s?(?:[$€£¥₹%‰°]|(?:km|cm|mm|kg|mg|ml|GB|MB|kB|GHz|kWh?)\b))"
 )
 """Addresses, placeholders and numbers; the group ``number`` is that of numbers."""
 

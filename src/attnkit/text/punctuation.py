@@ -7,7 +7,11 @@ import unicodedata
 from itertools import groupby
 
 _IN_WORDS = frozenset("@#%&*/\\_†‡§¶•")  # punctuation of Unicode that belongs to the word it is next to
-_CLITIC = re.compile(r"['’][^\W\d_]{1,2}")  # 's, 're, 'll of text that is split already
+_WHOLE = re.compile(
+    r"['’][^\W\d_]{1,2}|[^\W\d_]{1,2}['’]"  # 's and 'll, l' and qu' of text that is split already
+    r"|&#?\w+;|\[[A-Z]+\]|-[A-Z]{2,4}-"  # &quot;, [UNK], -LRB-
+    r"|(?:[^\W\d_]\.){2,}|[-+]\d[\d.,]*\d?"  # U.S., -5
+)
 
 
 def separate_marks(word: str) -> list[str]:
@@ -23,7 +27,7 @@ def separate_marks(word: str) -> list[str]:
         begin += 1
     while end > begin and _is_mark(word[end - 1]):
         end -= 1
-    if begin == end or (begin, end) == (0, len(word)) or _CLITIC.fullmatch(word):
+    if begin == end or (begin, end) == (0, len(word)) or _WHOLE.fullmatch(word):
         return [word]  # marks alone, such as smileys, stay as they are
     before, after = (["".join(run) for _, run in groupby(part)] for part in (word[:begin], word[end:]))
     return [*before, word[begin:end], *after]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 
@@ -11,8 +13,9 @@ import numpy as np
 
 from attnkit.data.config import DataConfig
 from attnkit.decoding.required_terms import RequiredTerm
+from attnkit.engine.search_backend import LineSegment
 from attnkit.tasks.translation.word_pairs import MAX_PAIRS, AlignedWords, WordPairs
-from attnkit.text.inline_symbols import PLACEHOLDERS, MaskedText, annotate, mask, mask_pair, placeholders_in
+from attnkit.text.inline_symbols import ANNOTATION, PLACEHOLDERS, MaskedText, annotate, mask, mask_pair, placeholders_in
 from attnkit.text.tokenizer import Tokenizer
 
 SHARE = 0.1  #: share of the training pairs with learned placeholders, and of those with annotations
@@ -106,11 +109,13 @@ class InlineText:
         symbols = PLACEHOLDERS * (data.placeholders or data.annotate_terms)
         self.ids = np.array([id for one in symbols if (id := tokenizer.token_id(one)) is not None], np.int32)
         """Ids of the placeholders in the target vocabulary, in ascending order."""
+        annotations = [id for one in ANNOTATION * data.annotate_terms if (id := tokenizer.token_id(one)) is not None]
+        self._symbols = np.array([*self.ids.tolist(), *annotations], np.int32)
 
-    def mask(self, line: str) -> MaskedText:
-        """Return a line with placeholders, or as it is if the run has none."""
+    def mask(self, line: str, kept: Sequence[tuple[int, int]] = ()) -> MaskedText:
+        """Return a line with placeholders, but in the spans ``kept``, or as it is if the run has none."""
         if self.has_placeholders or self.has_annotations:
-            return mask(line, is_protected=self.has_placeholders)
+            return mask(line, is_protected=self.has_placeholders, kept=kept)
         return MaskedText(line, has_symbols=False)
 
     def required(self, text: str) -> tuple[RequiredTerm, ...]:
@@ -119,11 +124,24 @@ class InlineText:
             return ()
         return tuple(self._term(symbol) for symbol in dict.fromkeys(placeholders_in(text)))
 
-    def n_missing(self, text: str, translation: str) -> int:
-        """Return how many placeholders of a masked text its translation lacks."""
+    def n_faults(self, text: str, translation: str) -> int:
+        """Return how many placeholders of a masked text its translation lacks or has too often.
+
+        Symbols that the text has not, and annotations, are too many.
+        """
         if not len(self.ids):
             return 0
-        return len({*placeholders_in(text)} - {*placeholders_in(translation)})
+        wanted, found = Counter(placeholders_in(text)), Counter(placeholders_in(translation))
+        n_annotations = sum(translation.count(symbol) for symbol in ANNOTATION)
+        return len(wanted.keys() - found.keys()) + (found - wanted).total() + n_annotations
+
+    def restrict(self, part: LineSegment) -> LineSegment:
+        """Return a segment whose translation may have no symbols but its own."""
+        if not len(self._symbols):
+            return part
+        own = [id for one in placeholders_in(part.text) if (id := self._tokenizer.token_id(one)) is not None]
+        allowed = np.arange(self._tokenizer.n_words, dtype=np.int32) if part.allowed is None else part.allowed
+        return replace(part, allowed=allowed[~np.isin(allowed, np.setdiff1d(self._symbols, own))])
 
     def _term(self, symbol: str) -> RequiredTerm:
         if symbol not in self._terms:

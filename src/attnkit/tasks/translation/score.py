@@ -62,15 +62,16 @@ def score_pairs(
 
     Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
     pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
-    Placeholders replace parts that both sides have, if the run was trained with them.
+    Placeholders replace parts of the source, on both sides, if the run was trained with them.
     """
     remaining, first = iter(pairs), 1
     while window := list(islice(remaining, _WINDOW)):
         aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
         if run.config.data.placeholders:
-            from attnkit.text.inline_symbols import mask_pair  # imported here: most runs have none
+            from attnkit.text.inline_symbols import mask  # imported here: most runs have none
 
-            aligned = [[mask_pair(*pair) for pair in rows] for rows in aligned]
+            masked = [[(mask(src), tgt) for src, tgt in rows] for rows in aligned]
+            aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
         first += len(window)
         src = run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from attnkit.protocols import UNK_ID
 from attnkit.text.glossary import FoundTerm, Glossary
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_boundaries import count_phrases, joins
-from attnkit.text.word_forms import has_inflected
+from attnkit.text.word_forms import count_inflected
 
 
 class TermUse(NamedTuple):
@@ -62,20 +62,21 @@ class Terminology:
     def uses(self, terms: Sequence[RequiredTerm], text: str) -> list[TermUse]:
         """Return which terms a translation has; a repeated term must be there as often."""
         forms: dict[frozenset[str], dict[str, None]] = {}
+        kept = {_without_case(term) for term in terms if term.source in term.texts}
         for term in terms:
             forms.setdefault(_without_case(term), {}).update(dict.fromkeys(map(self._tokenizer.normalize, term.texts)))
-        left = {key: count_phrases(text, tuple(own)) for key, own in forms.items()}
+        left = {key: self._count(text, own, kept=key in kept) for key, own in forms.items()}
         uses = []
         for term in terms:
             key = _without_case(term)
             left[key] -= 1
-            is_used = left[key] >= 0 or (
-                self._inflects
-                and term.source not in term.texts
-                and any(has_inflected(text, self._tokenizer.normalize(own)) for own in term.texts)
-            )
-            uses.append(TermUse(term.source, term.texts, is_used))
+            uses.append(TermUse(term.source, term.texts, left[key] >= 0))
         return uses
+
+    def _count(self, text: str, forms: Iterable[str], *, kept: bool) -> int:
+        """Return how often a translation has a term; a ``kept`` one has no other forms."""
+        n = count_phrases(text, tuple(forms))
+        return max(n, count_inflected(text, tuple(forms))) if self._inflects and not kept else n
 
     def _term(self, texts: tuple[str, ...]) -> RequiredTerm:
         if texts not in self._known:

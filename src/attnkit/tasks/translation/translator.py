@@ -39,7 +39,7 @@ from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
-from attnkit.text.inline_symbols import annotate
+from attnkit.text.inline_symbols import MaskedText, annotate
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tokenizer import Tokenizer
 
@@ -256,9 +256,12 @@ class TranslationPipeline:
     ) -> Iterator[TranslatedLine]:
         """Translate a window of lines, given their segments from ``segment``."""
         flat = [part for members in parts for part in members]
-        with_terms = [i for i, part in enumerate(flat) if any(term.forms for term in part.required)]
-        if job.joins is None:  # a search that samples requires none
-            with_terms = []
+        if job.joins is None:  # a search that samples requires nothing
+            flat, with_terms = [self.inline.restrict(part) for part in flat], []
+        else:
+            # A model with symbols may write one that the source lacks, in any line.
+            checks_all = len(self.inline.ids) > 0
+            with_terms = [i for i, part in enumerate(flat) if checks_all or any(term.forms for term in part.required)]
         n_free, n_parts = len(flat) - len(with_terms), max(1, len(flat))
 
         def search(segments: list[LineSegment], job: SearchJob, n_before_these: int, n_counted: int) -> Found:
@@ -275,7 +278,8 @@ class TranslationPipeline:
         missing = {i: self._n_missing(flat[i], results[i]) for i in with_terms}
         for number, is_shown in enumerate(shown := [True, False] if self._shows_terms else [False]):
             lacking = [i for i in with_terms if missing[i]]
-            segments = [self.show_terms(flat[i]) if is_shown else flat[i] for i in lacking]
+            change = self.show_terms if is_shown else self.inline.restrict
+            segments = [change(flat[i]) for i in lacking]
             n_searched = n_free + len(with_terms) * number // len(shown)
             again = search(segments, first if is_shown else job, n_searched, len(with_terms) // len(shown))
             for i, part, hypotheses in zip(lacking, segments, again, strict=True):
@@ -293,10 +297,10 @@ class TranslationPipeline:
     def _n_missing(self, part: LineSegment, found: Sequence[Hypothesis]) -> int:
         """Return how many terms a segment's hypothesis lacks, the worst one.
 
-        Terms that the vocabulary cannot write do not count.
+        Terms that the vocabulary cannot write do not count; symbols that are too many do.
         """
         texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-        numbers = [self.inline.n_missing(part.text, text) for text in texts]
+        numbers = [self.inline.n_faults(part.text, text) for text in texts]
         if self.terminology is not None:
             terms = [term for term in part.required if term.forms]
             uses = [self.terminology.uses(terms, text) for text in texts]
@@ -305,7 +309,10 @@ class TranslationPipeline:
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
-        lines = ["" if is_blank(line) else self.inline.mask(line).text for line in lines]
+        masked = [MaskedText("") if is_blank(line) else self.mask(line) for line in lines]
+        lines = [one.text for one in masked]
+        if prefixes is not None:
+            prefixes = [one.mask_other(text) for one, text in zip(masked, prefixes, strict=True)]
         encoded = self.src_tokenizer.encode(lines)
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
@@ -330,6 +337,11 @@ class TranslationPipeline:
                 parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before, needed))
         return parts
 
+    def mask(self, line: str) -> MaskedText:
+        """Return a line as the model reads it; terms of the glossary stay."""
+        terms = () if self.terminology is None else self.terminology.glossary.find(line)
+        return self.inline.mask(line, [(term.begin, term.end) for term in terms])
+
     @property
     def _shows_terms(self) -> bool:
         return self.terminology is not None and self.inline.has_annotations
@@ -345,7 +357,7 @@ class TranslationPipeline:
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
     ) -> TranslatedLine:
         """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
-        masked = self.inline.mask(line)
+        masked = self.mask(line)
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
