@@ -54,7 +54,9 @@ class MaskedText(NamedTuple):
         return "".join(piece for _, _, piece in self._pieces(text))
 
     def mask_other(self, text: str) -> str:
-        """Replace the parts in another text, such as a reference or a prefix, by the same placeholders.
+        """Replace the parts in another text by the same placeholders.
+
+        It may be a reference or a prefix.
 
         >>> mask("at 10:30 of 12").mask_other("um 10:30 von 13")
         'um ｟1｠ von 13'

@@ -113,7 +113,7 @@ class InlineText:
         self._symbols = np.array([*self.ids.tolist(), *annotations], np.int32)
 
     def mask(self, line: str, kept: Sequence[tuple[int, int]] = ()) -> MaskedText:
-        """Return a line with placeholders, but in the spans ``kept``, or as it is if the run has none."""
+        """Return a line with placeholders, if the run has them, but in ``kept`` spans."""
         if self.has_placeholders or self.has_annotations:
             return mask(line, is_protected=self.has_placeholders, kept=kept)
         return MaskedText(line, has_symbols=False)
@@ -125,9 +125,9 @@ class InlineText:
         return tuple(self._term(symbol) for symbol in dict.fromkeys(placeholders_in(text)))
 
     def n_faults(self, text: str, translation: str) -> int:
-        """Return how many placeholders of a masked text its translation lacks or has too often.
+        """Return how many placeholders a translation lacks or has too often.
 
-        Symbols that the text has not, and annotations, are too many.
+        ``text`` is its masked source. Symbols that the text has not, and annotations, are too many.
         """
         if not len(self.ids):
             return 0
