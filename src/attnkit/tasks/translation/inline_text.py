@@ -124,16 +124,16 @@ class InlineText:
             return ()
         return tuple(self._term(symbol) for symbol in dict.fromkeys(placeholders_in(text)))
 
-    def n_faults(self, text: str, translation: str) -> int:
-        """Return how many placeholders a translation lacks or has too often.
+    def faults(self, text: str, translation: str) -> tuple[int, int]:
+        """Return how many placeholders a translation lacks, and how many are too many.
 
-        ``text`` is its masked source. Symbols that the text has not, and annotations, are too many.
+        ``text`` is its masked source. Symbols that it has not, and annotations, are too many.
         """
         if not len(self.ids):
-            return 0
+            return 0, 0
         wanted, found = Counter(placeholders_in(text)), Counter(placeholders_in(translation))
         n_annotations = sum(translation.count(symbol) for symbol in ANNOTATION)
-        return len(wanted.keys() - found.keys()) + (found - wanted).total() + n_annotations
+        return len(wanted.keys() - found.keys()), (found - wanted).total() + n_annotations
 
     def restrict(self, part: LineSegment) -> LineSegment:
         """Return a segment whose translation may have no symbols but its own."""

@@ -275,17 +275,17 @@ class TranslationPipeline:
         first = replace(job, joins=None)
         results = search(flat, first, 0, n_free)
         # A translation that has its terms is the best one with them: only the others are searched again.
-        missing = {i: self._n_missing(flat[i], results[i]) for i in with_terms}
+        faults = {i: self._faults(flat[i], results[i]) for i in with_terms}
         for number, is_shown in enumerate(shown := [True, False] if self._shows_terms else [False]):
-            lacking = [i for i in with_terms if missing[i]]
+            lacking = [i for i in with_terms if any(faults[i])]
             change = self.show_terms if is_shown else self.inline.restrict
             segments = [change(flat[i]) for i in lacking]
             n_searched = n_free + len(with_terms) * number // len(shown)
             again = search(segments, first if is_shown else job, n_searched, len(with_terms) // len(shown))
             for i, part, hypotheses in zip(lacking, segments, again, strict=True):
-                n = self._n_missing(part, hypotheses)
-                if n < missing[i]:  # suppressed phrases and prefixes come first
-                    flat[i], results[i], missing[i] = part, hypotheses, n
+                left = self._faults(part, hypotheses)
+                if left < faults[i]:  # suppressed phrases and prefixes come first
+                    flat[i], results[i], faults[i] = part, hypotheses, left
         remaining = iter(flat)
         parts = [[next(remaining) for _ in members] for members in parts]
         found = iter(results)
@@ -294,18 +294,19 @@ class TranslationPipeline:
             joined = self.join(line, members, [next(found) for _ in members], job.config)
             yield replace(joined, source_signs=tuple(own), profile=self.profile)
 
-    def _n_missing(self, part: LineSegment, found: Sequence[Hypothesis]) -> int:
-        """Return how many terms a segment's hypothesis lacks, the worst one.
+    def _faults(self, part: LineSegment, found: Sequence[Hypothesis]) -> tuple[int, int]:
+        """Return how many terms a segment's worst hypothesis lacks, and its wrong symbols.
 
-        Terms that the vocabulary cannot write do not count; symbols that are too many do.
+        Terms that the vocabulary cannot write do not count.
         """
         texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-        numbers = [self.inline.n_faults(part.text, text) for text in texts]
+        faults = [self.inline.faults(part.text, text) for text in texts]
         if self.terminology is not None:
             terms = [term for term in part.required if term.forms]
             uses = [self.terminology.uses(terms, text) for text in texts]
-            numbers = [n + sum(not use.is_used for use in own) for n, own in zip(numbers, uses, strict=True)]
-        return max(numbers)
+            lacking = [sum(not use.is_used for use in own) for own in uses]
+            faults = [(n + n_lacking, wrong) for (n, wrong), n_lacking in zip(faults, lacking, strict=True)]
+        return max(faults)
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
