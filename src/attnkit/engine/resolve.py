@@ -163,7 +163,7 @@ def resolve(
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
     if kind.lengthen_path is not None:
-        with suppress(DataError):  # a missing file is reported by its reader; a resumed run may need none
+        with suppress(DataError, UsageError):  # a missing file is reported by its reader; a resumed run may need none
             n_lines = sum(count_lines(path) for path in _paths(given, "data.files"))
             tree = load_symbol(kind.lengthen_path)(tree, n_lines)
     if _get(given, "joint_vocabulary") is False:
