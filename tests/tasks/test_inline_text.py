@@ -272,10 +272,10 @@ def test_what_cannot_be_combined_is_refused(made: Path, workshop: Any, tmp_path:
 def test_no_translation_has_a_symbol_that_its_source_lacks(made: Path) -> None:
     """A model that writes symbols anywhere is searched again without them, and samples without them."""
     translator = load_translator([made / "run"], device="cpu")
-    bias = {"a dog": "｟7｠", "a cat 12:30": "｟1｠ ｟9｠"}
+    bias = {"a dog": "｟7｠", "a cat 12:30": "｟1｠ ｟9｠"}  # lines and what a model might write
     for line, written in bias.items():
         ((part,),) = translator.segment([line], None, 0)
-        assert translator.inline.faults(part.text, written) == (0, 1)
+        assert translator.inline.faults(part.text, translator.tgt_tokenizer.encode([written])[0]) == (0, 1)
         allowed = translator.inline.restrict(part).allowed
         symbols = [translator.tgt_tokenizer.token_id(symbol) for symbol in (*PLACEHOLDERS, *ANNOTATION)]
         own = [translator.tgt_tokenizer.token_id(symbol) for symbol in placeholders_in(part.text)]

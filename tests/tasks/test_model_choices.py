@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
 from attnkit.engine.registry import TASKS
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import EarlierPreset, resolve
 from attnkit.engine.run_config import AUTO, PRESETS, choose
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig
@@ -114,20 +114,37 @@ def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
     assert (resolved.config.preset, resolved.origin("preset")) == ("tiny", "number of lines")
 
 
+def test_a_resumed_run_stays_as_long_as_it_was(tmp_path: Path) -> None:
+    """Though its few examples have become more, or are gone."""
+    table = tmp_path / "table.tsv"
+    table.write_text("text\tlabel\n" + "a film\tgood\n" * 499)
+    flags = {"task": "text-classification", "data.files": [str(table)], "data.valid_files": ["b"], "model.kind": "bert"}
+    first = resolve(flags, preset_name="tiny").config
+    assert (first.limits.max_epochs, first.evaluation.every_epochs) == (20, 2)
+    earlier = EarlierPreset("tiny", first.limits.max_epochs, first.evaluation.every_epochs)
+    for text in ("text\tlabel\n" + "a film\tgood\n" * 9999, None):
+        table.unlink()
+        if text is not None:
+            table.write_text(text)
+        again = resolve(flags, earlier=earlier).config
+        assert (again.limits, again.evaluation) == (first.limits, first.evaluation)
+        assert resolve({**flags, "limits.max_epochs": 3}, earlier=earlier).config.limits.max_epochs == 3
+
+
 def test_auto_is_the_preset_of_the_run_that_goes_on() -> None:
     """The files that FLAGS names do not exist, so counting their lines would fail."""
-    resolved = resolve(FLAGS, earlier="base")
+    resolved = resolve(FLAGS, earlier=EarlierPreset("base"))
     assert (resolved.config.preset, resolved.origin("preset")) == ("base", "the run")
     assert resolved.config == resolve(FLAGS, preset_name="base").config
-    assert resolve(FLAGS, preset_name="small", earlier="base").config.preset == "small"
+    assert resolve(FLAGS, preset_name="small", earlier=EarlierPreset("base")).config.preset == "small"
 
 
 def test_a_preset_can_be_named_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("preset: small\n")
-    resolved = resolve(FLAGS, file=path, earlier="big")
+    resolved = resolve(FLAGS, file=path, earlier=EarlierPreset("big"))
     assert (resolved.config.model.d_model, resolved.origin("preset")) == (256, str(path))
-    assert resolve(FLAGS, file=path, sets=["preset=auto"], earlier="big").config.preset == "big"
+    assert resolve(FLAGS, file=path, sets=["preset=auto"], earlier=EarlierPreset("big")).config.preset == "big"
     assert resolve(FLAGS, file=path, sets=["preset=base"]).config.preset == "base"
     assert resolve(FLAGS, file=path, sets=["preset=base"], preset_name="tiny").config.preset == "tiny"
     for wrong in ("huge", "[small]", "{a: b}"):

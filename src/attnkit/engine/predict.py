@@ -116,7 +116,9 @@ class Predictor(ABC):
             self.found.append(self.labels[best])
             self.expected.append(gold)
             if gold != self.labels[best]:
-                self.add_mistake(Mistake(row[best], text[:MAX_SHOWN], gold, self.labels[best]))
+                heapq.heappush(self.mistakes, Mistake(row[best], text[:MAX_SHOWN], gold, self.labels[best]))
+                if len(self.mistakes) > MOST_MISTAKES:
+                    heapq.heappop(self.mistakes)
         shares = self.shares(row) if self.request.all_labels else {}
         if not self.request.as_json:
             label = f"{self.labels[best]}\t{row[best]:.4f}"
@@ -125,13 +127,6 @@ class Predictor(ABC):
         tree |= {"expected": gold} if self.request.gold else {}
         tree |= {"all": shares} if self.request.all_labels else {}
         return json.dumps(tree | more, ensure_ascii=False)
-
-    def add_mistake(self, mistake: Mistake) -> None:
-        """Keep a mistake if it is among the most confident ones."""
-        if len(self.mistakes) < MOST_MISTAKES:
-            heapq.heappush(self.mistakes, mistake)
-        else:
-            heapq.heappushpop(self.mistakes, mistake)
 
     def shares(self, row: Sequence[float]) -> dict[str, float]:
         """Return the probability of each label, the most probable first."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, parse_yaml, validate
@@ -58,7 +58,15 @@ def inherited(init_from: Path, run: Path | None) -> Layer:
     return init_layer(init_from)
 
 
-def preset_of(run: Path) -> str | None:
+class EarlierPreset(NamedTuple):
+    """Preset of a resumed run, and how long that run was to be."""
+
+    name: str
+    max_epochs: float | None = None
+    every_epochs: float | None = None  #: between evaluations
+
+
+def preset_of(run: Path) -> EarlierPreset | None:
     """Return the preset of the run in a folder; None without a run or a preset.
 
     It is read from the newest readable checkpoint or, before the first checkpoint, from the copy at the root. Other
@@ -76,7 +84,10 @@ def preset_of(run: Path) -> str | None:
             raw = read_regular_file(run / "config.yaml", MAX_CONFIG_BYTES)
             tree = parse_yaml(raw.decode(), "config.yaml")
     name = tree.get("preset") if isinstance(tree, dict) else None
-    return name if name in PRESETS else None
+    if not isinstance(tree, dict) or name not in PRESETS:
+        return None
+    lengths = (_get(tree, "limits.max_epochs"), _get(tree, "evaluation.every_epochs"))
+    return EarlierPreset(str(name), *(value if isinstance(value, int | float) else None for value in lengths))
 
 
 TRAINING_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
@@ -110,7 +121,7 @@ def resolve(
     sets: Sequence[str] = (),
     file: Path | None = None,
     preset_name: str = "auto",
-    earlier: str | None = None,
+    earlier: EarlierPreset | None = None,
     fixed: Layer | None = None,
 ) -> ResolvedConfig:
     """Merge defaults, preset, file and flags, and validate the result.
@@ -155,7 +166,8 @@ def resolve(
     name = _get(given, "preset")
     if name in (None, "auto"):
         # A resumed run keeps its preset, even if its text has grown since.
-        name, origin = (earlier, "the run") if earlier in kind.presets else _choose_preset(given, fixed, kind)
+        is_known = earlier is not None and earlier.name in kind.presets
+        name, origin = (earlier.name, "the run") if earlier and is_known else _choose_preset(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
         help = f"choose one of auto, {', '.join(kind.presets)}"
@@ -163,9 +175,7 @@ def resolve(
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
     if kind.lengthen_path is not None:
-        with suppress(DataError, UsageError):  # a missing file is reported by its reader; a resumed run may need none
-            n_lines = sum(count_lines(path) for path in _paths(given, "data.files"))
-            tree = load_symbol(kind.lengthen_path)(tree, n_lines)
+        tree = _lengthened(kind.lengthen_path, tree, given, earlier if earlier and earlier.name == name else None)
     if _get(given, "joint_vocabulary") is False:
         # Two vocabularies cannot share one matrix.
         tree["model"]["tie_embeddings"] = "target"
@@ -175,6 +185,21 @@ def resolve(
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
     written = [_without(layer, "evaluation", EVAL_INTERVAL_KEYS, by_hand) for layer in written]
     return _validated(kind, [below, *([fixed] if fixed else []), *written, *by_hand])
+
+
+def _lengthened(lengthen_path: str, tree: Tree, given: Tree, earlier: EarlierPreset | None) -> Tree:
+    """Return a preset that is as long as few examples need.
+
+    A resumed run stays as long as it was, even if its files have changed or are gone.
+    """
+    if earlier is not None:
+        kept = [("limits", "max_epochs", earlier.max_epochs), ("evaluation", "every_epochs", earlier.every_epochs)]
+        return tree | {name: {**tree[name], key: value} for name, key, value in kept if value is not None}
+    with suppress(DataError, UsageError):  # a missing file is reported by its reader
+        n_lines = sum(count_lines(path) for path in _paths(given, "data.files"))
+        lengthened: Tree = load_symbol(lengthen_path)(tree, n_lines)
+        return lengthened
+    return tree
 
 
 def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> ResolvedConfig:

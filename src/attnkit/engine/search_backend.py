@@ -18,6 +18,7 @@ from attnkit.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from attnkit.decoding.required_terms import RequiredTerm
     from attnkit.decoding.suppression import SuppressedPhrases
+    from attnkit.text.inline_symbols import MaskedText
 
 Found = list[list[Hypothesis]]
 WINDOW = 1 << 12  #: segments that compiled loops search together
@@ -35,6 +36,7 @@ class LineSegment:
     text: str = ""
     before: str | None = ""  #: white space before it in the line; None if it continues a sentence
     required: tuple[RequiredTerm, ...] = ()  #: terms that its translation must have
+    masked: MaskedText | None = None  #: the whole line with its placeholders
 
 
 @dataclass(frozen=True)

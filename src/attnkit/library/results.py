@@ -13,7 +13,10 @@ from attnkit.plotting.html.chart import line_chart
 from attnkit.plotting.progress_text import score_name
 
 if TYPE_CHECKING:
-    from attnkit.metrics.labels import ClassScores, Confusion
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnkit.metrics.labels import ClassScores
     from attnkit.plotting.html.projection import Projection
     from attnkit.tasks.word2vec.project import ProjectionMethod
     from attnkit.tasks.word2vec.vectors import Vectors
@@ -118,21 +121,19 @@ class ConfusionMatrix:
         """Return the page of ``attnkit predict --confusion``, as HTML."""
         from attnkit.plotting.confusion import confusion_page
 
-        return confusion_page(self.labels, self._confusion().counts, title)
+        return confusion_page(self.labels, self._array(), title)
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         from attnkit.plotting.confusion import confusion_fragment
 
-        return confusion_fragment(self.labels, self._confusion().counts)
+        return confusion_fragment(self.labels, self._array())
 
-    def _confusion(self) -> Confusion:
+    def _array(self) -> NDArray[np.int64]:
         import numpy as np
 
-        from attnkit.metrics.labels import Confusion
-
         size = len(self.labels)
-        return Confusion(self.labels, np.array(self.counts, np.int64).reshape(size, size))
+        return np.array(self.counts, np.int64).reshape(size, size)
 
 
 def confusion(predicted: Sequence[str], gold: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionMatrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -93,7 +93,8 @@ class Translation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the translation as plain data, without what was not asked for."""
-        plain = {name: value for name, value in asdict(self).items() if value is not None}
+        without = replace(self, attention=None)  # asdict would copy all weights
+        plain = {name: value for name, value in asdict(without).items() if value is not None}
         if self.attention is not None:
             plain["attention"] = self.attention.weights
         return {**plain, "terms": [term._asdict() for term in self.terms]}
@@ -261,10 +262,14 @@ class Translator:
         return list(score_pairs(self._pipeline.runs[0], scorer, device, zip(src, tgt, strict=True)))
 
 
+def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:
+    weights = line.outputs[0].attention or []
+    return translation_attention(weights, line.outputs[0].tokens[: len(weights)], source_tokens[: len(weights)])
+
+
 def as_translation(line: TranslatedLine, attention: bool) -> Translation:
     """Return a translated line as the library shows it."""
-    weights = line.outputs[0].attention or []
-    tokens = line.outputs[0].tokens[: len(weights)], line.source_tokens[: len(weights)]
+    source_tokens = line.source_tokens  # decoded at each access
     best, *others = (
         Hypothesized(
             text=one.text,
@@ -278,9 +283,9 @@ def as_translation(line: TranslatedLine, attention: bool) -> Translation:
     return Translation(
         source=line.source,
         **vars(best),
-        source_tokens=[token for part in line.source_tokens for token in part],
+        source_tokens=[token for part in source_tokens for token in part],
         signs=line.signs,
         terms=list(line.terms),
         alternatives=others,
-        attention=translation_attention(weights, *tokens) if attention else None,
+        attention=_attention(line, source_tokens) if attention else None,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,6 @@ from attnkit.plotting.attention_maps import display_text
 from attnkit.plotting.html import escape
 from attnkit.plotting.html.heat import shaded
 from attnkit.plotting.terminal import draw_table, fit_label
-
-if TYPE_CHECKING:
-    from attnkit.metrics.labels import Mistake
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
@@ -58,7 +54,11 @@ def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, widt
     return f"rows: gold, columns: predicted\n\n{drawn}"
 
 
-def confusion_page(labels: Sequence[str], counts: Counts, title: str, mistakes: Sequence[Mistake] = ()) -> str:
+Mistakes = Sequence[tuple[float, str, str, str]]
+"""Probability of the predicted label, text, gold label and predicted label of each."""
+
+
+def confusion_page(labels: Sequence[str], counts: Counts, title: str, mistakes: Mistakes = ()) -> str:
     """Return a static, self-contained HTML page of counts (L, L), gold by predicted.
 
     ``mistakes`` are listed with their texts.
@@ -97,13 +97,13 @@ def confusion_fragment(labels: Sequence[str], counts: Counts) -> str:
     return f"{scroll}{table}</div><details><summary>Most frequent mistakes</summary>{mistakes}</details>"
 
 
-def _listed(mistakes: Sequence[Mistake]) -> str:
+def _listed(mistakes: Mistakes) -> str:
     """Return a table of mistakes with their texts."""
     rows = []
-    for one in mistakes:
-        gold, found, text = (escape(display_text(part)) for part in (one.gold, one.predicted, one.text))
+    for probability, *texts in mistakes:
+        text, gold, found = (escape(display_text(part)) for part in texts)
         names = f'<td class="words"><bdi>{gold}</bdi></td><td class="words"><bdi>{found}</bdi></td>'
-        rows.append(f'<tr><td>{one.probability:.3f}</td>{names}<td class="words" dir="auto">{text}</td></tr>')
+        rows.append(f'<tr><td>{probability:.3f}</td>{names}<td class="words" dir="auto">{text}</td></tr>')
     heads = '<th>probability</th><th class="words">gold</th><th class="words">predicted</th><th class="words">text</th>'
     caption = "Probability: of the predicted label, which is wrong. Long texts are cut."
     table = f"<table><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -99,8 +100,8 @@ class MaskedText(NamedTuple):
                     after = ""
                 piece = before + piece + after
                 last = piece[-1]
-            elif last == " " and following in (" ", ".", ",", ""):
-                place += following == " "  # no two spaces, for what is left out
+            elif last == following == " ":
+                place += 1  # no two spaces around what is left out
             yield match.start(), place, piece
         yield place, len(text), text[place:]
 
@@ -111,6 +112,9 @@ class MaskedText(NamedTuple):
     def _part(self, symbol: str) -> str:
         number = _INDEX[symbol]
         return self.parts[number] if number < len(self.parts) else ""
+
+
+PLAIN = MaskedText("", has_symbols=False)
 
 
 def find_kept(text: str, *, is_protected: bool = True) -> list[KeptPart]:
@@ -143,15 +147,13 @@ def _overlaps(part: KeptPart, spans: Sequence[tuple[int, int]]) -> bool:
 def mask(text: str, *, is_protected: bool = True, kept: Sequence[tuple[int, int]] = ()) -> MaskedText:
     """Replace the kept parts of a text by placeholders, in order.
 
-    Equal parts share one. Without ``is_protected`` only symbols in the text itself; in the
-    spans ``kept`` none.
+    Equal parts share one. Without ``is_protected`` only symbols in the text itself are replaced; in the spans ``kept``,
+    which are in order, nothing is.
 
     >>> mask("{name} pays 20 and {name} 30").text
     '｟1｠ pays ｟2｠ and ｟1｠ ｟3｠'
     """
-    parts = find_kept(text, is_protected=is_protected)
-    if kept:
-        parts = [part for part in parts if not _overlaps(part, kept)]
+    parts = [part for part in find_kept(text, is_protected=is_protected) if not _overlaps(part, kept)]
     # Symbols of the text itself come first: none may be left for the model to read as its own.
     own = [part.text for part in parts if _WRITTEN_SYMBOL.fullmatch(part.text)]
     numbers: dict[str, int] = {}
@@ -169,22 +171,24 @@ def mask_pair(source: str, target: str) -> tuple[str, str]:
     sides = find_kept(source), find_kept(target)
     if not all(sides):
         return source, target
-    counts: list[dict[str, int]] = [{}, {}]
-    for own, parts in zip(counts, sides, strict=True):
-        for part in parts:
-            own[part.text] = own.get(part.text, 0) + 1
-    shared = [text for text, n in counts[0].items() if counts[1].get(text) == n]
+    counts, others = (Counter(part.text for part in parts) for parts in sides)
+    shared = [text for text, n in counts.items() if others[text] == n]
     numbers = {text: number for number, text in enumerate(shared)}
     return _replace(source, sides[0], numbers), _replace(target, sides[1], numbers)
 
 
 def _replace(text: str, parts: Iterable[KeptPart], numbers: dict[str, int]) -> str:
+    numbered = ((part, numbers.get(part.text, N_PLACEHOLDERS)) for part in parts)
+    known = [(part.begin, part.end, PLACEHOLDERS[k]) for part, k in numbered if k < N_PLACEHOLDERS]
+    return replace_spans(text, known)
+
+
+def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text with spans replaced: begin, end and new text, in order."""
     pieces, place = [], 0
-    for part in parts:
-        number = numbers.get(part.text, N_PLACEHOLDERS)
-        if number < N_PLACEHOLDERS:
-            pieces += [text[place : part.begin], PLACEHOLDERS[number]]
-            place = part.end
+    for begin, end, new in spans:
+        pieces += [text[place:begin], new]
+        place = end
     return "".join([*pieces, text[place:]])
 
 

@@ -194,8 +194,10 @@ class TextClassificationPredictor(Predictor):
             batches = self.read(path, partial(self._texts, path, pairs), n_characters)
         for batch in batches:
             rows = self.classify([one.text for one in batch], [one.text2 for one in batch])
-            texts = [" ".join(filter(None, (one.text, one.text2))) for one in batch]
-            yield [self.label_line(row, one.label, text) for one, row, text in zip(batch, rows, texts, strict=True)]
+            yield [
+                self.label_line(row, one.label, f"{one.text} {one.text2}" if one.text2 else one.text)
+                for one, row in zip(batch, rows, strict=True)
+            ]
 
     def _texts(self, path: Path, pairs: bool, lines: Iterable[str]) -> Iterator[LabeledText]:
         """Yield lines as texts, with a warning at the first tab, or as pairs of texts."""

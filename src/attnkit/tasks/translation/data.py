@@ -170,10 +170,7 @@ def prepare(
             given = train_vocabularies(config, source, corpora.lines)
         for name, content in given.files().items():
             atomic.write_new_file(temporary / name, content)
-        if config.inline_symbols:
-            yield StatusEvent("aligning words, encoding the text")
-        else:
-            yield StatusEvent("encoding the text")
+        yield StatusEvent("aligning words, encoding the text" if config.inline_symbols else "encoding the text")
         sizes = (given.src.vocab_size, given.tgt.vocab_size)
         from attnkit.text.sentences import MAX_SAMPLE  # imported here: a resumed run reads no text
 

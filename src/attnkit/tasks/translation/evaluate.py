@@ -10,6 +10,7 @@ import torch
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
+from attnkit.data.config import DataConfig
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
@@ -69,7 +70,7 @@ class TranslationEvaluation:
     compiled: TransformerConfig | None = None
     """Configuration of a model that is searched in compiled loops; None: torch searches."""
     stop: Callable[[], bool] | None = None  #: polled between batches or windows; True cancels the evaluation
-    has_placeholders: bool = False  #: whether the model reads them (``data.placeholders``)
+    symbols: DataConfig | None = None  #: settings of placeholders and annotations, if the model has learned any
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
     _search: CompiledSearch | None = field(default=None, init=False, repr=False)  #: its loops are loaded once
 
@@ -114,11 +115,12 @@ class TranslationEvaluation:
     def _lines(self) -> tuple[list[str], Callable[[list[str]], list[str]]]:
         """Return the lines as the model reads them, and what completes their translations."""
         lines = self.prepared.valid_src
-        if not self.has_placeholders:
+        if self.symbols is None:
             return lines, lambda texts: texts
-        from attnkit.text.inline_symbols import mask  # imported here: most runs have none
+        from attnkit.tasks.translation.inline_text import InlineText  # imported here: most runs have no symbols
 
-        masked = [mask(line) for line in lines]
+        inline = InlineText(self.symbols, self.prepared.vocabularies.tgt)
+        masked = [inline.mask(line) for line in lines]
         return [one.text for one in masked], lambda texts: [
             one.restore(text) for one, text in zip(masked, texts, strict=True)
         ]

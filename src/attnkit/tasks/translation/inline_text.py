@@ -15,7 +15,16 @@ from attnkit.data.config import DataConfig
 from attnkit.decoding.required_terms import RequiredTerm
 from attnkit.engine.search_backend import LineSegment
 from attnkit.tasks.translation.word_pairs import MAX_PAIRS, AlignedWords, WordPairs
-from attnkit.text.inline_symbols import ANNOTATION, PLACEHOLDERS, MaskedText, annotate, mask, mask_pair, placeholders_in
+from attnkit.text.inline_symbols import (
+    ANNOTATION,
+    PLACEHOLDERS,
+    MaskedText,
+    annotate,
+    mask,
+    mask_pair,
+    placeholders_in,
+    replace_spans,
+)
 from attnkit.text.tokenizer import Tokenizer
 
 SHARE = 0.1  #: share of the training pairs with learned placeholders, and of those with annotations
@@ -64,11 +73,9 @@ class TrainingText:
         pairs = self._choose(source, target, choice)
         free = [symbol for symbol in PLACEHOLDERS if symbol not in used]
         numbers = sorted(choice.sample(range(len(free)), min(len(free), len(pairs))))
-        symbols = [free[k] for k in numbers]
-        chosen = list(zip(pairs, symbols, strict=False))
-        sources = [(pair.source, symbol) for pair, symbol in chosen]
-        targets = [(pair.target, symbol) for pair, symbol in chosen]
-        return _replace(source, sources), _replace(target, targets)
+        chosen = [(pair, free[k]) for pair, k in zip(pairs, numbers, strict=False)]
+        sources, targets = ([(*pair[side], symbol) for pair, symbol in chosen] for side in (0, 1))
+        return replace_spans(source, sources), replace_spans(target, sorted(targets))
 
     def _annotate_words(self, source: str, target: str, choice: random.Random) -> str:
         """Annotate some words of a source, at times with other forms than the target has."""
@@ -90,13 +97,6 @@ class TrainingText:
         return annotate(source, terms)
 
 
-def _replace(text: str, replacements: Iterable[tuple[tuple[int, int], str]]) -> str:
-    """Return a text with parts replaced, given as begin and end."""
-    for (begin, end), new in sorted(replacements, reverse=True):
-        text = text[:begin] + new + text[end:]
-    return text
-
-
 class InlineText:
     """Placeholders in the lines to translate, and what translations need for them."""
 
@@ -106,47 +106,52 @@ class InlineText:
         self._tokenizer = tokenizer
         self._terms: dict[str, RequiredTerm] = {}
         # Runs with annotations alone have placeholders for symbols that are in the text itself.
-        symbols = PLACEHOLDERS * (data.placeholders or data.annotate_terms)
-        self.ids = np.array([id for one in symbols if (id := tokenizer.token_id(one)) is not None], np.int32)
-        """Ids of the placeholders in the target vocabulary, in ascending order."""
-        annotations = [id for one in ANNOTATION * data.annotate_terms if (id := tokenizer.token_id(one)) is not None]
-        self._symbols = np.array([*self.ids.tolist(), *annotations], np.int32)
+        used = PLACEHOLDERS * (data.placeholders or data.annotate_terms) + ANNOTATION * data.annotate_terms
+        known = {symbol: id for symbol in used if (id := tokenizer.token_id(symbol)) is not None}
+        self._ids = {symbol: id for symbol, id in known.items() if symbol in PLACEHOLDERS}
+        self._symbols = frozenset(known.values())
+
+    @property
+    def has_symbols(self) -> bool:
+        """Whether the run has learned any."""
+        return bool(self._ids)
 
     def mask(self, line: str, kept: Sequence[tuple[int, int]] = ()) -> MaskedText:
         """Return a line with placeholders, if the run has them, but in ``kept`` spans."""
-        if self.has_placeholders or self.has_annotations:
+        if self.has_symbols:
             return mask(line, is_protected=self.has_placeholders, kept=kept)
         return MaskedText(line, has_symbols=False)
 
     def required(self, text: str) -> tuple[RequiredTerm, ...]:
         """Return the placeholders of a masked text, as terms that its translation needs."""
-        if not len(self.ids):
+        if not self.has_symbols:
             return ()
         return tuple(self._term(symbol) for symbol in dict.fromkeys(placeholders_in(text)))
 
-    def faults(self, text: str, translation: str) -> tuple[int, int]:
+    def faults(self, text: str, ids: Sequence[int]) -> tuple[int, int]:
         """Return how many placeholders a translation lacks, and how many are too many.
 
         ``text`` is its masked source. Symbols that it has not, and annotations, are too many.
         """
-        if not len(self.ids):
-            return 0, 0
-        wanted, found = Counter(placeholders_in(text)), Counter(placeholders_in(translation))
-        n_annotations = sum(translation.count(symbol) for symbol in ANNOTATION)
-        return len(wanted.keys() - found.keys()), (found - wanted).total() + n_annotations
+        wanted = Counter(self._ids[symbol] for symbol in placeholders_in(text))
+        found = Counter(id for id in ids if id in self._symbols)
+        return len(wanted.keys() - found.keys()), (found - wanted).total()
+
+    def own_ids(self, text: str) -> list[int]:
+        """Return the ids of the placeholders of a masked text."""
+        return [self._ids[symbol] for symbol in placeholders_in(text)] if self._ids else []
 
     def restrict(self, part: LineSegment) -> LineSegment:
         """Return a segment whose translation may have no symbols but its own."""
-        if not len(self._symbols):
+        if not self._symbols or part.allowed is not None:  # a shortlist has its own already
             return part
-        own = [id for one in placeholders_in(part.text) if (id := self._tokenizer.token_id(one)) is not None]
-        allowed = np.arange(self._tokenizer.n_words, dtype=np.int32) if part.allowed is None else part.allowed
-        return replace(part, allowed=allowed[~np.isin(allowed, np.setdiff1d(self._symbols, own))])
+        allowed = np.arange(self._tokenizer.n_words, dtype=np.int32)
+        foreign = self._symbols.difference(self.own_ids(part.text))
+        return replace(part, allowed=allowed[~np.isin(allowed, list(foreign))])
 
     def _term(self, symbol: str) -> RequiredTerm:
         if symbol not in self._terms:
-            id = self._tokenizer.token_id(symbol)
-            assert id is not None, "the vocabulary of such a run has its symbols"
+            id = self._ids[symbol]
             first = tuple(self._tokenizer.encode([symbol])[0])
             first_forms = tuple(dict.fromkeys(((id,), first)))
             self._terms[symbol] = RequiredTerm(((id,),), first_forms, is_word=False, source=symbol)

@@ -11,6 +11,7 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
+from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter
 from attnkit.text.sentences import SentenceSplitter
@@ -65,13 +66,11 @@ def score_pairs(
     Placeholders replace parts of the source, on both sides, if the run was trained with them.
     """
     remaining, first = iter(pairs), 1
+    inline = InlineText(run.config.data, run.tgt_tokenizer)
     while window := list(islice(remaining, _WINDOW)):
         aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
-        if run.config.data.placeholders:
-            from attnkit.text.inline_symbols import mask  # imported here: most runs have none
-
-            masked = [[(mask(src), tgt) for src, tgt in rows] for rows in aligned]
-            aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
+        masked = [[(inline.mask(src), tgt) for src, tgt in rows] for rows in aligned]
+        aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
         first += len(window)
         src = run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])

@@ -29,15 +29,16 @@ class LexiconShortlist:
         self._always[self._lexicon.frequent[:FREQUENT]] = self._always[self._lexicon.of(-1)] = True
         self._joint = vocabularies[0] == vocabularies[1]
 
-    def of(self, ids: Sequence[int]) -> NDArray[np.int32]:
+    def of(self, ids: Sequence[int], more: Sequence[int] = ()) -> NDArray[np.int32]:
         """Return the target ids allowed for source ``ids``, in ascending order.
 
-        These are the translations of each id and of NULL, the most frequent tokens and, with a joint vocabulary, the
-        source ids themselves, so that names can be copied.
+        These are ``more``, the translations of each id and of NULL, the most frequent tokens and, with a joint
+        vocabulary, the source ids themselves, so that names can be copied.
         """
         allowed = self._always.copy()
         for id in set(ids):
             allowed[self._lexicon.of(id)] = True
+        allowed[np.array(more, np.int64)] = True
         if self._joint:
             allowed[np.array(ids, np.int64)] = True
         return np.flatnonzero(allowed).astype(np.int32)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnkit.protocols import EOS_ID
 from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_length_signs, find_signs, in_order
-from attnkit.text.inline_symbols import MaskedText
+from attnkit.text.inline_symbols import PLAIN, MaskedText
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TranslatedLine:
     source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
     profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
     terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
-    masked: MaskedText = field(default=MaskedText("", has_symbols=False), repr=False, compare=False)
+    masked: MaskedText = field(default=PLAIN, repr=False, compare=False)
     """The line with placeholders."""
     read: list[str] = field(default_factory=list, repr=False, compare=False)
     """Segments as the model reads them: with placeholders, and with annotated terms."""

@@ -39,7 +39,7 @@ from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
-from attnkit.text.inline_symbols import MaskedText, annotate
+from attnkit.text.inline_symbols import PLAIN, MaskedText, annotate
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tokenizer import Tokenizer
 
@@ -208,7 +208,7 @@ class TranslationPipeline:
         """
         if self.terminology is not None and config.sampling:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
-        needs_terms = self.terminology is not None or len(self.inline.ids) > 0
+        needs_terms = self.terminology is not None or self.inline.has_symbols
         joins = self._joins if needs_terms and not config.sampling else None
         return SearchJob(config, record, self.suppressed, joins)
 
@@ -260,8 +260,8 @@ class TranslationPipeline:
             flat, with_terms = [self.inline.restrict(part) for part in flat], []
         else:
             # A model with symbols may write one that the source lacks, in any line.
-            checks_all = len(self.inline.ids) > 0
-            with_terms = [i for i, part in enumerate(flat) if checks_all or any(term.forms for term in part.required)]
+            has_all = self.inline.has_symbols
+            with_terms = [i for i, part in enumerate(flat) if has_all or any(term.forms for term in part.required)]
         n_free, n_parts = len(flat) - len(with_terms), max(1, len(flat))
 
         def search(segments: list[LineSegment], job: SearchJob, n_before_these: int, n_counted: int) -> Found:
@@ -299,10 +299,10 @@ class TranslationPipeline:
 
         Terms that the vocabulary cannot write do not count.
         """
-        texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-        faults = [self.inline.faults(part.text, text) for text in texts]
-        if self.terminology is not None:
-            terms = [term for term in part.required if term.forms]
+        faults = [self.inline.faults(part.text, hypothesis.ids) for hypothesis in found]
+        terms = [term for term in part.required if term.forms and term.texts]  # without placeholders
+        if self.terminology is not None and terms:
+            texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
             uses = [self.terminology.uses(terms, text) for text in texts]
             lacking = [sum(not use.is_used for use in own) for own in uses]
             faults = [(n + n_lacking, wrong) for (n, wrong), n_lacking in zip(faults, lacking, strict=True)]
@@ -310,7 +310,7 @@ class TranslationPipeline:
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
-        masked = [MaskedText("") if is_blank(line) else self.mask(line) for line in lines]
+        masked = [PLAIN if is_blank(line) else self.mask(line) for line in lines]
         lines = [one.text for one in masked]
         if prefixes is not None:
             prefixes = [one.mask_other(text) for one, text in zip(masked, prefixes, strict=True)]
@@ -320,28 +320,30 @@ class TranslationPipeline:
             forced = self.tgt_tokenizer.encode(prefixes)
             given = [[] if is_blank(text) else ids for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
-        for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
+        for number, (line, ids, prefix) in enumerate(zip(masked, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:
                 raise DataError(
                     f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model allows",
                     help=f"give at most {self.longest - 1} tokens",
                 )
             parts.append([])
-            for k, piece in enumerate(self.segmenter.split(line, ids, number + 1)):
+            for k, piece in enumerate(self.segmenter.split(line.text, ids, number + 1)):
                 allowed = None
                 if self.shortlist is not None:
-                    allowed = np.union1d(self.shortlist.of(piece.ids), self.inline.ids)
+                    allowed = self.shortlist.of(piece.ids, self.inline.own_ids(piece.text))
                 begun = [] if k else prefix
                 needed = self.inline.required(piece.text)
                 if self.terminology is not None:
                     needed += self.terminology.required(piece.text, len(begun))
-                parts[-1].append(LineSegment(number, k, piece.ids, begun, allowed, piece.text, piece.before, needed))
+                settings = begun, allowed, piece.text, piece.before, needed, line
+                parts[-1].append(LineSegment(number, k, piece.ids, *settings))
         return parts
 
     def mask(self, line: str) -> MaskedText:
         """Return a line as the model reads it; terms of the glossary stay."""
-        terms = () if self.terminology is None else self.terminology.glossary.find(line)
-        return self.inline.mask(line, [(term.begin, term.end) for term in terms])
+        if self.terminology is None or not self.inline.has_symbols:
+            return self.inline.mask(line)
+        return self.inline.mask(line, [(term.begin, term.end) for term in self.terminology.glossary.find(line)])
 
     @property
     def _shows_terms(self) -> bool:
@@ -358,7 +360,7 @@ class TranslationPipeline:
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
     ) -> TranslatedLine:
         """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
-        masked = self.mask(line)
+        masked = (parts[0].masked if parts else None) or PLAIN
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]

@@ -32,7 +32,7 @@ from attnkit.tasks.word2vec.vector_files import composed_vectors
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.tasks.word2vec.workload import build_workload, check_available
 from attnkit.text.lines import read_lines
-from attnkit.text.punctuation import separate_marks
+from attnkit.text.punctuation import split_words
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
@@ -95,9 +95,8 @@ def split_sentences(sentences: Sentences, config: WordTextConfig) -> Iterator[li
     A sentence that is one string is split as ``config`` says, a list of words is not.
     """
     for number, sentence in enumerate(sentences, 1):
-        line = sentence.split() if isinstance(sentence, str) else list(sentence)
-        if isinstance(sentence, str) and config.separate_punctuation:
-            line = [part for word in line for part in separate_marks(word)]
+        split = split_words if config.separate_punctuation else str.split
+        line = split(sentence) if isinstance(sentence, str) else list(sentence)
         if not all(isinstance(word, str) for word in line):
             what = f"sentence {number:,} contains an item that is not text"
             raise DataError(what, help="a sentence is a list of words")

@@ -23,7 +23,7 @@ from attnkit.tasks.word2vec.matrices import read, read_words, shapes
 from attnkit.tasks.word2vec.session import Word2VecSession
 from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, n_copies, n_threads, piece_size
 from attnkit.text.lines import only_once, read_head
-from attnkit.text.punctuation import separate_marks
+from attnkit.text.punctuation import split_words
 from attnkit.text.tokenizer import Tokenizer
 
 SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text sampled for an estimate, without and with a tokenizer
@@ -122,9 +122,7 @@ def _split(raw: bytes, settings: WordsConfig, tokenizer: Tokenizer | None) -> Se
     text = raw.decode("utf-8", "replace")
     text = text.lower() if settings.lower else text
     if tokenizer is None:
-        known: dict[str, list[str]] = {}
-        words = (known.get(word) or known.setdefault(word, separate_marks(word)) for word in text.split())
-        return [part for parts in words for part in parts]
+        return split_words(text)
     rows = tokenizer.encode(text.split("\n"))
     return [id for row in rows for id in row if id != UNK_ID]
 
