@@ -126,6 +126,8 @@ def write_text(folder: Path) -> None:
     lines = (folder / "toy" / "train.en").read_text().splitlines()
     rng = np.random.default_rng(1)
     lines += [" ".join(rng.permutation(WORDS)[:12]) + "." for _ in range(150)]
+    # As many words as `cluster -k 500` needs: marks are no longer parts of them.
+    lines += [" ".join(f"item{number}" for number in range(first, first + 10)) for first in range(0, 100, 10)]
     text = "\n".join(lines) + "\n"
     for name in ("text.txt", "more.txt", "corpus.txt", "b.txt", "lines.txt"):
         (folder / name).write_text(text)
