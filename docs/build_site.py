@@ -19,7 +19,7 @@ import benchmark_pages
 from sphinx.cmd.build import main as sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
-OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "benchmarks/README.md")
+OTHERS = (*(path.name for path in sorted(ROOT.glob("*.md"))), "examples/README.md", "benchmarks/README.md")
 """Pages outside ``docs/`` that its pages link to; LICENSE and the examples are files to download."""
 FILES = (
     "LICENSE",

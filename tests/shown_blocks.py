@@ -9,6 +9,7 @@ sentences. ``…`` stands for any text within a line, and for any lines as a lin
 from __future__ import annotations
 
 import io
+import math
 import re
 import shlex
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import pytest
 
 from attnkit.cli.main import main
+from attnkit.progress import console
 
 BLOCK = re.compile(
     r"^```(?P<kind>sh|python) run\n(?P<code>.*?)^```\n(?:\n```text(?P<how>[\w ]*)\n(?P<shown>.*?)^```\n)?",
@@ -76,6 +78,7 @@ def type_in(line: str) -> int:
         return done.returncode
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", shlex.split(line))
+        patch.setattr(console, "PATIENCE", math.inf)  # pages show no progress of machines that need seconds
         main()
     return int(ended.value.code or 0)
 

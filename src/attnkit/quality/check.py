@@ -100,7 +100,7 @@ class _Inspection:
         repeated = pairs.repeats()
         if len(repeated):
             self._note_pairs("duplicate", len(repeated), int(repeated[0]) + 1)
-        if len(alike := np.setdiff1d(near.repeats(), repeated)):
+        if len(alike := np.setdiff1d(near.repeats(), repeated, assume_unique=True)):
             self._note_pairs("near_duplicate", len(alike), int(alike[0]) + 1)
         for side, number in zip(SIDES, (0, 1), strict=True):
             if len(frequent := self._lines[number].frequent(MIN_OCCURRENCES)):

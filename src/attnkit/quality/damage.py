@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _UNPRINTABLE = {
     "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
@@ -45,8 +45,14 @@ def has_word(line: str) -> bool:
     return _LETTERS.search(line) is not None
 
 
-def find_damage(line: str) -> Iterator[tuple[str, int]]:
-    """Yield the kinds of damage of a line, each with its first position."""
+def find_damage(line: str) -> Iterable[tuple[str, int]]:
+    """Return the kinds of damage of a line, each with its first position."""
+    if line.isascii() and line.isprintable() and "<" not in line and "&" not in line:
+        return ()  # as are most lines
+    return _find_damage(line)
+
+
+def _find_damage(line: str) -> Iterator[tuple[str, int]]:
     if "<" in line or "&" in line:
         if match := _MARKUP.search(line):
             yield "markup", match.start()

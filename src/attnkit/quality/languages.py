@@ -119,6 +119,6 @@ def _trigrams(lines: Sequence[str]) -> tuple[Ints, Ints]:
 
 def _codes(lines: Sequence[str]) -> tuple[NDArray[np.uint32], Ints]:
     """Return the code points of lines in lower case, each ended by 10, and lengths."""
-    text = "".join(f"{line[:_MAX_CHARACTERS]}\n" for line in lines).lower()
+    text = "".join([f"{line[:_MAX_CHARACTERS]}\n" for line in lines]).lower()
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return codes, np.diff(np.flatnonzero(codes == 10), prepend=-1)

@@ -19,37 +19,51 @@ _MAX_CHARACTERS = 16 * MAX_WORDS  # of a line that is split into words
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]  #: numbers of words, 0 for none
+_END_OF_LINE = 1  # its number among those of words
 
 # Scripts without spaces between words: every character is a word. Then words of any other script, then marks.
 # Python's \w has no vowel signs, which belong to words of Indic, Arabic and Hebrew text.
 _SIGNS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
-    rf"|[\w{_SIGNS}]+|[^\w\s]"
+    rf"|[\w{_SIGNS}]+|[^\w\s]|\n"
 )
-_NUMBER = re.compile(r"\d+")
-_PAUSES = re.compile(r"[,،、，;；:：()（）\"«»„“”]")
+_PAUSES = ',،、，;；:：()（）"«»„“”'
+_CODES = 0x20000  # code points whose class is looked up; those above are as the last one
+_IS_DIGIT = np.fromiter(map(str.isdecimal, map(chr, range(_CODES))), np.bool_, _CODES)
+_IS_PAUSE = np.isin(np.arange(_CODES), [*map(ord, _PAUSES)])
+_BATCH = 1024  # lines encoded at once
 _QUESTIONS = "?？؟"
 _EXCLAMATIONS = "!！"
 STOP, QUESTION, EXCLAMATION = 1, 2, 3  #: classes of the last mark of a line; a full stop or none is the first
+
+
+class _Numbers(dict[str, int]):
+    """Numbers of words in the order in which they are first asked for."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
 
 
 class WordNumbers:
     """Numbers of words, the same for both sides."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {"": 0}
+        self._numbers = _Numbers({"": 0, "\n": _END_OF_LINE})
         self._is_telling = np.zeros(1, np.bool_)
         self._is_number = np.zeros(1, np.bool_)
 
-    def encode(self, line: str) -> list[int]:
-        """Return the numbers of the first words and marks of a line, in lower case."""
-        numbers = self.numbers
-        words = _WORD.findall(line[:_MAX_CHARACTERS].lower())[:MAX_WORDS]
-        return [numbers.setdefault(word, len(numbers)) for word in words]
+    def encode(self, text: str) -> Ids:
+        """Return the numbers (W,) of words and marks of a text in lower case.
+
+        Every ``\\n`` is one of them.
+        """
+        words = _WORD.findall(text)
+        return np.fromiter(map(self._numbers.__getitem__, words), np.int32, len(words))
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self._numbers)
 
     @property
     def is_number(self) -> NDArray[np.bool_]:
@@ -65,7 +79,7 @@ class WordNumbers:
 
     def _update(self) -> None:
         if len(self._is_number) < len(self):
-            words = list(self.numbers)
+            words = list(self._numbers)
             self._is_number = np.array([word.isdigit() for word in words])
             self._is_telling = np.array([len(word) > 2 or word.isdigit() for word in words])
 
@@ -106,13 +120,29 @@ class Side:
         return self._marks[lines]
 
     def _encode(self, lines: Ints) -> None:
-        for line in np.unique(lines[self._n_words[lines] < 0]).tolist():
-            text = self.lines[line]
-            row = self.words.encode(text)
-            self._ids[line, : len(row)] = row
-            self._n_words[line] = len(row)
-            text = text[:_MAX_CHARACTERS]
-            self._marks[line] = min(99, len(_NUMBER.findall(text))), min(99, len(_PAUSES.findall(text))), _end(text)
+        new = np.unique(lines[self._n_words[lines] < 0])
+        for begin in range(0, len(new), _BATCH):
+            self._encode_batch(new[begin : begin + _BATCH])
+
+    def _encode_batch(self, lines: Ints) -> None:
+        texts = [self.lines[line][:_MAX_CHARACTERS] for line in lines.tolist()]
+        text = "".join([f"{text}\n" for text in texts]).lower()
+        numbers = self.words.encode(text)
+        ends = np.flatnonzero(numbers == _END_OF_LINE)
+        n_words = np.diff(ends, prepend=-1) - 1
+        row = np.repeat(np.arange(len(lines)), n_words + 1)
+        column = np.arange(len(numbers)) - np.repeat(ends - n_words, n_words + 1)
+        kept = (column < MAX_WORDS) & (numbers != _END_OF_LINE)
+        self._ids[lines[row[kept]], column[kept]] = numbers[kept]
+        self._n_words[lines] = np.minimum(n_words, MAX_WORDS)
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        owner = np.cumsum(codes == 10)  # a line's own end is already the next one's
+        codes = np.minimum(codes, _CODES - 1)
+        is_digit = _IS_DIGIT[codes]
+        is_digit[1:] &= ~is_digit[:-1]  # only the first of a number
+        for place, found in enumerate((is_digit, _IS_PAUSE[codes])):
+            self._marks[lines, place] = np.minimum(np.bincount(owner[found], minlength=len(lines)), 99)
+        self._marks[lines, 2] = [*map(_end, texts)]
 
 
 def _end(line: str) -> int:

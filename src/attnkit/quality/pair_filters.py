@@ -39,8 +39,11 @@ class DuplicateFinder:
 
     def frequent(self, least: int) -> Positions:
         """Return the positions of items that occur at least ``least`` times."""
-        _, inverse, counts = np.unique(np.frombuffer(self._hashes, np.int64), return_inverse=True, return_counts=True)
-        return np.flatnonzero(counts[inverse] >= least) if len(counts) else np.zeros(0, np.int64)
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        n_equal = np.diff(np.flatnonzero(np.diff(ordered)) + 1, prepend=0, append=len(ordered))
+        return np.sort(order[np.repeat(n_equal >= least, n_equal)])
 
     def overlap(self, others: Iterable[object]) -> Positions:
         """Return the positions of items that occur in ``others``, which is iterated once."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import string
 
-MIN_REPEATS = 4  #: repetitions in a row of one to eight words
+MIN_REPEATS = 4  #: repetitions in a row that are reported
+MAX_REPEATED = 8  #: words of what is repeated
 _MIN_REPEATED = 5  # repetitions of a piece of text without spaces
 _MARKS = string.punctuation.encode() + b" \t"
 # Two to eight characters of scripts without spaces, again and again. One character may be drawn out: ははははは.
@@ -19,14 +20,14 @@ def fold(line: str) -> bytes:
     return whole.translate(None, _MARKS) or whole
 
 
-def count_repeats(words: list[str], longest: int = 8) -> int:
-    """Return how often a sequence of up to ``longest`` words repeats in a row.
+def count_repeats(words: list[str]) -> int:
+    """Return how often a sequence of up to ``MAX_REPEATED`` words repeats in a row.
 
     >>> count_repeats("a b a b a b c".split())
     3
     """
     most = 1 if words else 0
-    for length in range(1, min(longest, len(words) // 2) + 1):
+    for length in range(1, min(MAX_REPEATED, len(words) // 2) + 1):
         in_row = 0  # words equal to the one ``length`` before
         for i in range(length, len(words)):
             in_row = in_row + 1 if words[i] == words[i - length] else 0
@@ -34,9 +35,9 @@ def count_repeats(words: list[str], longest: int = 8) -> int:
     return most
 
 
-def _may_repeat(words: list[str], longest: int) -> bool:
+def _may_repeat(words: list[str]) -> bool:
     """Return whether a word comes ``MIN_REPEATS`` times at equal distances."""
-    for n in range(1, longest + 1):
+    for n in range(1, min(MAX_REPEATED, len(words) // MIN_REPEATS) + 1):
         for one, other, third, fourth in zip(words, words[n:], words[2 * n :], words[3 * n :], strict=False):
             if one == other == third == fourth:
                 return True
@@ -51,12 +52,11 @@ def has_repeats(line: str, words: list[str]) -> bool:
     >>> has_repeats("no no no no", "no no no no".split()), has_repeats("0 0 0 0", "0 0 0 0".split())
     (True, False)
     """
-    longest = min(8, len(words) // MIN_REPEATS)
     # Few lines have so many words twice, and fewer the same word at four equal distances.
-    if len(words) - len(set(words)) >= MIN_REPEATS - 1 and _may_repeat(words, longest):
+    if len(words) - len(set(words)) >= MIN_REPEATS - 1 and _may_repeat(words):
         # A word without letters is replaced by its place, which repeats nothing.
         told = [word if any(map(str.isalpha, word)) else f"{place}" for place, word in enumerate(words)]
-        if count_repeats(told, longest) >= MIN_REPEATS:
+        if count_repeats(told) >= MIN_REPEATS:
             return True
     if line.isascii():
         return False

@@ -73,7 +73,7 @@ def is_blank(line: str) -> bool:
     >>> is_blank(" \\u200b "), is_blank("x")
     (True, False)
     """
-    return _INVISIBLE.fullmatch(line) is not None
+    return not "!" <= line[:1] <= "~" and _INVISIBLE.fullmatch(line) is not None
 
 
 def open_binary(path: Path) -> BinaryIO:
