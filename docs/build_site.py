@@ -90,10 +90,11 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _listings(texts: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield pages that list others, with the links: those of the section for benchmarks, the log and the library."""
+    """Yield pages that list others, with the links: benchmarks, the log, the lecture and the library."""
     for page in ("docs/benchmarks/README.md", "docs/benchmarks/figures/index.md", "docs/log/README.md"):
         yield page, LINK.findall(texts[page])
     yield "docs/benchmarks/README.md", ["figures/index.md"]
+    yield "docs/lecture/README.md", sorted(LINK.findall(texts["docs/lecture/README.md"]))  # English pages, then Chinese
     yield "docs/reference/python.md", [f"api/{name.split('/')[-1]}" for name in texts if "/reference/api/" in name]
 
 

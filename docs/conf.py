@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "src")]
@@ -47,7 +48,14 @@ pygments_style = "friendly"
 pygments_dark_style = "native"
 
 
+def set_language(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Say that a page of the lecture is Chinese: browsers choose glyphs and line breaks by it."""
+    if pagename.startswith("docs/lecture/zh/"):
+        context["language"] = "zh-CN"
+
+
 def setup(app: Sphinx) -> None:
-    """Add formulas as MathML and docstrings as they are written here."""
+    """Add formulas as MathML, docstrings as they are written here and the language of pages."""
+    app.connect("html-page-context", set_language)
     mathml.add_renderer(app)
     app.connect("autodoc-process-docstring", docstrings.to_markup)
