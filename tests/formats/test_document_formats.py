@@ -6,13 +6,15 @@ import html
 import random
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from attnkit.errors import DataError
+from attnkit.formats.attributes import html_values, markdown_values
 from attnkit.formats.documents import PARSERS, DocumentFormat, parse_document, parse_line, read_document
-from attnkit.formats.passages import Passage, Piece, Tag, render
+from attnkit.formats.passages import Passage, Piece, Tag, Value, render
 
 HERE = Path("page")
 
@@ -176,6 +178,66 @@ def test_lines_of_text_have_tags_and_no_entities() -> None:
     assert render(parse_line("  a <b> c ")) == "  a <b> c "
 
 
+VALUES: list[tuple[DocumentFormat, str, list[str]]] = [
+    ("html", "<img src='a.png' alt='A dog'>", ["A dog"]),
+    (
+        "html",
+        '<p>One <img alt="two &quot;x&quot; &amp; y" title = "three"> four</p>',
+        ['two "x" & y', "three", "One  four"],
+    ),
+    ("html", "<p title=\"it's\">One <a href='alt=\"x\"' title='t'>two</a> three</p>", ["it's", "t", "One two three"]),
+    ("html", '<p title=unquoted data-alt="no" lang="alt"><img alt=""/><img alt="  "/></p>', []),
+    ("html", '<meta name="description" content="Dogs"/><meta name="viewport" content="no"/>', ["Dogs"]),
+    ("html", '<meta property="og:title" content="Dogs"/><link rel="x" title="no"/>', ["Dogs"]),
+    ("html", '<input type=submit value="Send"><input type="text" value="no" placeholder="Name">', ["Send", "Name"]),
+    ("html", '<p>a <b translate="no" title="no">x</b> b</p><p class="notranslate" title="no">x</p>', ["a  b"]),
+    ("html", '<select><option label="One">1</option></select><p aria-label="Two"></p>', ["One", "1", "Two"]),
+    ("html", '<p>a <b title="t">x</p>', ["t", "a", "x"]),  # an element without an end is copied, its title is not
+    ("html", '<!-- <img alt="no"> --><script title="no"></script>', []),
+    ("markdown", 'a ![two](b.png "three") c', ["two", "three", "a  c"]),
+    ("markdown", 'a [two](b "three") c', ["three", "a two c"]),
+    ("markdown", "a ![no][] ![no] ![one][no] c", ["one", "a  ![no]  c"]),
+    ("markdown", "![alone](b.png)", ["alone"]),
+    ("markdown", "a ![no\\[1](b) c", ["a !no[1 c"]),
+    ("markdown", 'a <img alt="two"> c', ["two", "a  c"]),
+]
+
+
+def everything(pieces: Iterable[Piece]) -> list[str]:
+    """Return the texts of passages, those of the values of their tags first."""
+    found = []
+    for piece in pieces:
+        if isinstance(piece, Passage):
+            for part in piece.parts:
+                found += everything(part.pieces()) if isinstance(part, Tag) else []
+            found.append(piece.text)
+    return found
+
+
+@pytest.mark.parametrize(("format", "text", "expected"), VALUES)
+def test_what_readers_see_of_tags_is_translated(format: DocumentFormat, text: str, expected: list[str]) -> None:
+    pieces = parse_document(text, format, HERE)
+    assert sorted(everything(pieces)) == sorted(expected)
+    assert letters(render(pieces)) == letters(text)
+
+
+@pytest.mark.parametrize(
+    ("tag", "values", "written"),
+    [
+        ('<a title="x">', html_values('<a title="x">', "a"), '<a title="&lt;it\'s &amp; &quot;so&quot;>">'),
+        ("<a title='x'>", html_values("<a title='x'>", "a"), "<a title='&lt;it&#39;s &amp; \"so\">'>"),
+        ('](u "x")', markdown_values('](u "x")'), '](u "<it\'s & \\"so\\">")'),
+        ("](u 'x')", markdown_values("](u 'x')"), "](u '<it\\'s & \"so\">')"),
+        ("![x](u)", markdown_values("![x](u)"), '![<it\'s & "so">](u)'),
+    ],
+)
+def test_values_are_written_for_their_tag(tag: str, values: tuple[Value, ...], written: str) -> None:
+    pieces = list(Tag(tag, "point", values=values).pieces())
+    [passage] = [piece for piece in pieces if isinstance(piece, Passage)]
+    found = render(Passage(['<it\'s & "so">'], passage.escape) if piece is passage else piece for piece in pieces)
+    assert found.replace("&gt;", ">") == written
+
+
 WORDS = [
     "dog",
     " ",
@@ -206,6 +268,9 @@ WORDS += [
     "<!--",
     "-->",
     "![a](b)",
+    '![a](b "c")',
+    '<img alt="a &amp; b"/>',
+    "<p title='a'>",
     "<img/>",
     '"',
     "<",

@@ -159,6 +159,16 @@ def test_a_page_keeps_its_tags_and_protected_parts(documents: DocumentTranslator
     assert (counts.n_passages, counts.n_protected, counts.n_tags) == (4, 4, 7) and counts.n_restored
 
 
+def test_values_of_tags_are_translated_with_the_rest(documents: DocumentTranslator) -> None:
+    page = '<meta name="description" content="1 2"><p title="3 4">5 <img src="a.png" alt="6 7"> 8 9</p>'
+    found = render(documents.translate(PARSERS["html"](page)))
+    segments = "1 2", "3 4", "6 7"
+    first, second, third = documents._translator.translate(segments)
+    assert f'content="{first}"' in found and f'<p title="{second}">' in found
+    assert f'<img src="a.png" alt="{third}">' in found
+    assert documents.counts.n_passages == 4
+
+
 def test_sentences_of_a_passage_are_translated_alone(documents: DocumentTranslator) -> None:
     text = render(documents.translate(parse_line("1 2 3! <b>4 5 6?</b>  7 8 9")))
     plain = re.sub(r"<.*?>", "", text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from attnkit.formats.attributes import html_values
 from attnkit.formats.passages import Passage, Piece, Tag, make_pieces
 
 MARKUP = re.compile(
@@ -37,8 +39,8 @@ def escape(text: str) -> str:
 def parse_html(text: str) -> list[Piece]:
     """Return the pieces of an HTML document or fragment.
 
-    Text of block elements is a passage, with inline elements as its tags. Scripts, styles, code, comments, attributes
-    and elements with ``translate="no"`` or class ``notranslate`` are copied.
+    Text of block elements is a passage, with inline elements as its tags, and so is every attribute that readers see.
+    Scripts, styles, code, comments and elements with ``translate="no"`` or class ``notranslate`` are copied.
     """
     return list(_merge(_blocks(text)))
 
@@ -57,12 +59,15 @@ def _blocks(text: str) -> Iterator[Piece]:
                 place = match.end()
                 unclosed.add(name)  # searched once: its tags are tags like any others
         whole = text[match.start() : place]
+        # Of an element that is copied, its attributes are too.
+        values = () if not name or match["end"] or place > match.end() else html_values(whole, name)
         if name in INLINE or whole.startswith("<!--"):
-            is_whole = place > match.end()  # an element that is copied
-            run.append(Tag(whole, "point") if is_whole else make_tag(whole, name, match["end"], match["rest"]))
+            is_whole = place > match.end()
+            tag = Tag(whole, "point") if is_whole else make_tag(whole, name, match["end"], match["rest"])
+            run.append(replace(tag, values=values))
         else:
             yield from make_pieces(run, escape)
-            yield whole
+            yield from Tag(whole, "point", values=values).pieces()
             run = []
     yield from make_pieces([*run, html.unescape(text[place:])], escape)
 

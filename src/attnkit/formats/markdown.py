@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from attnkit.formats.attributes import html_values, markdown_values
 from attnkit.formats.html import INLINE, MARKUP, make_tag, parse_html
 from attnkit.formats.passages import Piece, Tag, make_pieces
 
@@ -44,7 +46,8 @@ def parse_markdown(text: str) -> list[Piece]:
     """Return the pieces of a Markdown document.
 
     A paragraph, heading, list item or table cell is a passage, with emphasis and links as its tags; its lines are
-    joined. Code, formulas, addresses, images and front matter are copied; blocks of HTML are read as HTML.
+    joined. So is the alternative text of an image, and a title. Code, formulas, addresses and front matter are copied;
+    blocks of HTML are read as HTML.
     """
     return list(_blocks(text.split("\n")))
 
@@ -170,14 +173,16 @@ def _inline(text: str) -> list[str | Tag]:
         if match["escaped"]:
             parts.append(match["escaped"])
         elif match["html"]:
-            parts.append(make_tag(whole, match["html_name"], match["html_end"], match["html_rest"]))
+            tag = make_tag(whole, match["html_name"], match["html_end"], match["html_rest"])
+            values = html_values(whole, tag.name) if tag.name and not match["html_end"] else ()
+            parts.append(replace(tag, values=values))
         elif match["close"]:
             begin = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][1] == "["), None)
             if begin is None:
                 parts.append(whole)
                 continue
             parts[opened[begin][0]] = Tag("[", "open", "[")
-            parts.append(Tag(whole, "close", "["))
+            parts.append(Tag(whole, "close", "[", values=markdown_values(whole)))
             del opened[begin:]
         elif match["bracket"]:
             opened.append((len(parts), "["))
@@ -185,7 +190,7 @@ def _inline(text: str) -> list[str | Tag]:
         elif match["marks"]:
             _emphasis(text, match, parts, opened)
         else:
-            parts.append(Tag(whole, "point"))
+            parts.append(Tag(whole, "point", values=markdown_values(whole) if whole[0] == "!" else ()))
     parts.append(text[place:])
     return [part for part in parts if part]
 

@@ -15,13 +15,33 @@ SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
 @dataclass(frozen=True)
+class Value:
+    """Text inside of a tag that readers see, such as the alternative text of an image."""
+
+    begin: int  #: in the text of the tag
+    end: int
+    text: str  #: as it is read, entities decoded
+    escape: Callable[[str], str] = field(repr=False, compare=False)  #: writes it inside of the tag
+
+
+@dataclass(frozen=True)
 class Tag:
-    """Inline markup that is copied as it is written."""
+    """Inline markup that is copied as it is written, but for its values."""
 
     text: str
     kind: TagKind  #: of an element, or ``point`` for what stands alone, such as an image
     name: str = ""  #: what an opening and a closing tag have in common
     needs_text: bool = False  #: whether the element means something else when it is empty, as ``**`` in Markdown
+    values: tuple[Value, ...] = ()  #: what is translated, in order
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the tag as copied text, with a passage for each of its values."""
+        place = 0
+        for value in self.values:
+            yield self.text[place : value.begin]
+            yield from _trimmed([value.text], value.escape, 1)
+            place = value.end
+        yield self.text[place:]
 
 
 @dataclass(frozen=True)
@@ -78,7 +98,7 @@ def make_pieces(parts: Iterable[str | Tag], escape: Callable[[str], str], n_line
             run.append(part)
         else:
             yield from _trimmed(run, escape, 1)
-            yield part.text if isinstance(part, Tag) else part
+            yield from _copied([part], escape)
             run = []
     yield from _trimmed(run, escape, n_lines)
 
@@ -115,7 +135,7 @@ def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
 def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int) -> Iterator[Piece]:
     """Yield a passage with what is around its text, or only copied text."""
     if not Passage(parts).text.strip():
-        yield Passage(parts, escape).render()
+        yield from _copied(parts, escape)
         return
     begin, end = _core(parts)
     core = parts[begin:end]
@@ -127,9 +147,18 @@ def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int)
         kept = core[-1].rstrip()
         after, core[-1] = core[-1][len(kept) :], kept
     core = [SPACES.sub(" ", part) if isinstance(part, str) else part for part in core]
-    yield Passage(parts[:begin], escape).render() + escape(before)
+    yield from _copied([*parts[:begin], before], escape)
     yield Passage(core, escape, n_lines)
-    yield escape(after) + Passage(parts[end:], escape).render()
+    yield from _copied([after, *parts[end:]], escape)
+
+
+def _copied(parts: Iterable[str | Tag], escape: Callable[[str], str]) -> Iterator[Piece]:
+    """Yield the pieces of what belongs to no passage."""
+    for part in parts:
+        if isinstance(part, Tag):
+            yield from part.pieces()
+        else:
+            yield escape(part)
 
 
 def _core(parts: list[str | Tag]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
-from attnkit.formats.passages import Passage, Piece, Tag
+from attnkit.formats.passages import Passage, Piece, Tag, render
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
 from attnkit.tasks.translation.signs import SignCounts
@@ -88,12 +88,35 @@ class DocumentTranslator:
         """
         remaining = iter(pieces)
         while window := list(islice(remaining, _PASSAGES)):
-            passages = [piece for piece in window if isinstance(piece, Passage)]
+            passages = self._with_values([piece for piece in window if isinstance(piece, Passage)])
             translated = iter(self._translate(passages))
             for piece in window:
                 yield next(translated) if isinstance(piece, Passage) else piece
             self.counts.n_passages += len(passages)
             progress(self.counts.n_passages)
+
+    def _with_values(self, passages: Sequence[Passage]) -> list[Passage]:
+        """Return passages with the values of their tags translated."""
+        tags = [part for passage in passages for part in passage.parts if isinstance(part, Tag) and part.values]
+        split = [list(tag.pieces()) for tag in tags]
+        values = [piece for pieces in split for piece in pieces if isinstance(piece, Passage)]
+        if not values:
+            return list(passages)
+        translated = iter(list(self._translate(values)))
+        self.counts.n_passages += len(values)
+        written = iter(
+            [render(next(translated) if isinstance(piece, Passage) else piece for piece in pieces) for pieces in split]
+        )
+        return [
+            replace(
+                passage,
+                parts=[
+                    replace(part, text=next(written), values=()) if isinstance(part, Tag) and part.values else part
+                    for part in passage.parts
+                ],
+            )
+            for passage in passages
+        ]
 
     def _translate(self, passages: Sequence[Passage]) -> Iterator[Passage]:
         marked = [take_tags(passage.parts) for passage in passages]
