@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tarfile
+import zipfile
+from email import message_from_string
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +40,32 @@ def test_archives_are_the_same_bytes_twice(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "first" / f"attnkit-{version[1]}.tar.gz") as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     needed = {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "pyproject.toml", ".ci/run"}
-    assert needed | {"src/attnkit/py.typed", "tests/conftest.py", "docs/index.md"} <= names
+    assert (
+        "hatch_build.py" in names and needed | {"src/attnkit/py.typed", "tests/conftest.py", "docs/index.md"} <= names
+    )
     assert not any(re.search(r"__pycache__|\.venv|\.work/|-run/", name) for name in names)
+
+
+def test_the_wheel_lists_its_direct_dependencies(tmp_path: Path) -> None:
+    """The bill of materials has what the metadata requires, extras for users as optional, and nothing else."""
+    build(tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        read = {re.sub(r"^[^/]+dist-info/", "", name): archive.read(name).decode() for name in archive.namelist()}
+    assert [name for name in read if name.startswith("sboms/")] == ["sboms/attnkit.cdx.json"]
+    bill, metadata = json.loads(read["sboms/attnkit.cdx.json"]), message_from_string(read["METADATA"])
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    root = bill["metadata"]["component"]
+    assert root["purl"] == f"pkg:pypi/attnkit@{metadata['Version']}" == root["bom-ref"]
+    assert root["licenses"] == [{"expression": metadata["License-Expression"]}]
+    wanted: dict[str, str] = {}
+    for line in metadata.get_all("Requires-Dist", []):
+        if not re.search(r"extra == '(docs|test)'", line):
+            name = re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", line)[0]).lower()
+            wanted.setdefault(f"pkg:pypi/{name}", "optional" if "extra ==" in line else "required")
+    assert {part["purl"]: part["scope"] for part in bill["components"]} == wanted and len(wanted) > 15
+    assert bill["dependencies"][0] == {"ref": root["bom-ref"], "dependsOn": sorted(wanted)}
+    assert not re.search(r"timestamp|serialNumber|/tmp|20\d\d-", read["sboms/attnkit.cdx.json"])
 
 
 def test_the_citation_names_this_version() -> None:

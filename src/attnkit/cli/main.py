@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export", "Export a run to another system's format."),
     "import": ("import_", "Import a model of another system."),
     "explain": ("explain", "Explain masks, positions and kernel regression."),
+    "licenses": ("licenses", "List the installed dependencies with their licences."),
     "toy-corpus": ("toy_corpus", "Generate a small corpus to experiment with."),
     "word2vec": ("word2vec", "Train, query, evaluate, convert and plot word vectors."),
 }
