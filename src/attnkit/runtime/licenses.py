@@ -1,4 +1,4 @@
-"""Licences of the installed distributions that attnkit depends on, from their metadata."""
+"""Licences of the installed dependencies, as their metadata names them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def installed_licenses(name: str = "attnkit") -> list[License]:
 def _requirements(
     installed: Distribution, extras: tuple[str, ...] | None
 ) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Yield name, extras and requirer of each requirement; with ``extras`` None, of all extras for users."""
+    """Yield name, extras and requirer of each requirement.
+
+    Without ``extras``, the requirements of all extras for users are included.
+    """
     for text in installed.requires or ():
         parts = _REQUIREMENT.match(text)
         if parts is None:
@@ -82,9 +85,13 @@ def _requirements(
 
 
 def license_of(installed: Distribution) -> str:
-    """Return the licence that a distribution's metadata names: the SPDX expression if there is one (PEP 639)."""
+    """Return the licence that a distribution's metadata names.
+
+    It is the SPDX expression if there is one (PEP 639), else a name that authors have chosen.
+    """
     metadata = installed.metadata
-    expression, value = ((metadata.get(field) or "").strip() for field in ("License-Expression", "License"))
+    named = (metadata.get_all(field) or [""] for field in ("License-Expression", "License"))
+    expression, value = (values[0].strip() for values in named)
     if expression:
         return expression
     if value and value.upper() != "UNKNOWN" and "\n" not in value and len(value) <= _MAX_NAME:
