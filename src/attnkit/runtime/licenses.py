@@ -91,7 +91,7 @@ def license_of(installed: Distribution) -> str:
     """
     metadata = installed.metadata
     named = (metadata.get_all(field) or [""] for field in ("License-Expression", "License"))
-    expression, value = (values[0].strip() for values in named)
+    expression, value = (str(values[0]).strip() for values in named)
     if expression:
         return expression
     if value and value.upper() != "UNKNOWN" and "\n" not in value and len(value) <= _MAX_NAME:
