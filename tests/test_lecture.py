@@ -94,6 +94,16 @@ def formulas(text: str) -> tuple[list[str], set[str]]:
     return displayed, set(re.findall(r"\$([^$\n]+)\$", inline))
 
 
+@pytest.mark.parametrize("page", [*ENGLISH, *CHINESE, LECTURE / "README.md"], ids=name)
+def test_the_site_knows_every_command_of_the_formulas(page: Path) -> None:
+    """An unknown command is left in the page as it is written."""
+    convert = pytest.importorskip("latex2mathml.converter").convert
+    text = re.sub(r"`[^`\n]+`", "", without_blocks(text_of(page)))
+    displayed = re.findall(r"^\$\$\n(.+?)\n\$\$$", text, re.DOTALL | re.MULTILINE)
+    inline = re.findall(r"\$([^$\n]+)\$", re.sub(r"^\$\$\n.+?\n\$\$$", "", text, flags=re.DOTALL | re.MULTILINE))
+    assert [formula for formula in [*displayed, *inline] if "\\" in convert(formula)] == []
+
+
 @pytest.mark.parametrize("page", CHINESE, ids=name)
 def test_both_languages_have_the_same_content(page: Path) -> None:
     text, english = text_of(page), text_of(LECTURE / "en" / page.name)
