@@ -1,0 +1,131 @@
+"""A program of a user: every public name of attnkit, with the types that its documentation promises.
+
+It is checked by type checkers and not run (``test_user_types.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import assert_type
+
+import attnkit
+from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, SystemFailure, UsageError
+
+
+def trained(folder: Path) -> attnkit.Translator:
+    """Corpora, vocabularies, translators."""
+    attnkit.toy_corpus("english-french", folder, pairs=200)
+    report = attnkit.check(folder / "train.en", folder / "train.fr")
+    n_usable: int = report.n_usable
+    verdict: str = report.verdict
+    kept: int = attnkit.clean(folder / "train.en", folder / "train.fr", folder / "clean").kept
+    tokenizer = attnkit.vocab([folder / "train.en"], settings={"size": 500})
+    ids: list[int] = tokenizer.encode(["A dog runs."])[0]
+    print(n_usable, verdict, kept, ids)
+    model = attnkit.train(
+        folder / "train.en", folder / "train.fr", folder / "run", preset="tiny", max_steps=20, seed=1, quiet=True
+    )
+    assert_type(model, attnkit.Translator)
+    return model
+
+
+def translated(model: attnkit.Translator, lines: Sequence[str]) -> Iterator[str]:
+    """Translations and their parts."""
+    for translation in model.translate(lines, beam_size=5, attention=True, token_scores=True):
+        text: str = translation.text
+        score: float = translation.score
+        tokens: list[str] = translation.tokens
+        signs: Sequence[str] = translation.signs
+        if translation.attention is not None:
+            weights: list[list[float]] = translation.attention[0]
+            print(weights, translation.attention.source_tokens)
+        print(score, tokens, signs, translation.to_dict())
+        yield text
+    for one in model.translate_stream(iter(lines)):
+        yield one.text
+    scores = model.score(list(lines), list(lines))
+    total: float = sum(one.log_prob for one in scores)
+    print(total, model.summary, repr(model))
+
+
+def language_models(folder: Path) -> None:
+    """BERT and GPT."""
+    bert = attnkit.pretrain_mlm(folder / "train.en", folder / "bert", preset="tiny", max_steps=20)
+    assert_type(bert, attnkit.MaskedLM)
+    gpt = attnkit.pretrain_clm([folder / "train.en"], folder / "gpt", preset="tiny", max_steps=20)
+    assert_type(gpt, attnkit.CausalLM)
+    filled: str = bert.fill(["The cat sat on the [MASK]."], top=3)[0].filled
+    vectors: npt.NDArray[np.float32] = bert.embed(["A dog runs."])
+    for piece in gpt.stream("A dog"):
+        text: str = piece
+        print(text)
+    print(filled, vectors.shape, gpt.generate(["A dog"], max_new_tokens=5)[0].text)
+    print(bert.score(["A dog."])[0].log_prob, gpt.embed(["A dog."]).shape)
+    print(attnkit.compare_lm(folder / "bert", folder / "gpt", "A dog runs."))
+
+
+def classifiers(folder: Path) -> None:
+    """Fine-tuned models and those trained from scratch."""
+    model = attnkit.TextClassifier.load(folder / "labels", device="cpu", threads=1)
+    found = model.predict(["Good."])[0]
+    label, probability = found.label, found.probability
+    assert_type(label, str)
+    assert_type(probability, float)
+    tagger = attnkit.TokenClassifier.load(folder / "tagger")
+    print([entity.type for entity in tagger.predict(["A dog in Paris."])[0].entities])
+    reader = attnkit.QuestionAnswering.load(folder / "reader")
+    print(reader.predict(["Who?"], ["A dog."])[0].text)
+    codes = attnkit.train_autoencoder(folder / "train.en", folder / "codes", max_steps=20)
+    assert_type(codes, attnkit.AutoEncoder)
+    print(codes.embed(["A dog."]).shape, codes.reconstruct(["A dog."]))
+    document = attnkit.train_classifier(folder / "train.tsv", folder / "han", max_steps=20)
+    fine = attnkit.finetune(folder / "bert", "text-classification", folder / "train.tsv", folder / "fine", max_steps=9)
+    print(document, fine)
+    for each in model.predict_stream(iter(["Good."])):
+        print(each.to_dict())
+
+
+def word_vectors(folder: Path) -> None:
+    """Word vectors, from files and from memory."""
+    vectors = attnkit.word2vec(folder / "train.en", folder / "vectors", settings={"dim": 16})
+    assert_type(vectors, attnkit.Vectors)
+    for word, cosine in vectors.most_similar("dog", topn=3):
+        assert_type(word, str)
+        print(word, cosine + 1.0, vectors["dog"].shape, vectors.similarity("dog", "cat"))
+    vectors.save(folder / "vectors.bin")
+    model = attnkit.Word2Vec([["a", "dog"], ["a", "cat"]], vector_size=4, min_count=1, epochs=1)
+    print(model.wv.most_similar("dog"))
+    print(attnkit.project(vectors, n_words=20).points.shape)
+
+
+def about_runs(folder: Path) -> None:
+    """What is done with runs, and what a notebook shows."""
+    loaded = attnkit.load(folder / "run")
+    print(loaded)
+    averaged = attnkit.average(folder / "run", 2)
+    print(averaged.path, attnkit.verify(folder / "run").n_bad)
+    print(attnkit.export(folder / "run", folder / "out", to="huggingface").path)
+    print(attnkit.import_run(folder / "out", folder / "again"))
+    print(attnkit.curves(folder / "run").steps)
+    print(attnkit.confusion(["a", "b"], ["a", "a"]).counts)
+    links: list[tuple[int, int]] = attnkit.align(folder / "train.en", folder / "train.fr").links[0]
+    bleu: float = attnkit.score_bleu(["a dog"], ["a dog"]).score
+    maps = attnkit.attend(folder / "run", ["A dog."])
+    others = attnkit.compare_alignments(folder / "run", ["A dog."], alignments=["dot", "additive"])
+    print(links, bleu, maps.page(), others.to_dict(), attnkit.__version__)
+
+
+def guarded(folder: Path) -> int:
+    """Errors have an exit code, a text and a hint."""
+    try:
+        trained(folder)
+    except (UsageError, DataError, RunError, SystemFailure, DivergedError, StoppedError) as error:
+        print(error.what, error.where, error.help)
+        return error.exit_code
+    except AttnkitError as error:
+        return error.exit_code
+    return 0
