@@ -52,6 +52,8 @@ def test_a_page_has_the_frame(page: Path) -> None:
     know, time, last = FRAME[page.parent.name]
     assert re.match(rf"# .+\n\n[^\n#]+(?:\n[^\n]+)*\n\n{re.escape(know)}\n\n(?:- .+\n(?:  .+\n)*){{3,5}}\n", text)
     assert re.search(rf"^{re.escape(time)} \d+", text, re.MULTILINE)
+    other = "zh" if page.parent.name == "en" else "en"
+    assert f"](../{other}/{page.name})" in text.split("\n## ")[0]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE)[-3:] == last
     exercises, solutions, references = (section(text, heading) for heading in last)
     numbers = re.findall(r"^(\d)\. ", exercises, re.MULTILINE)
@@ -132,6 +134,8 @@ def test_chinese_pages_are_chinese(page: Path) -> None:
 
 def test_the_index_lists_every_page_in_its_order() -> None:
     index = text_of(LECTURE / "README.md")
+    assert [page.name for page in ENGLISH] == [page.name for page in CHINESE]
+    assert [page.name[:2] for page in ENGLISH] == [f"{number:02}" for number in range(1, 11)]
     for language, pages in (("en", ENGLISH), ("zh", CHINESE)):
         assert re.findall(rf"\]\(({language}/[\w-]+\.md)\)", index) == [f"{language}/{page.name}" for page in pages]
     assert re.findall(r"^\| (\d+) \|", index, re.MULTILINE) == [str(n) for n in range(1, 11)]
