@@ -7,7 +7,7 @@ functions' symbols, and the object code.
 import json
 import os
 import sys
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -27,9 +27,29 @@ def example(kind: Any) -> Any:
         elif hasattr(hint, "_fields"):
             values.append(example(hint))
         else:
-            dtype = get_args(get_args(hint)[1])[0]
-            values.append(np.zeros([1] * DIMENSIONS.get(name, 1), dtype))
+            values.append(np.zeros([1] * DIMENSIONS.get(name, 1), dtype_of(hint)))
     return kind(*values)
+
+
+def dtype_of(hint: Any) -> type[np.generic]:
+    """Return the type of an array's elements from the annotation of the array.
+
+    In some versions of numpy, ``NDArray[T]`` is ``ndarray[shape, dtype[T]]``, in others an alias with the argument T.
+    """
+    if _is_dtype(hint):
+        found: type[np.generic] = hint
+        return found
+    (found,) = {dtype_of(part) for part in get_args(hint) if _has_dtype(part)}
+    return found
+
+
+def _has_dtype(hint: Any) -> bool:
+    return _is_dtype(hint) or any(_has_dtype(part) for part in get_args(hint))
+
+
+def _is_dtype(hint: Any) -> bool:
+    # Python 3.10 says that ``list[int]`` is a type.
+    return get_origin(hint) is None and isinstance(hint, type) and issubclass(hint, np.generic)
 
 
 def _arguments(name: str) -> list[Any]:
