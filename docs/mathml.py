@@ -8,13 +8,18 @@ from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
 
+def to_mathml(latex: str, display: str = "inline") -> str:
+    """Return a formula as MathML; ``aligned``, which a repository's browser needs, is ``align*`` to the converter."""
+    return convert(latex.replace("{aligned}", "{align*}"), display=display)
+
+
 def _inline(writer: HTML5Translator, node: nodes.math) -> None:
-    writer.body.append(convert(node.astext()))
+    writer.body.append(to_mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def _block(writer: HTML5Translator, node: nodes.math_block) -> None:
-    writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
+    writer.body.append(f'<div class="math">{to_mathml(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode
 
 
