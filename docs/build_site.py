@@ -27,6 +27,7 @@ FILES = (
     "LICENSE",
     "examples/*.yaml",
     "examples/notebooks/*.ipynb",
+    "examples/serve/*",
     "docs/**/*.png",
     "docs/**/*.svg",
     "benchmarks/results/*.svg",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,19 +16,34 @@ from attnkit.serving.app import Service
 
 KEEP_ALIVE = 5  #: seconds that an idle connection is kept after an answer
 MAX_HEADER_BYTES = 1 << 15
+FILES = 64  #: open files that are left for models and libraries
 GRACE = 30  #: seconds that running requests get after SIGTERM
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 connections that are closed if no request arrives in time."""
+    """HTTP/1.1 connections that are closed if no request arrives in time.
+
+    Beyond the limit of connections, a new one takes the place of the one that has waited longest for a request.
+    """
 
     _patience: asyncio.TimerHandle | None = None
+    _idle: ClassVar[dict[ImpatientProtocol, None]] = {}  # connections without a request, the oldest first
     SECONDS = 10.0  #: until the headers of a request have arrived
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
+        most = self.limit_concurrency
+        if most is not None and len(self.connections) + 1 >= most and self._idle:
+            next(iter(self._idle)).drop()
         super().connection_made(transport)
+        self._idle[self] = None
         self._wait()
+
+    def drop(self) -> None:
+        """Close the connection at once, without an answer."""
+        self._idle.pop(self, None)
+        self.connections.discard(self)  # counted no longer, before the loop has closed it
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take data; wait again if they do not complete a request's headers."""
@@ -36,15 +51,19 @@ class ImpatientProtocol(H11Protocol):
         if self._is_waiting():
             self._wait()
         else:
+            self._idle.pop(self, None)
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
         """Wait for the next request; uvicorn's own timer ends idle connections."""
         super().on_response_complete()
+        if self._is_waiting() and not self.transport.is_closing():
+            self._idle[self] = None
         self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the waiting."""
+        self._idle.pop(self, None)
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -95,7 +114,7 @@ def run_server(
         access_log=access_log,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=service.limits.connections,
+        limit_concurrency=min(service.limits.connections, _most_connections()),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -109,6 +128,20 @@ def run_server(
         where = f"{host}:{port}"
         help = "choose another --port, or end the process that uses it"
         raise SystemFailure(f"cannot listen: {error.strerror or error}", where=where, help=help) from error
+
+
+def _most_connections() -> int:
+    """Return how many connections the system allows; its soft limit is raised."""
+    try:
+        import resource
+    except ImportError:  # not a Unix: there is no such limit
+        return 1 << 30
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return 1 << 30 if soft == resource.RLIM_INFINITY else max(8, soft - FILES)
 
 
 def _shown(host: str) -> str:

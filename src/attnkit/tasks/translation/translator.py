@@ -140,8 +140,10 @@ class TranslationPipeline:
 
         tokenizer = self.tgt_tokenizer
         given = [text for phrase in phrases if (text := tokenizer.normalize(phrase).strip())]
-        tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
-        self.suppressed = SuppressedPhrases(given, tokens, joins) if given else None
+        self.suppressed = None
+        if given:
+            tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
+            self.suppressed = SuppressedPhrases(given, tokens, joins)
 
     def set_glossary(self, glossary: Glossary | None, tell: Callable[[str], None]) -> None:
         """Require the terms of a glossary, or none; ``tell`` receives which cannot be."""
