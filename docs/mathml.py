@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
@@ -10,7 +12,9 @@ from sphinx.writers.html5 import HTML5Translator
 
 def to_mathml(latex: str, display: str = "inline") -> str:
     """Return a formula as MathML; ``aligned``, which a repository's browser needs, is ``align*`` to the converter."""
-    return convert(latex.replace("{aligned}", "{align*}"), display=display)
+    found = convert(latex.replace("{aligned}", "{align*}"), display=display)
+    # Browsers align columns by style alone (MathML Core).
+    return re.sub(r'columnalign="(left|right)"', r'style="text-align: \1"', found)
 
 
 def _inline(writer: HTML5Translator, node: nodes.math) -> None:
