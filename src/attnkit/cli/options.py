@@ -16,18 +16,26 @@ def command_hints(command: Callable[..., None]) -> dict[str, Any]:
 
     A path is shown as FILE, and a flag has no ``--no-...`` variant, unless the option specifies otherwise.
     """
-    hints = get_type_hints(command, include_extras=True)
+    hints = {name: _annotated(hint) for name, hint in get_type_hints(command, include_extras=True).items()}
     for name, hint in hints.items():
-        for annotated in (hint, *get_args(hint)):  # Python 3.10 turns a default of None into Optional[Annotated[...]]
-            for info in getattr(annotated, "__metadata__", ()):
-                kind = annotated.__origin__
-                if Path in (kind, *get_args(kind)) or list[Path] in (kind, *get_args(kind)):
-                    info.metavar = info.metavar or "FILE"
-                # Until typer builds the command, ``default`` holds the first option name.
-                if bool in (kind, *get_args(kind)) and isinstance(info, OptionInfo) and info.default is ...:
-                    info.param_decls = (f"--{name.replace('_', '-')}",)
-                info.readable = False  # unreadable files are reported by their reader, with its exit code
+        for info in getattr(hint, "__metadata__", ()):
+            kind = hint.__origin__
+            if Path in (kind, *get_args(kind)) or list[Path] in (kind, *get_args(kind)):
+                info.metavar = info.metavar or "FILE"
+            # Until typer builds the command, ``default`` holds the first option name.
+            if bool in (kind, *get_args(kind)) and isinstance(info, OptionInfo) and info.default is ...:
+                info.param_decls = (f"--{name.replace('_', '-')}",)
+            info.readable = False  # unreadable files are reported by their reader, with its exit code
     return hints
+
+
+def _annotated(hint: Any) -> Any:
+    """Return a hint without the ``Optional`` around ``Annotated``, where typer would lose the option.
+
+    Python 3.10 adds it to parameters whose default is None.
+    """
+    inner = [part for part in get_args(hint) if hasattr(part, "__metadata__")]
+    return inner[0] if inner and not hasattr(hint, "__metadata__") else hint
 
 
 RunPath = Annotated[Path, Argument(help="Run folder.", metavar="RUN")]
