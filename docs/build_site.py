@@ -30,6 +30,7 @@ FILES = (
     "examples/serve/*",
     "docs/**/*.png",
     "docs/**/*.svg",
+    "docs/reference/schemas/*.json",
     "benchmarks/results/*.svg",
 )
 LINK = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")

@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the sources: commands and configuration keys.
+"""Write the reference pages that follow from the sources: commands, configuration keys, JSON output and its schemas.
 
 Run ``make docs`` after a flag, a help text or a key has changed; a test compares the pages.
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import json_pages
 from pydantic import BaseModel
 from typer.models import OptionInfo
 
@@ -183,9 +184,12 @@ def _first(text: str) -> str:
     return _cell(text.strip().split("\n\n")[0])
 
 
-PAGES = {"commands.md": commands, "configuration.md": keys}
+PAGES = {"commands.md": commands, "configuration.md": keys, "json.md": json_pages.page}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():
         (FOLDER / page).write_text(write(), encoding="utf-8")
         sys.stderr.write(f"wrote {FOLDER / page}\n")
+    (FOLDER / "schemas").mkdir(exist_ok=True)
+    for name, text in json_pages.schema_texts().items():
+        (FOLDER / "schemas" / name).write_text(text, encoding="utf-8")
