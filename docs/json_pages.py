@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_type_hints
 
-from json_outputs import OUTPUTS, SOURCES, Printed
+from json_outputs import OUTPUTS, Printed
+from json_types import SOURCES
 from pydantic import BaseModel, TypeAdapter
 
 from attnkit.config.descriptions import describe_fields

@@ -30,9 +30,9 @@ def command_hints(command: Callable[..., None]) -> dict[str, Any]:
 
 
 def _annotated(hint: Any) -> Any:
-    """Return a hint without the ``Optional`` around ``Annotated``, where typer would lose the option.
+    """Return a hint without the ``Optional`` around its ``Annotated``.
 
-    Python 3.10 adds it to parameters whose default is None.
+    Python 3.10 adds it to parameters whose default is None, and typer would lose the option within it.
     """
     inner = [part for part in get_args(hint) if hasattr(part, "__metadata__")]
     return inner[0] if inner and not hasattr(hint, "__metadata__") else hint
