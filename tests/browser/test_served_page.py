@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -76,6 +77,23 @@ def test_a_chosen_word_offers_other_ways_on(browser: Browser, address: str) -> N
     begun = until(browser, "document.querySelector('#choices button')?.textContent").removesuffix(" …")
     browser.ask("document.querySelector('#choices button').click()")
     until(browser, f"{WORDS}.startsWith({begun!r})")
+
+
+def test_words_of_low_probability_are_marked(browser: Browser, address: str, run: Path) -> None:
+    browser.visit(address)
+    write(browser, "1 2 3\n4 5")
+    translator = attnkit.Translator.load(run, device="cpu", threads=1)
+    found = translator.translate(["1 2 3", "4 5"], beam_size=4, num_hypotheses=4, token_scores=True)
+    scores = [score for one in found for _, score in (one.token_scores or [])[: len(one.tokens)]]
+    expected = [f"probability {round(100 * math.exp(score))} %" for score in scores]  # a word is a token here
+    until(browser, "document.querySelectorAll('#target p').length === 2")
+    assert (
+        browser.ask("[...document.querySelectorAll('.word')].map((word) => word.title).join('|')").split("|")
+        == expected
+    )
+    marked = browser.ask("[...document.querySelectorAll('.word')].map((word) => word.matches('.unsure')).join('|')")
+    assert marked.split("|") == [str(math.exp(score) < 0.5).lower() for score in scores]
+    assert len(expected) > 1
 
 
 def test_text_is_text_alone(browser: Browser, address: str) -> None:

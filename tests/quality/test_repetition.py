@@ -18,5 +18,6 @@ def test_repeats_are_those_of_the_count() -> None:
         lettered = [word if word.isalpha() else str(place) for place, word in enumerate(words)]
         expected = count_repeats(lettered) >= MIN_REPEATS
         assert has_repeats(" ".join(words), words) == expected, words
+        assert count_repeats(lettered, 3) == min(3, count_repeats(lettered)), words
         n_found += expected
     assert 300 < n_found < 4000

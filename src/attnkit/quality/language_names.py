@@ -69,6 +69,7 @@ _OTHER_NAMES = {
     "eo": "Esperanto", "eu": "Basque", "ga": "Irish", "lt": "Lithuanian", "lv": "Latvian", "no": "Norwegian",
     "sl": "Slovenian", "sq": "Albanian", "ur": "Urdu",
 }  # fmt: skip
+_MAX_CHARACTERS = 2000  # of a line; the rest is left out
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -90,7 +91,7 @@ def find_language(lines: Sequence[str]) -> str | None:
     script = SCRIPTS[int(totals.argmax())]
     if script in _BY_SCRIPT:
         return _BY_SCRIPT[script]
-    text = "\n".join(sample).lower()
+    text = "\n".join([line[:_MAX_CHARACTERS] for line in sample]).lower()
     if script == "Han or kana":
         return "ja" if sum("\u3040" <= c <= "\u30ff" for c in text) > _MIN_KANA * len(text) else "zh"
     words = _WORD.findall(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from itertools import islice
 
 MIN_REPEATS = 4  #: repetitions in a row that are reported
 MAX_REPEATED = 8  #: words of what is repeated
@@ -20,18 +21,27 @@ def fold(line: str) -> bytes:
     return whole.translate(None, _MARKS) or whole
 
 
-def count_repeats(words: list[str]) -> int:
+def count_repeats(words: list[str], enough: int | None = None) -> int:
     """Return how often a sequence of up to ``MAX_REPEATED`` words repeats in a row.
+
+    With ``enough``, counting stops there.
 
     >>> count_repeats("a b a b a b c".split())
     3
     """
     most = 1 if words else 0
     for length in range(1, min(MAX_REPEATED, len(words) // 2) + 1):
-        in_row = 0  # words equal to the one ``length`` before
-        for i in range(length, len(words)):
-            in_row = in_row + 1 if words[i] == words[i - length] else 0
-            most = max(most, 1 + in_row // length)
+        in_row = longest = 0  # words in a row equal to those ``length`` before
+        for word, before in zip(islice(words, length, None), words, strict=False):
+            if word != before:
+                in_row = 0
+                continue
+            in_row += 1
+            if in_row > longest:
+                longest = in_row
+                if enough is not None and 1 + longest // length >= enough:
+                    return 1 + longest // length
+        most = max(most, 1 + longest // length)
     return most
 
 
@@ -56,7 +66,7 @@ def has_repeats(line: str, words: list[str]) -> bool:
     if len(words) - len(set(words)) >= MIN_REPEATS - 1 and _may_repeat(words):
         # A word without letters is replaced by its place, which repeats nothing.
         told = [word if any(map(str.isalpha, word)) else f"{place}" for place, word in enumerate(words)]
-        if count_repeats(told) >= MIN_REPEATS:
+        if count_repeats(told, MIN_REPEATS) >= MIN_REPEATS:
             return True
     if line.isascii():
         return False

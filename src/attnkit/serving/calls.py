@@ -144,7 +144,7 @@ async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, An
     if body.num_hypotheses is not None and body.beam_size is None and not body.sampling:
         options["beam_size"] = max(body.num_hypotheses, model.beam_size)
     prefixes = None if body.prefix is None else schemas.listed(body.prefix)
-    options |= {"attention": True} if body.attention else {}
+    options |= {name: True for name in ("attention", "token_scores") if getattr(body, name)}
     if body.glossary:
         options["glossary"] = _checked_glossary(body)
     done = await translate_texts(model, schemas.listed(body.text), options, prefixes)

@@ -65,6 +65,8 @@ class TranslateBody(_Own):
     """Translations of terms, several forms or one; an empty one keeps the term as it is."""
     attention: bool = False
     """Return the attention weights of each sentence: target tokens x source tokens."""
+    token_scores: bool = False
+    """Return each token with its log-probability."""
     beam_size: int | None = Field(default=None, ge=1)
     num_hypotheses: int | None = Field(default=None, ge=1)
     sampling: bool | None = None

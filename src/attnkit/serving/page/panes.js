@@ -3,6 +3,8 @@
 const translators = data.models.filter((model) => model.task === "translation");
 const state = { line: -1, word: -1, lines: [], prefixes: new Map(), asked: 0, stop: null };
 
+const UNSURE = 0.5;  // probability below which a word is marked
+
 function headers() {
   const key = byId("key").value;
   return { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
@@ -29,7 +31,7 @@ async function translate() {
   if (!byId("source").value.trim()) { state.lines = []; show(); say(""); return; }
   say("Translating");
   try {
-    const body = { model: byId("pair").value, text: lines, num_hypotheses: 4, attention: true };
+    const body = { model: byId("pair").value, text: lines, num_hypotheses: 4, attention: true, token_scores: true };
     if (state.prefixes.size) body.prefix = lines.map((line) => state.prefixes.get(line) || "");
     let found;
     try {
@@ -59,12 +61,27 @@ function wordsOf(text, tokens) {
   return { words, groups: groups.length === words.length ? groups : null };
 }
 
+// The probability of each word of a translation: that of its tokens together; null where it is not known.
+function probabilities(line) {
+  const { words, groups } = wordsOf(line.text, line.tokens);
+  if (!groups || !line.token_scores) return words.map(() => null);
+  let place = 0;
+  const scores = line.tokens.map((token) => {  // the ends of sentences have scores, but are no tokens of the text
+    while (place < line.token_scores.length && line.token_scores[place][0] !== token) place += 1;
+    return line.token_scores[place++]?.[1] ?? 0;
+  });
+  return groups.map((own) => Math.exp(own.reduce((sum, token) => sum + scores[token], 0)));
+}
+
 function show() {
   const target = byId("target");
   target.replaceChildren(...state.lines.map((line, number) => {
     const { words } = wordsOf(line.text, line.tokens);
+    const sure = probabilities(line);
     return make("p", { dir: "auto" }, words.flatMap((word, place) => {
       const button = make("button", { type: "button", className: "word", textContent: word });
+      if (sure[place] !== null) button.title = `probability ${Math.round(100 * sure[place])} %`;
+      button.classList.toggle("unsure", sure[place] !== null && sure[place] < UNSURE);
       button.setAttribute("aria-pressed", String(number === state.line && place === state.word));
       button.addEventListener("click", () => choose(number, place));
       return place ? [" ", button] : [button];
