@@ -20,6 +20,8 @@ FRAME = {
     "en": ("**You will know**", "**Time:**", ["Exercises", "Solutions", "References"]),
     "zh": ("**你将学会**", "**时间：**", ["练习", "解答", "参考文献"]),
 }
+# Pages whose blocks take ten seconds: they run in ``make slow``.
+LONG = ("01-words", "02-language-models", "06-alignment-functions", "07-self-attention", "09-bert-and-gpt", "10-beyond")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -39,7 +41,9 @@ def section(text: str, heading: str) -> str:
     return re.split(rf"^## {heading}\n", text, flags=re.MULTILINE)[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize("page", ENGLISH, ids=name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name(page), marks=[pytest.mark.slow] * (page.stem in LONG)) for page in ENGLISH]
+)
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
