@@ -18,6 +18,7 @@ from attnkit.analysis.explain import (
 )
 from attnkit.models.attention.attend import Gaussian, leave_one_out
 from attnkit.models.attention.patterns import PATTERNS, PatternName, make_pattern
+from attnkit.plotting.lessons_terminal import mask_text, positions_text
 
 
 def test_the_causal_mask_hides_what_comes_later() -> None:
@@ -35,6 +36,26 @@ def test_pairs_are_counted_as_a_dense_mask_has_them(name: PatternName, causal: b
     assert count_pairs(pattern, 300) == sum(map(sum, pattern.dense_mask(300, 300)))
     lesson = mask_lesson(None, name, 7, 2, causal)
     assert lesson.pairs[0] == (16, sum(map(sum, lesson.mask))) and lesson.words == [""] * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "said"),
+    [
+        ("window", 1, "sees 1 neighbour to each side"),
+        ("window", 2, "sees 2 neighbours to each side"),
+        ("global", 1, "sees 1 neighbour to each side and itself; the first one sees all and is seen by all."),
+        ("global", 1024, "sees 1024 neighbours to each side and itself; the first 1024 see all and are seen by all."),
+    ],
+)
+def test_numbers_agree_with_their_nouns(name: PatternName, n: int, said: str) -> None:
+    text = mask_text(mask_lesson(None, name, n, n), colour=False)
+    assert said in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_shift_by_one_is_singular() -> None:
+    assert "a shift by 1 position is" in positions_text(positions_lesson(None, shift=1), colour=False)
+    assert "a shift by 2 positions is" in positions_text(positions_lesson(None, shift=2), colour=False)
 
 
 def test_one_map_shifts_every_position() -> None:

@@ -62,11 +62,10 @@ _LONGEST = 12  #: maximum columns of a word
 _SEES, _STRONG, _WARM, _COLD = "48;5;30;38;5;231", "1", "38;5;208", "38;5;39"
 
 PATTERN_WORDS = {
-    "window": "Every position sees its neighbours, {size} to each side, and itself.",
+    "window": "Every position sees {neighbours} to each side, and itself.",
     "strided": "Every position sees positions less than {size} away, and one in {size} beyond.",
     "block": "The sequence is cut into blocks of {size}; every position sees its own block.",
-    "global": "Every position sees {size} neighbours to each side and itself; the first {n_global}\n"
-    "  see all and are seen by all.",
+    "global": "Every position sees {neighbours} to each side and itself; the first {n_global}\n  {see}.",
 }
 _WHY_CAUSAL = """\
   A decoder generates one word after another. In training the whole sentence is
@@ -89,7 +88,7 @@ _POSITIONS = """
   first pair rotating fastest, each later pair more slowly.
 """
 _SHIFT = """
-  So a shift by {shift} positions is the same linear map at every
+  So a shift by {positions} is the same linear map at every
   position, and a layer can learn a linear map.
 """
 _ENCODER = """
@@ -123,7 +122,7 @@ def mask_text(lesson: MaskLesson, colour: bool) -> str:
     lines = [paint(f"{title}: allowed attention", _STRONG, colour), ""]
     lines.append("  Rows are query positions, columns key positions.")
     if lesson.pattern is not None:
-        lines.append("  " + PATTERN_WORDS[lesson.pattern].format(size=lesson.size, n_global=lesson.n_global))
+        lines.append("  " + _pattern_words(lesson.pattern, lesson.size, lesson.n_global))
         if lesson.causal:
             lines.append("  No position attends to later positions.")
     rows = [f"{n:>2} {word}".rstrip() for n, word in zip(numbers, words, strict=True)]
@@ -163,7 +162,7 @@ def positions_text(lesson: PositionsLesson, colour: bool) -> str:
     lines += ["", f"  {'pos':>8}   largest difference between PE(pos + {shift}) and M PE(pos)"]
     lines += [f"  {pos:>8}   {_small(error)}" for pos, error in lesson.errors.items()]
     title = "Without positions, shuffling the words only shuffles their vectors"
-    lines += [_SHIFT.format(shift=shift), paint(title, _STRONG, colour), ""]
+    lines += [_SHIFT.format(positions=_count(shift, "position")), paint(title, _STRONG, colour), ""]
     words = [label(word) for word in lesson.words]
     for head, order in (("  sentence: ", range(len(words))), ("  shuffled: ", lesson.order)):
         first, *rest = fold(" ".join(words[i] for i in order), 80, " " * len(head))
@@ -190,6 +189,20 @@ def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
 def label(word: str) -> str:
     """Return a short, printable label of a word, or "" for an empty word."""
     return fit_label(word, _LONGEST, colour=False) if word else ""
+
+
+def _pattern_words(pattern: str, size: int, n_global: int) -> str:
+    """Say which positions a pattern allows."""
+    return PATTERN_WORDS[pattern].format(
+        size=size,
+        neighbours=_count(size, "neighbour"),
+        n_global="one" if n_global == 1 else n_global,
+        see="sees all and is seen by all" if n_global == 1 else "see all and are seen by all",
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _small(value: float) -> str:
