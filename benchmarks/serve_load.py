@@ -58,11 +58,13 @@ from tokenizers import Tokenizer
 folder, port, threads, beam = Path(sys.argv[1]), *map(int, sys.argv[2:])
 translator = ctranslate2.Translator(str(folder), "cpu", compute_type="int8", inter_threads=1, intra_threads=threads)
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+names = json.loads((folder / "shared_vocabulary.json").read_text())
+ids = {name: id for id, name in enumerate(names)}
 
 def work(text):
-    tokens = tokenizer.encode(text).tokens
+    tokens = [names[id] for id in tokenizer.encode(text).ids]
     found = translator.translate_batch([tokens], beam_size=beam, max_decoding_length=128)[0].hypotheses[0]
-    return tokenizer.decode([tokenizer.token_to_id(token) for token in found])
+    return tokenizer.decode([ids[token] for token in found])
 
 async def translate(request: Request) -> JSONResponse:
     body = await request.json()

@@ -103,7 +103,7 @@ _CARD = """\
 # A translation model for CTranslate2
 
 Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs neither attnkit nor torch:
-`pip install ctranslate2 tokenizers`. `{src_tokenizer}` and `{tgt_tokenizer}` are files of Hugging Face `tokenizers`.
+`pip install ctranslate2 tokenizers`. Tokenizers are in the format of Hugging Face `tokenizers`.
 CTranslate2 identifies entries by the names in the vocabulary files, which are in the order of ids. Run this inside the
 folder:
 
