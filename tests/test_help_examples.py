@@ -180,6 +180,7 @@ RUNS = (
     "align a.en a.de -o words.tsv",
     "align a.en a.de --run run -o tokens.tsv",
     "vocab a.en a.de -o vocab.json",
+    "vocab a.en a.de -o vocab.json --placeholders",
     "export bert --to huggingface bert-base-uncased",
 )
 

@@ -13,6 +13,7 @@ import pytest
 
 import attnkit
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli.main import main
 from attnkit.data.config import DataConfig
 from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.resolve import resolve
@@ -28,6 +29,7 @@ from attnkit.tasks.translation.word_pairs import WordPairs
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.glossary import Glossary
 from attnkit.text.inline_symbols import ANNOTATION, END, PLACEHOLDERS, TERM, TRANSLATION, placeholders_in
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 NOUNS = {"dog": "Hund", "cat": "Katze", "horse": "Pferd", "child": "Kind", "tree": "Baum", "woman": "Frau"}
@@ -267,6 +269,36 @@ def test_what_cannot_be_combined_is_refused(made: Path, workshop: Any, tmp_path:
     workshop.train(other, tmp_path / "other")
     with pytest.raises(RunError, match=r"differ in data\.placeholders"):
         load_translator([made / "run", tmp_path / "other"], device="cpu")
+
+
+def test_a_vocabulary_of_ones_own_has_the_symbols(
+    made: Path, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text").write_text("a dog runs\n" * 9)
+    for option, n_symbols in (("--placeholders", 32), ("--annotate-terms", 35)):
+        output = tmp_path / f"vocab{option}.json"
+        arguments = ["vocab", tmp_path / "text", "-o", output, "--size", "400", "--symbol", "<x>", option]
+        monkeypatch.setattr("sys.argv", ["attnkit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        tokenizer = Tokenizer.from_json(output.read_text())
+        assert len(tokenizer.config.symbols) == n_symbols + 1 and tokenizer.token_id("<x>") is not None
+        called = attnkit.vocab(
+            tmp_path / "text",
+            settings={"size": 400, "symbols": ["<x>"]},
+            placeholders=True,
+            annotate_terms=option != "--placeholders",
+        )
+        assert called.to_json() == tokenizer.to_json()
+        given = {**flags(made), "vocabulary_files": [str(output)]}
+        config = resolve(given, sets=settings(workshop, limits__max_steps=1), preset_name="tiny").config
+        if option == "--placeholders":
+            with pytest.raises(UsageError, match="needs symbols") as lacking:
+                workshop.train(config, tmp_path / "lacking")
+            assert "--annotate-terms" in str(lacking.value.help)
+        else:
+            workshop.train(config, tmp_path / "run")
 
 
 def test_no_translation_has_a_symbol_that_its_source_lacks(made: Path) -> None:

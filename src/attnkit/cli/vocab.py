@@ -33,6 +33,12 @@ def command(
         bool, Option("--byte-fallback/--no-byte-fallback", help="Encode unseen characters as bytes instead of <unk>.")
     ] = DEFAULT.byte_fallback,
     symbol: Annotated[list[str] | None, Option(help="Symbol kept as one token; repeatable.", metavar="TEXT")] = None,
+    placeholders: Annotated[
+        bool, Option("--placeholders", help="Add the symbols that data.placeholders needs.")
+    ] = False,
+    annotate_terms: Annotated[
+        bool, Option("--annotate-terms", help="Add the symbols that data.annotate_terms needs.")
+    ] = False,
     multiple_of: Annotated[int, Option(help="Round the vocabulary size up to a multiple of N.")] = DEFAULT.multiple_of,
     quiet: Quiet = False,
     json: Json = False,
@@ -44,6 +50,7 @@ def command(
       attnkit vocab a.en a.de -o vocab.json
       attnkit vocab a.en.gz -o en.json --kind unigram --size 16000
       attnkit vocab a.en a.de -o vocab.json --symbol "<2en>" --symbol "<2de>"
+      attnkit vocab a.en a.de -o vocab.json --placeholders
 
     The entries are subwords (bpe, unigram, wordpiece), words or characters.
     """
@@ -52,6 +59,10 @@ def command(
 
     values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}
     values["symbols"] = symbol or []
+    if placeholders or annotate_terms:
+        from attnkit.text.inline_symbols import inline_symbols
+
+        values["symbols"] = [*inline_symbols(annotations=annotate_terms), *values["symbols"]]
     origins = {name: f"--{name.replace('_', '-')}" for name in values} | {"symbols": "--symbol"}
     config = validate(VocabularyConfig, values, origins)
     check_files(paths, output)

@@ -83,12 +83,18 @@ def clean(
 
 
 def vocab(
-    files: Files, output: str | Path | None = None, *, settings: Mapping[str, Any] | None = None, quiet: bool = False
+    files: Files,
+    output: str | Path | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    placeholders: bool = False,
+    annotate_terms: bool = False,
+    quiet: bool = False,
 ) -> Tokenizer:
     """Build a vocabulary from text files and return its tokenizer.
 
     ``settings``: options of ``attnkit vocab``, e.g. ``{"kind": "unigram", "size": 4000}``. ``output``: file to write.
-    ``quiet`` shows no progress.
+    ``placeholders`` and ``annotate_terms`` add the symbols that the keys of ``data`` need. ``quiet`` shows no progress.
 
     Raises:
         DataError: a file cannot be read as text.
@@ -97,7 +103,12 @@ def vocab(
     from attnkit.text.config import VocabularyConfig
     from attnkit.text.vocabulary import train_vocabulary
 
-    paths, config = paths_of(files), validate(VocabularyConfig, dict(settings or {}))
+    values = dict(settings or {})
+    if placeholders or annotate_terms:
+        from attnkit.text.inline_symbols import inline_symbols
+
+        values["symbols"] = [*inline_symbols(annotations=annotate_terms), *values.get("symbols", ())]
+    paths, config = paths_of(files), validate(VocabularyConfig, values)
     with call_progress(quiet) as status:
         status.update(f"reading {', '.join(map(str, paths))}")
         tokenizer = train_vocabulary(paths, config)

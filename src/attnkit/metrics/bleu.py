@@ -176,8 +176,8 @@ def paired_bootstrap(
 ) -> Comparison:
     """Compare a system with a baseline by paired bootstrap resampling (Koehn 2004).
 
-    The defaults are those of ``sacrebleu --paired-bs``. A p-value below 0.05 is conventionally called significant. It is
-    the share of samples in which the absolute difference exceeds its mean by more than the observed difference: a
+    The defaults are those of ``sacrebleu --paired-bs``. A p-value below 0.05 is conventionally called significant. It
+    is the share of samples in which the absolute difference exceeds its mean by more than the observed difference: a
     one-sided test where one system is ahead in nearly all samples.
 
     Raises:

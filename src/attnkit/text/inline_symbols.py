@@ -21,6 +21,12 @@ PLACEHOLDERS = tuple(f"｟{number}｠" for number in range(1, N_PLACEHOLDERS + 1
 TERM, TRANSLATION, END = ANNOTATION = ("｟term｠", "｟as｠", "｟end｠")
 """Symbols before an annotated term, before its translation and after it."""
 
+
+def inline_symbols(*, annotations: bool) -> tuple[str, ...]:
+    """Return the symbols that a vocabulary needs, with or without annotations."""
+    return PLACEHOLDERS + ANNOTATION * annotations
+
+
 _SYMBOL = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _WRITTEN_SYMBOL = re.compile("|".join(map(re.escape, PLACEHOLDERS + ANNOTATION)))
 _ANNOTATED = re.compile(f"({TERM})( *)(.*?){TRANSLATION}.*?{END}", re.DOTALL)

@@ -33,9 +33,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         """Return the symbols that ``data`` needs in vocabularies, placeholders first."""
         if not (self.data.placeholders or self.data.annotate_terms):
             return ()
-        from attnkit.text.inline_symbols import ANNOTATION, PLACEHOLDERS  # imported here: most runs have none
+        from attnkit.text.inline_symbols import inline_symbols  # imported here: most runs have none
 
-        return PLACEHOLDERS + ANNOTATION * self.data.annotate_terms
+        return inline_symbols(annotations=self.data.annotate_terms)
 
     @property
     def metrics(self) -> tuple[str, ...]:

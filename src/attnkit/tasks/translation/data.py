@@ -236,8 +236,9 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
     """Raise ``UsageError`` if a given vocabulary lacks ``inline_symbols``."""
     if any(tokenizer.token_id(symbol) is None for symbol in config.inline_symbols):
         key = "data.placeholders" if config.data.placeholders else "data.annotate_terms"
+        option = "--annotate-terms" if config.data.annotate_terms else "--placeholders"
         what = f"{key} needs symbols that the given vocabulary lacks"
-        raise UsageError(what, where=key, help="train without --vocab and --init-from, or turn it off")
+        raise UsageError(what, where=key, help=f"build it with {option} (attnkit vocab), or turn the key off")
 
 
 Rewrite = Callable[[Pair], Pair]
