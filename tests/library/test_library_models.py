@@ -190,6 +190,18 @@ def test_load_knows_every_task(runs: dict[str, Path], trained: Path) -> None:
         attnkit.CausalLM.load(runs["bert"])
 
 
+def test_texts_alone_are_those_of_translations(trained: Path) -> None:
+    model = attnkit.Translator.load(trained, device="cpu")
+    lines = ["1 2 3", "", " 4 5", "6. 7."]
+    found = model.translate(lines, beam_size=3, num_hypotheses=2)
+    expected = [[one.text, *(other.text for other in one.alternatives)] for one in found]
+    assert model.translate_texts(lines, beam_size=3, num_hypotheses=2) == expected
+    model.translate(["1"], suppress=["9"], glossary={"1": "2"})  # of that call alone
+    assert model.translate_texts(lines) == [[one.text] for one in model.translate(lines)]
+    with pytest.raises(TypeError):
+        model.translate_texts("1 2 3")
+
+
 def test_what_a_run_is(trained: Path) -> None:
     summary = attnkit.Translator.load(trained, device="cpu", engine="torch").summary
     opened = load_model(trained, "translation", device="cpu")

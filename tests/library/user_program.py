@@ -45,6 +45,9 @@ def translated(model: attnkit.Translator, lines: Sequence[str]) -> Iterator[str]
             print(weights, translation.attention.source_tokens)
         print(score, tokens, signs, translation.to_dict())
         yield text
+    for texts in model.translate_texts(lines, num_hypotheses=2, beam_size=2):
+        best: str = texts[0]
+        print(best)
     for one in model.translate_stream(iter(lines)):
         yield one.text
     scores = model.score(list(lines), list(lines))

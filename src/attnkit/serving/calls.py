@@ -35,9 +35,16 @@ class TranslatedText:
 
 
 async def translate_texts(
-    model: ServedModel, texts: Sequence[str], options: Mapping[str, Any], prefixes: Sequence[str] | None = None
+    model: ServedModel,
+    texts: Sequence[str],
+    options: Mapping[str, Any],
+    prefixes: Sequence[str] | None = None,
+    *,
+    detailed: bool = False,
 ) -> list[TranslatedText]:
     """Translate texts of any number of lines: N lines in, N lines out.
+
+    Lines have tokens, scores and signs only if ``detailed``.
 
     Raises:
         RefusedError: a limit, a full queue, or a prefix for a text of several lines.
@@ -49,11 +56,12 @@ async def translate_texts(
     split = [[_parts(line) for line in text.split("\n")] for text in texts]
     begun = [""] * sum(map(len, split)) if prefixes is None else list(prefixes)
     cores = [core for lines in split for _, core, _ in lines]
-    found = iter(await model.batcher.submit(list(zip(cores, begun, strict=True)), ("translate", _options(options))))
+    call: tuple[str, tuple[tuple[str, Any], ...]] = "translate" if detailed else "translate_texts", _options(options)
+    found = iter(await model.batcher.submit(list(zip(cores, begun, strict=True)) if detailed else cores, call))
     done = []
     for lines in split:
         own = [next(found) for _ in lines]
-        ranks = [[one.text, *(other.text for other in one.alternatives)] for one in own]
+        ranks = [[one.text, *(other.text for other in one.alternatives)] for one in own] if detailed else own
         n_ranks = max(map(len, ranks))
         whole = [
             "\n".join(
@@ -62,7 +70,7 @@ async def translate_texts(
             )
             for k in range(n_ranks)
         ]
-        done.append(TranslatedText(whole[0], list(dict.fromkeys(whole[1:])), own))
+        done.append(TranslatedText(whole[0], list(dict.fromkeys(whole[1:])), own if detailed else []))
     return done
 
 
@@ -147,7 +155,7 @@ async def translate(models: Models, body: schemas.TranslateBody) -> dict[str, An
     options |= {name: True for name in ("attention", "token_scores") if getattr(body, name)}
     if body.glossary:
         options["glossary"] = _checked_glossary(body)
-    done = await translate_texts(model, schemas.listed(body.text), options, prefixes)
+    done = await translate_texts(model, schemas.listed(body.text), options, prefixes, detailed=True)
     return {"model": model.name, "translations": [one.to_dict() for one in done]}
 
 
