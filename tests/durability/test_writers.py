@@ -49,6 +49,7 @@ PASSES: dict[str, list[str]] = {
         "align {corpus}/test.src {corpus}/test.tgt --run run --json",
     ],
     "explain": ["explain mask", "explain pooling --svg curve.svg"],
+    "licenses": ["licenses"],
     "score": ["score run {corpus}/test.src {corpus}/test.tgt --device cpu"],
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "average": ["average run"],
