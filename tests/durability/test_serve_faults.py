@@ -221,7 +221,7 @@ def test_idle_connections_do_not_keep_others_out(trained: Path, answers: dict[in
 
 
 def test_answers_wait_for_no_acknowledgement() -> None:
-    """asyncio sets TCP_NODELAY on connections whose socket names its protocol; else a body waits for 40 ms."""
+    """Without TCP_NODELAY, which asyncio sets where a socket names its protocol, a body waits for 40 ms."""
     with _bound(uvicorn.Config("none:app", host="127.0.0.1", port=0)) as (bound,):
         assert bound.proto == socket.IPPROTO_TCP
 
