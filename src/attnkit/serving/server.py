@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,11 +37,20 @@ class ImpatientProtocol(H11Protocol):
         most = self.limit_concurrency
         if most is not None and len(self.connections) + 1 >= most and self._idle:
             oldest, since = next(iter(self._idle.items()))
-            if self.loop.time() - since >= self.MIN_IDLE:
+            if self.loop.time() - since >= self.MIN_IDLE and not oldest.has_data():
                 oldest.drop()
         super().connection_made(transport)
         self._idle[self] = self.loop.time()
         self._wait()
+
+    def has_data(self) -> bool:
+        """Return whether data has arrived that was not read, as under load."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is None or connection.fileno() < 0 or not hasattr(select, "poll"):
+            return False
+        arrived = select.poll()
+        arrived.register(connection.fileno(), select.POLLIN)
+        return bool(arrived.poll(0))
 
     def drop(self) -> None:
         """Close the connection at once, without an answer."""
