@@ -43,7 +43,7 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 
 RESULT = Path(__file__).parent / "results" / "serve_load.json"
 CLIENTS = 64
-OPEN_SECONDS = 12.0
+OPEN_SECONDS = 30.0
 WAITING = 512  # lines that may wait
 OTHER = """
 import json, sys, ctranslate2, uvicorn
