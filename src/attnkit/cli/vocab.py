@@ -55,14 +55,12 @@ def command(
     The entries are subwords (bpe, unigram, wordpiece), words or characters.
     """
     from attnkit.config import validate
+    from attnkit.text.inline_symbols import inline_symbols
     from attnkit.text.vocabulary import statistics, train_vocabulary
 
     values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}
-    values["symbols"] = symbol or []
-    if placeholders or annotate_terms:
-        from attnkit.text.inline_symbols import inline_symbols
-
-        values["symbols"] = [*inline_symbols(annotations=annotate_terms), *values["symbols"]]
+    inline = inline_symbols(placeholders=placeholders, annotate_terms=annotate_terms)
+    values["symbols"] = [*inline, *(symbol or ())]
     origins = {name: f"--{name.replace('_', '-')}" for name in values} | {"symbols": "--symbol"}
     config = validate(VocabularyConfig, values, origins)
     check_files(paths, output)

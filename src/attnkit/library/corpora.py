@@ -101,13 +101,12 @@ def vocab(
         UsageError: an invalid option.
     """
     from attnkit.text.config import VocabularyConfig
+    from attnkit.text.inline_symbols import inline_symbols
     from attnkit.text.vocabulary import train_vocabulary
 
     values = dict(settings or {})
-    if placeholders or annotate_terms:
-        from attnkit.text.inline_symbols import inline_symbols
-
-        values["symbols"] = [*inline_symbols(annotations=annotate_terms), *values.get("symbols", ())]
+    inline = inline_symbols(placeholders=placeholders, annotate_terms=annotate_terms)
+    values["symbols"] = [*inline, *values.get("symbols", ())]
     paths, config = paths_of(files), validate(VocabularyConfig, values)
     with call_progress(quiet) as status:
         status.update(f"reading {', '.join(map(str, paths))}")

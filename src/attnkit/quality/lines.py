@@ -5,6 +5,7 @@ Letters: N lines, S and T words of a source and a target line.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -30,12 +31,17 @@ _WORD = re.compile(
 )
 _PAUSES = ',،、，;；:：()（）"«»„“”'
 _CODES = 0x20000  # code points whose class is looked up; those above are as the last one
-_IS_DIGIT = np.fromiter(map(str.isdecimal, map(chr, range(_CODES))), np.bool_, _CODES)
-_IS_PAUSE = np.isin(np.arange(_CODES), [*map(ord, _PAUSES)])
 _BATCH = 1024  # lines encoded at once
 _QUESTIONS = "?？؟"
 _EXCLAMATIONS = "!！"
 STOP, QUESTION, EXCLAMATION = 1, 2, 3  #: classes of the last mark of a line; a full stop or none is the first
+
+
+@functools.cache
+def _classes() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which code points are digits, and which are pauses."""
+    is_digit = np.fromiter(map(str.isdecimal, map(chr, range(_CODES))), np.bool_, _CODES)
+    return is_digit, np.isin(np.arange(_CODES), [*map(ord, _PAUSES)])
 
 
 class _Numbers(dict[str, int]):
@@ -138,9 +144,9 @@ class Side:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         owner = np.cumsum(codes == 10)  # a line's own end is already the next one's
         codes = np.minimum(codes, _CODES - 1)
-        is_digit = _IS_DIGIT[codes]
+        is_digit, is_pause = (of_class[codes] for of_class in _classes())
         is_digit[1:] &= ~is_digit[:-1]  # only the first of a number
-        for place, found in enumerate((is_digit, _IS_PAUSE[codes])):
+        for place, found in enumerate((is_digit, is_pause)):
             self._marks[lines, place] = np.minimum(np.bincount(owner[found], minlength=len(lines)), 99)
         self._marks[lines, 2] = [*map(_end, texts)]
 

@@ -22,9 +22,9 @@ TERM, TRANSLATION, END = ANNOTATION = ("｟term｠", "｟as｠", "｟end｠")
 """Symbols before an annotated term, before its translation and after it."""
 
 
-def inline_symbols(*, annotations: bool) -> tuple[str, ...]:
-    """Return the symbols that a vocabulary needs, with or without annotations."""
-    return PLACEHOLDERS + ANNOTATION * annotations
+def inline_symbols(*, placeholders: bool, annotate_terms: bool) -> tuple[str, ...]:
+    """Return the symbols that a vocabulary needs for these keys of ``data``."""
+    return PLACEHOLDERS * (placeholders or annotate_terms) + ANNOTATION * annotate_terms
 
 
 _SYMBOL = re.compile("|".join(map(re.escape, PLACEHOLDERS)))

@@ -35,7 +35,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
             return ()
         from attnkit.text.inline_symbols import inline_symbols  # imported here: most runs have none
 
-        return inline_symbols(annotations=self.data.annotate_terms)
+        return inline_symbols(placeholders=self.data.placeholders, annotate_terms=self.data.annotate_terms)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from attnkit.decoding.required_terms import RequiredTerm
 from attnkit.engine.search_backend import LineSegment
 from attnkit.tasks.translation.word_pairs import MAX_PAIRS, AlignedWords, WordPairs
 from attnkit.text.inline_symbols import (
-    ANNOTATION,
     PLACEHOLDERS,
     MaskedText,
     annotate,
+    inline_symbols,
     mask,
     mask_pair,
     placeholders_in,
@@ -106,7 +106,7 @@ class InlineText:
         self._tokenizer = tokenizer
         self._terms: dict[str, RequiredTerm] = {}
         # Runs with annotations alone have placeholders for symbols that are in the text itself.
-        used = PLACEHOLDERS * (data.placeholders or data.annotate_terms) + ANNOTATION * data.annotate_terms
+        used = inline_symbols(placeholders=data.placeholders, annotate_terms=data.annotate_terms)
         known = {symbol: id for symbol in used if (id := tokenizer.token_id(symbol)) is not None}
         self._ids = {symbol: id for symbol, id in known.items() if symbol in PLACEHOLDERS}
         self._symbols = frozenset(known.values())
