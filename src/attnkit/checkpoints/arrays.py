@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.adapters import ADAPTER, adapter_layout, is_adapter, merge_factors, whole_weights
+from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
 from attnkit.errors import RunError
 from attnkit.io.safe_read import ITEM_BYTES, TensorEntry, parse_json, tensor_entries
 from attnkit.models.config import ModelConfig
 
-MODEL = "model.safetensors"
 Layout = Mapping[str, tuple[str, tuple[int, ...]]]  #: expected tensors: name -> (dtype, shape), by safetensors names
 _PREFIX = 8  # bytes at the start of a file that give the length of its header
 _ENTRY = 1 << 10  # maximum header bytes per tensor
@@ -34,6 +34,7 @@ def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_
 
 def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
     """Raise ``RunError`` if the weight file is too short for ``n_weights`` numbers."""
+    checkpoint = whole_weights(checkpoint)
     size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
         raise misfit(checkpoint, MODEL, f"the file has {size:,} bytes, expected at least {least:,}")
@@ -54,8 +55,27 @@ def read_entries(checkpoint: Checkpoint, file: str, expected: Layout) -> tuple[b
 
 
 def read_arrays(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    """Return a model's weights; raise ``RunError`` if unexpected or not finite."""
-    raw, entries = read_entries(checkpoint, MODEL, {name: ("F32", shape) for name, shape in shapes.items()})
+    """Return a model's weights; raise ``RunError`` if unexpected or not finite.
+
+    Adapters are merged.
+    """
+    arrays = _read_floats(whole_weights(checkpoint), MODEL, shapes)
+    if is_adapter(checkpoint):
+        merge_adapter(checkpoint, arrays)
+    return arrays
+
+
+def merge_adapter(checkpoint: Checkpoint, weights: dict[str, NDArray[np.float32]]) -> None:
+    """Replace adapted weights by their merged copies; raise ``RunError`` for a misfit."""
+    lora, blocks, shapes = adapter_layout(checkpoint, {name: array.shape for name, array in weights.items()})
+    factors = _read_floats(checkpoint, ADAPTER, shapes)
+    weights |= {name: weights[name].copy() for name in blocks}  # the file's bytes cannot be written
+    merge_factors(weights, factors, lora, blocks)
+
+
+def _read_floats(checkpoint: Checkpoint, file: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Return float32 arrays of a file; raise ``RunError`` if unexpected or not finite."""
+    raw, entries = read_entries(checkpoint, file, {name: ("F32", shape) for name, shape in shapes.items()})
     arrays: dict[str, NDArray[Any]] = {}
     for name, entry in entries.items():
         array = np.frombuffer(raw, "<f4", math.prod(entry.shape), entry.begin).reshape(entry.shape)

@@ -1,5 +1,7 @@
 """Checkpoint folders, whose files are checked for size and SHA-256 before use."""
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import json
@@ -19,6 +21,7 @@ from attnkit.io.safe_read import Digest, Entry, digest, open_regular_file
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
+MODEL = "model.safetensors"  #: weights of a checkpoint
 MAX_BYTES = 1 << 20
 
 Content: TypeAlias = Data | Callable[[], Iterable[Data]]
@@ -102,12 +105,14 @@ REPLACED = ".replaced"
 class Checkpoint:
     """Files of a run saved at one step, with their manifest.
 
-    ``name`` is the user's name for it ("step-40", "averaged"); ``step`` is the number of training steps taken.
+    ``name`` is the user's name for it ("step-40", "averaged"); ``step`` is the number of training steps taken. ``base``
+    is another run's checkpoint with the weights that an adapter adapts; None for those in its own run.
     """
 
     path: Path
     name: str
     manifest: Manifest
+    base: Checkpoint | None = None
 
     @property
     def step(self) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from attnkit.checkpoints import checkpoint, logs
+from attnkit.checkpoints.adapters import BASE
 from attnkit.checkpoints.checkpoint import Checkpoint, Content, open_checkpoint, replaced_path, write_checkpoint
 from attnkit.checkpoints.logs import Status
 from attnkit.errors import RunError, UsageError, system_failure
@@ -50,7 +51,7 @@ def check_target_dir(path: Path) -> None:
         return
     if not path.is_dir():
         raise RunError(f"{path} is not a folder", help=_ELSEWHERE)
-    for name in ("checkpoints", "data"):
+    for name in ("checkpoints", "data", BASE):
         check_not_symlink(path / name)
     try:
         # A process killed at its start leaves at most an empty lock file.
@@ -159,6 +160,12 @@ class RunFolder:
         """Save the averaged checkpoint atomically, replacing an earlier one."""
         atomic.remove_stale_temporaries(self.path)
         return write_checkpoint(self.path / "averaged", "averaged", step, contents)
+
+    def save_base(self, contents: Mapping[str, Content]) -> Checkpoint:
+        """Save the weights that an adapter adapts atomically, replacing earlier ones."""
+        check_not_symlink(self.path / BASE)
+        atomic.remove_stale_temporaries(self.path)
+        return write_checkpoint(self.path / BASE, BASE, 0, contents)
 
     def set_best(self, name: str) -> None:
         """Record the best checkpoint by name: "step-N" or "averaged", which must exist."""

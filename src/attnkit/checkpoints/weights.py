@@ -7,8 +7,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.arrays import MODEL, Layout, misfit, read_entries
-from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.adapters import ADAPTER, adapter_layout, is_adapter, whole_weights
+from attnkit.checkpoints.arrays import Layout, merge_adapter, misfit, read_entries
+from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
 from attnkit.errors import RunError
 from attnkit.training.flat_optimizer import buffers_of
 
@@ -23,14 +24,22 @@ def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
 
 
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read a file's tensors; raise ``RunError`` if they are unexpected or not finite."""
+    """Read a file's tensors; raise ``RunError`` if they are unexpected or not finite.
+
+    Adapters are merged into the weights of ``model.safetensors``.
+    """
+    if file == MODEL and is_adapter(checkpoint):
+        tensors = read_tensors(whole_weights(checkpoint), MODEL, expected)
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.dtype == torch.float32}
+        merge_adapter(checkpoint, arrays)
+        return tensors | {name: torch.from_numpy(array) for name, array in arrays.items()}
     raw, _ = read_entries(checkpoint, file, layout_of(expected))
     try:
         tensors = safetensors.torch.load(raw)
     except (ValueError, safetensors.SafetensorError) as error:
         raise misfit(checkpoint, file, str(error)) from error
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    if broken and file == MODEL:
+    if broken and file in (MODEL, ADAPTER):
         raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
     return tensors
 
@@ -38,6 +47,18 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
 def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
     """Return the names, dtypes and shapes of tensors."""
     return {name: (DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+
+def held_weights(checkpoint: Checkpoint, expected: Mapping[str, Tensor]) -> tuple[str, Mapping[str, Tensor]]:
+    """Return the weight file of a checkpoint and its tensors, for a model's tensors.
+
+    Those of an adapter are its factors, on "meta".
+    """
+    if not is_adapter(checkpoint):
+        return MODEL, expected
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    factors = adapter_layout(checkpoint, shapes)[2]
+    return ADAPTER, {name: torch.empty(shape, device="meta") for name, shape in factors.items()}
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:

@@ -96,9 +96,10 @@ def command(
 
 def weights_of(run: Path) -> str:
     """Return the checksum of a run's weights, by which a resumed job knows its model."""
+    from attnkit.checkpoints.adapters import fingerprint_of
     from attnkit.checkpoints.run_folder import RunFolder
 
-    return RunFolder(run).checkpoint()[0].entry("model.safetensors").sha256
+    return fingerprint_of(RunFolder(run).checkpoint()[0])
 
 
 def scorer(run: Path) -> Score:

@@ -69,6 +69,7 @@ def command(
     engine: options.Engine = "auto",
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
+    adapter: Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")] = None,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -82,6 +83,7 @@ def command(
       attnkit translate run -i 'shards/*.en' -o out --resume
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
+      attnkit translate run -i test.en --adapter lora-run
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate run -i test.en --suppress words.txt
       attnkit translate run -i test.en --glossary terms.tsv
@@ -116,6 +118,7 @@ def command(
         precision=precision,
         threads=threads,
         checkpoint=checkpoint,
+        adapter=adapter,
         split=split,
         format=None if format == "text" else format,
         protect=protect,

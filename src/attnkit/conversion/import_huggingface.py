@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from attnkit.checkpoints.arrays import MODEL
+from attnkit.checkpoints.checkpoint import MODEL
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder, check_target_dir, is_run
 from attnkit.checkpoints.weights import tensors_of, to_bytes

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.arrays import MODEL
+from attnkit.checkpoints.adapters import DESCRIPTION
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import read_tensors, tensors_of, to_bytes
+from attnkit.checkpoints.weights import held_weights, read_tensors, tensors_of, to_bytes
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read_state
 from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of
@@ -54,16 +54,21 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
         raise RunError("averaging needs at least two checkpoints", where=str(path))
     chosen = [folder.checkpoint(name)[0] for name in wanted]
     expected = tensors_of(task_of(config).model_for_checkpoint(newest, config))
+    file, held = held_weights(newest, expected)
     with folder.lock():  # a training process could delete a checkpoint while it is read
         try:
             # A generator keeps only one checkpoint at a time in memory.
-            mean = average(read_tensors(checkpoint, MODEL, expected) for checkpoint in chosen)
+            mean = average(read_tensors(checkpoint, file, held) for checkpoint in chosen)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
-        texts = {file: newest.read(file) for file in ("config.yaml", *TEXT_FILES) if file in newest.manifest.files}
+        texts = {
+            name: newest.read(name)
+            for name in ("config.yaml", DESCRIPTION, *TEXT_FILES)
+            if name in newest.manifest.files
+        }
         # No metrics: the average is not evaluated here.
         stored = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
-        contents = {**texts, "state.json": json.dumps(stored).encode(), MODEL: to_bytes(mean)}
+        contents = {**texts, "state.json": json.dumps(stored).encode(), file: to_bytes(mean)}
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
     return AverageResult([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))

@@ -1,5 +1,6 @@
 """Dry-run estimates of a training run: parameters, memory, tokens and time."""
 
+import math
 import time
 from collections.abc import Callable
 from functools import cache
@@ -10,6 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import RunEstimate
+from attnkit.errors import UsageError
+from attnkit.models.lora import factor_shapes
 from attnkit.runtime.devices import choose_device, choose_precision
 
 SAMPLE = 20_000  #: lines per file that are encoded to estimate the number of tokens
@@ -39,7 +42,13 @@ def estimate(
     with torch.device("meta"), SkipWeightInit():
         model = build()
     # Tied weights count once.
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    n_parameters = n_trained = sum(parameter.numel() for parameter in model.parameters())
+    if config.lora is not None:
+        shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        try:
+            n_trained = sum(math.prod(shape) for shape in factor_shapes(shapes, config.lora).values())
+        except ValueError as error:
+            raise UsageError(str(error), where="adapter.maps", help="leave adapter.maps out for all maps") from error
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     optimization, itemsize = config.optimization, precision.itemsize
@@ -49,6 +58,7 @@ def estimate(
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if optimization.ema_decay else 0)
     # A checkpoint is serialized in memory: weights and moments once more.
     state += 12 + (4 if optimization.ema_decay else 0)
+    n_frozen = 0 if config.lora is None else n_parameters
     # Activations live for one micro-batch. Batches differ in shape, so freed blocks are only partly reused.
     micro_tokens = optimization.batch_tokens / optimization.gradient_accumulation_steps
     activations: float = 1.5 * micro_tokens * config.model.activation_floats_per_token * itemsize
@@ -70,7 +80,7 @@ def estimate(
         tokens_per_epoch=round(tokens),
         steps_per_epoch=max(1, round(tokens / per_step)),
         # 420 MB: the process with torch but without a model, after an evaluation.
-        memory=round(n_parameters * state + activations + logits + 420e6),
+        memory=round(n_frozen * (4 + itemsize) + n_trained * state + activations + logits + 420e6),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
         unit=unit,

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from attnkit.checkpoints.arrays import MODEL
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.logs import append_record
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import OPTIMIZER, read_tensors, to_bytes
 from attnkit.data.loader import BatchLoader, DataPosition
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
@@ -38,9 +36,10 @@ from attnkit.engine.registry import task_spec
 from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
+from attnkit.engine.saved_weights import SavedWeights, set_up_adapters
 from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
-from attnkit.engine.vocabularies import check_init_conflicts
+from attnkit.engine.vocabularies import check_adapter_has_base, check_init_conflicts
 from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.training.flat_optimizer import Precision
@@ -97,6 +96,7 @@ class GradientSession(TrainingSession):
     evaluation: Evaluation
     job: TrainingJob
     state: TrainState
+    saved: SavedWeights
 
     def __init__(self, task: AnyTask, request: TrainRequest) -> None:
         """Choose the device and reject contradictory requests."""
@@ -104,6 +104,8 @@ class GradientSession(TrainingSession):
         self.task, self.request = task, request
         self.config = config = cast(RunConfig, request.config)
         check_init_conflicts(config, request.init_from)
+        if request.overwrite or not RunFolder(request.path).steps():
+            check_adapter_has_base(config, request.init_from)
         # Reject unsuitable vectors before anything is written; a resumed run has them in its weights.
         self._embeddings: list[EmbeddingSource | None] = []
         if any(getattr(config.model, key, None) for key in EMBEDDING_FILES):
@@ -141,11 +143,16 @@ class GradientSession(TrainingSession):
             from attnkit.engine.pretrained_embeddings import init_embeddings
 
             messages += init_embeddings(model, self._embeddings, self.data.texts)
+        if config.lora is not None:
+            torch.manual_seed(config.seed)  # the adapters do not depend on what was drawn for the weights
+            resumed = writer.run_state.checkpoint
+            messages.append(set_up_adapters(model, config.lora, writer.folder, resumed, writer.is_writer))
         # Before the flat buffers: parameters must not move once they are views.
         module = model.to(self.device)
         working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"
         multipliers = task.lr_multipliers(config, module)
         self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), DataPosition())
+        self.saved = SavedWeights(self.state.weights, writer.folder, config.lora)
         # Before compiling: compiled layers keep references to the parameters.
         writer.restore(self.data.fingerprint, self.data.texts)
         compile_layers(module, config, self.device)
@@ -235,14 +242,10 @@ class GradientSession(TrainingSession):
         if (n_averaged := writer.run_state.n_averaged()) < 2:
             return
         yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
-        from attnkit.engine.averaging import average
-
         with self.ranks.synchronized():
             steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             # A generator keeps only one checkpoint at a time in memory.
-            checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
-            shapes = self.state.weights.shapes()[0]
-            mean = average(read_tensors(checkpoint, MODEL, shapes) for checkpoint in checkpoints)
+            held, mean = self.saved.average(writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
         # Rank 0 evaluates and broadcasts the result.
         assert self.job.evaluate is not None
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:
@@ -251,7 +254,7 @@ class GradientSession(TrainingSession):
             raise stop_error(self.state.step)
         with self.ranks.synchronized():
             if writer.is_writer:
-                writer.write_averaged({"averaged": steps, "metrics": dict(metrics)}, {MODEL: to_bytes(mean)})
+                writer.write_averaged({"averaged": steps, "metrics": dict(metrics)}, self.saved.contents(held))
                 # Ties go to the average.
                 if writer.run_state.is_as_good(metrics, self.state.best):
                     writer.folder.set_best("averaged")
@@ -269,18 +272,13 @@ class GradientSession(TrainingSession):
         return self.state.counters()
 
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
-        # Views, which must be serialized before the next step changes them.
-        model, optimizer = self.state.weights.tensors()
-        return lambda: {MODEL: to_bytes(model), OPTIMIZER: to_bytes(optimizer)}
+        return self.saved.snapshot()
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
-        # Names, shapes and dtypes that the checkpoint must contain.
-        shapes = self.state.weights.shapes()
-        model, optimizer = (read_tensors(checkpoint, *named) for named in zip((MODEL, OPTIMIZER), shapes, strict=True))
-        self.state.restore(model, optimizer, counters)
+        self.state.restore(*self.saved.read(checkpoint), counters)
 
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
         name = state.folder.path.name
         fields = self.task.model_card(self.config, name)
-        facts = provenance(state.folder.checkpoint()[0].path, self.device.type)
+        facts = provenance(state.folder.checkpoint()[0], self.device.type)
         return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters, facts)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnkit.checkpoints.adapters import whole_weights
+from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
+
 
 @dataclass(frozen=True)
 class ModelCardFields:
@@ -42,12 +45,12 @@ tags:
 """
 
 
-def provenance(checkpoint_dir: Path, device: str) -> str:
+def provenance(checkpoint: Checkpoint, device: str) -> str:
     """Return the table of size, version, date and machine, in Markdown."""
     from importlib.metadata import version
 
     rows = {
-        "parameters": f"{count_parameters(checkpoint_dir / 'model.safetensors'):,}",
+        "parameters": f"{count_parameters(checkpoint):,}",
         "attnkit": version("attnkit"),
         "Python": platform.python_version(),
         "finished": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
@@ -59,11 +62,11 @@ def provenance(checkpoint_dir: Path, device: str) -> str:
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
-def count_parameters(path: Path) -> int:
-    """Count the numbers in a safetensors file; read its header only."""
+def count_parameters(checkpoint: Checkpoint) -> int:
+    """Count the weights of a checkpoint, without adapters; read only the header."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="np") as file:
+    with safe_open(whole_weights(checkpoint).path / MODEL, framework="np") as file:
         return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from attnkit.engine.names import Preset
 from attnkit.models.config import SIZES
+from attnkit.models.lora import LoraConfig
 from attnkit.text.config import VocabularyConfig
 from attnkit.training.config import CheckpointConfig, EvaluationConfig, LimitsConfig, OptimizationConfig, TrainingConfig
 
@@ -157,6 +158,11 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def resumable_keys(self) -> tuple[str, ...]:
         """Prefixes of the dotted keys that may change when a run is resumed."""
         return RESUMABLE_KEYS
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """Adapters that are trained instead of the weights; None: the weights are trained."""
+        return None
 
     @property
     def training(self) -> TrainingConfig:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_averaged, read_bounded, read_run_config, read_state
@@ -148,4 +149,4 @@ def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | 
 def weights_fingerprint(checkpoint: Checkpoint) -> str:
     """Return the SHA-256 of a checkpoint's weights, which identifies moved runs, too."""
     # Taken from the manifest, without reading the weights.
-    return checkpoint.entry("model.safetensors").sha256
+    return fingerprint_of(checkpoint)

@@ -118,8 +118,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Yield errors in the contents of a checkpoint; raise ``RunError`` for fatal ones."""
         import torch
 
-        from attnkit.checkpoints.arrays import MODEL
-        from attnkit.checkpoints.weights import OPTIMIZER, read_tensors, tensors_of
+        from attnkit.checkpoints.checkpoint import MODEL
+        from attnkit.checkpoints.weights import OPTIMIZER, held_weights, read_tensors, tensors_of
 
         expected = tensors_of(cast(torch.nn.Module, self.model_for_checkpoint(checkpoint, config)))
         read_tensors(checkpoint, MODEL, expected)
@@ -130,7 +130,8 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
             return  # an imported run that has not been trained yet
         # Buffers have no optimizer moments.
-        trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
+        parameters = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
+        trained = held_weights(checkpoint, parameters)[1]
         averages = cast(RunConfig, config).optimization.ema_decay is not None
         kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if averages else [])]
         buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}

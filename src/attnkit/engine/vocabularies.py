@@ -57,6 +57,13 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
         raise UsageError(what, where=where, help=f"remove {where}")
 
 
+def check_adapter_has_base(config: RunConfig, init_from: Path | None) -> None:
+    """Raise ``UsageError`` if a new run has adapters, but no weights to adapt."""
+    if config.lora is not None and init_from is None:
+        help = "name the run to adapt: --init-from RUN"
+        raise UsageError("an adapter needs weights to adapt", where="adapter", help=help)
+
+
 @lru_cache(maxsize=2)  # both the model and the task ask for it
 def _parse(raw: bytes, file: str) -> Tokenizer:
     """Parse a tokenizer file; ``file`` keeps equal source and target files apart."""

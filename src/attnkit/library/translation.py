@@ -147,7 +147,7 @@ class Translator:
             model=describe_model(first.config) + (f", one of {len(opened)}" if len(opened) > 1 else ""),
             checkpoint=first.checkpoint,
             scores=checkpoint_scores(first.files, first.config.metrics),
-            n_parameters=sum(count_parameters(one.files.path / "model.safetensors") for one in opened),
+            n_parameters=sum(count_parameters(one.files) for one in opened),
             vocab_size=first.tgt_tokenizer.vocab_size,
             device=searcher.place,
             precision=precision,

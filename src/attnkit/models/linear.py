@@ -26,15 +26,20 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map input (..., in_features) to (..., out_features)."""
-        if torch.compiler.is_compiling():  # the compiler does not support these operations and chooses its own
-            return F.linear(input, self.weight, self.bias)
-        # Leading dimensions are flattened: the product is of a matrix (rows, in).
-        rows = input.numel() // self.in_features
-        if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in PRODUCT_DTYPES or input.device.type != "cpu":
-            return F.linear(input, self.weight, self.bias)
-        if not torch.is_grad_enabled():
-            return linear_product(input, self.weight, self.bias)
-        return _OneDnnLinear.apply(input, self.weight, self.bias)  # type: ignore[no-any-return,no-untyped-call]
+        return linear(input, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Map x (..., in) by weight (out, in) to (..., out), by oneDNN if it is faster."""
+    if torch.compiler.is_compiling():  # the compiler does not support these operations and chooses its own
+        return F.linear(x, weight, bias)
+    # Leading dimensions are flattened: the product is of a matrix (rows, in).
+    rows = x.numel() // weight.shape[1]
+    if rows < FEW_ROWS or not HAS_PACKING or x.dtype not in PRODUCT_DTYPES or x.device.type != "cpu":
+        return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():
+        return linear_product(x, weight, bias)
+    return _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _OneDnnLinear(torch.autograd.Function):

@@ -9,12 +9,14 @@ G number of gates (gru 3, lstm 4, rnn 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from attnkit.models.linear import Dropout
@@ -65,8 +67,37 @@ class LayerWeights(NamedTuple):
 
 def weights_of(layer: nn.Module) -> LayerWeights:
     """Return the current parameters of a torch.nn layer, which may be moved or cast."""
+    adapted = _adapted_weights(layer)
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    return LayerWeights(*(layer.get_parameter(name) for name in names))
+    return LayerWeights(*(adapted[name] if name in adapted else layer.get_parameter(name) for name in names))
+
+
+def _adapted_weights(layer: nn.Module) -> Mapping[str, Tensor]:
+    """Return the weights of a layer that have adapters, with their adapters added."""
+    known = layer.__dict__.get("adapted_weights")
+    if known is not None or "lora" not in layer._modules:
+        return known or {}
+    return {name: layer.get_parameter(name) + factors.delta() for name, factors in layer.lora.items()}  # type: ignore[operator,union-attr]
+
+
+@contextmanager
+def adapters_added(model: nn.Module) -> Iterator[None]:
+    """Add the adapters of recurrent layers once for all steps inside the context."""
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase) and "lora" in layer._modules]
+    try:
+        for layer in layers:
+            layer.__dict__["adapted_weights"] = _adapted_weights(layer)
+        yield
+    finally:
+        for layer in layers:
+            layer.__dict__.pop("adapted_weights", None)
+
+
+def _run(layer: nn.RNNBase, inputs: object, state: object) -> tuple[Any, Any]:
+    """Call a torch.nn layer, with its adapters added to its weights."""
+    if adapted := _adapted_weights(layer):
+        return functional_call(layer, dict(adapted), (inputs, state))  # type: ignore[no-any-return]
+    return layer(inputs, state)  # type: ignore[no-any-return]
 
 
 def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
@@ -121,7 +152,7 @@ def run_layer(
     """
     if not isinstance(layer, nn.LSTM):
         # The final state is read from the outputs: torch.nn returns that of the padding.
-        outputs, _ = layer(inputs, _whole(state[0]))
+        outputs, _ = _run(layer, inputs, _whole(state[0]))
         return outputs, (take_last(outputs, lengths),)
     # On the CPU, ragged rows are unrolled: torch.nn returns c at the last step only, and packed rows train more slowly.
     # Rows in bfloat16 are unrolled too: to train them, torch 2.13 needs 1.2 to 1.6 times as long as the loop.
@@ -130,7 +161,7 @@ def run_layer(
         return outputs, tuple(take_last(part, lengths) for part in states)
     if lengths is not None:
         return run_packed_lstm(layer, inputs, state, lengths)
-    outputs, (h, c) = layer(inputs, (_whole(state[0]), _whole(state[1])))
+    outputs, (h, c) = _run(layer, inputs, (_whole(state[0]), _whole(state[1])))
     return outputs, (h[0], c[0])
 
 
@@ -138,7 +169,7 @@ def run_packed_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: T
     """Run torch.nn's LSTM on packed rows, for c at the end of every row; used on GPUs."""
     # pack_padded_sequence accepts lengths on the CPU only, so this waits for the GPU.
     packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    packed_outputs, (h, c) = layer(packed, (_whole(state[0]), _whole(state[1])))
+    packed_outputs, (h, c) = _run(layer, packed, (_whole(state[0]), _whole(state[1])))
     outputs, _ = nn.utils.rnn.pad_packed_sequence(packed_outputs, batch_first=True, total_length=inputs.shape[1])
     return outputs, (h[0], c[0])
 

@@ -22,6 +22,7 @@ from attnkit.models.recurrent import (
     EncodedSource,
     RecurrentEncoder,
     RecurrentState,
+    adapters_added,
     make_layer,
     map_states,
     run_layers,
@@ -193,8 +194,9 @@ class RnnTranslator(TranslationModel):
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return decoder features (B, T, D) for src (B, S) and tgt_in (B, T)."""
-        source, layers = self._encode(src, src_mask)
-        features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
+        with adapters_added(self):
+            source, layers = self._encode(src, src_mask)
+            features: Tensor = self.decoder(self._embed(self.tgt_embedding, tgt_in), source, layers)
         return features
 
     @torch.no_grad()

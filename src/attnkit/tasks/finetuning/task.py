@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnkit.checkpoints.arrays import MODEL, check_min_parameters
-from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.arrays import check_min_parameters
+from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights, read_tensors, tensors_of
 from attnkit.data.corpus import ExampleCorpus, PreparedExamples

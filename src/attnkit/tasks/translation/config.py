@@ -10,6 +10,7 @@ from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
+from attnkit.models.lora import KIND_MAPS, LoraConfig
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -25,6 +26,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Vocabulary files from ``attnkit vocab``: one joint file, or source and target. Null: train new vocabularies."""
     model: ModelConfig
     """Architecture of the model."""
+    adapter: LoraConfig | None = None
+    """Adapters to train instead of the weights of ``--init-from``, e.g. ``adapter.kind=lora``. Null: train the
+    weights."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
 
@@ -36,6 +40,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         from attnkit.text.inline_symbols import inline_symbols  # imported here: most runs have none
 
         return inline_symbols(placeholders=self.data.placeholders, annotate_terms=self.data.annotate_terms)
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """Return the settings of adapters, if any."""
+        return self.adapter
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -65,6 +74,12 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         for key in ("placeholders", "annotate_terms"):
             if getattr(self.data, key) and self.vocabulary.kind == "word":
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
+        if self.adapter is not None:
+            if self.fsdp:
+                raise ValueError("adapters cannot be trained with fsdp")
+            known = KIND_MAPS[self.model.kind]
+            if odd := [name for name in self.adapter.maps or () if name not in known]:
+                raise ValueError(f"adapter.maps: '{odd[0]}' is not a map of {self.model.kind}; {', '.join(known)}")
         if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
             raise ValueError(
                 "model.tie_embeddings=all needs joint_vocabulary=true; "

@@ -70,12 +70,17 @@ class TranslationEvaluation:
     compiled: TransformerConfig | None = None
     """Configuration of a model that is searched in compiled loops; None: torch searches."""
     stop: Callable[[], bool] | None = None  #: polled between batches or windows; True cancels the evaluation
+    has_adapters: bool = False  #: whether the model has adapters, which are merged for the evaluation
     symbols: DataConfig | None = None  #: settings of placeholders and annotations, if the model has learned any
     samples: list[tuple[str, str, str]] = field(default_factory=list)  #: (source, reference, translation)
     _search: CompiledSearch | None = field(default=None, init=False, repr=False)  #: its loops are loaded once
 
     def __call__(self, model: TranslationModel) -> dict[str, float]:
         """Return ``bleu``, ``chrf`` (0 to 100), ``loss`` (nats per token), ``perplexity``."""
+        if self.has_adapters:
+            from attnkit.models.lora_layers import merged_copy  # imported here: most models have no adapters
+
+            model = merged_copy(model)
         with without_dropout(model), torch.inference_mode():
             # A copy with weights packed for fast matrix products, used for this evaluation only.
             packed = pack(model)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import UsageError
 from attnkit.io.resumable import ResumableFiles
@@ -104,8 +105,8 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
 
 def job_settings(request: TranslateRequest) -> dict[str, object]:
     """Return what a translation depends on, its input aside: models and options."""
-    models = [
-        RunFolder(run).checkpoint(request.checkpoint)[0].entry("model.safetensors").sha256 for run in request.runs
-    ]
-    left_out = ("skip", "threads", "runs", "source")
+    models = [fingerprint_of(RunFolder(run).checkpoint(request.checkpoint)[0]) for run in request.runs]
+    if request.adapter is not None:
+        models.append(fingerprint_of(RunFolder(request.adapter).checkpoint()[0]))
+    left_out = ("skip", "threads", "runs", "source", "adapter")
     return {**{name: str(value) for name, value in vars(request).items() if name not in left_out}, "models": models}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from attnkit.checkpoints.adapters import is_adapter, whole_weights
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
@@ -97,13 +98,22 @@ class LoadedRun(OpenedRun):
     device: torch.device
 
 
-def open_run(path: Path, checkpoint: str | None = None) -> OpenedRun:
+def open_run(path: Path, checkpoint: str | None = None, adapter: Path | None = None) -> OpenedRun:
     """Open a checkpoint of a run: best (default), last, averaged or step-N.
 
+    With ``adapter``, the run of an adapter, it is the adapter on the weights of the checkpoint.
+
     Raises:
-        RunError: the run or checkpoint is missing or damaged, or the run has another task.
+        RunError: a run or checkpoint is missing or damaged, a run has another task, or the adapter other weights.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    if adapter is not None:
+        base = whole_weights(chosen)
+        chosen, more = RunFolder(adapter).checkpoint()
+        if not is_adapter(chosen):
+            raise RunError("this run has no adapter", where=str(adapter), help="train one: --set adapter.kind=lora")
+        chosen, warnings = replace(chosen, base=base), [*warnings, *more]
+        whole_weights(chosen)  # raises if the adapter belongs to other weights
     config = read_run_config(chosen, "translation")
     return OpenedRun(path, chosen, config, *read_vocabularies(chosen), tuple(warnings))
 

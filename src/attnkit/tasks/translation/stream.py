@@ -45,6 +45,7 @@ class TranslateRequest:
     engine: Engine = "auto"
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint; None: the best one
+    adapter: Path | None = None  #: run of an adapter of the only run
     split: SplitPolicy = "auto"
     format: DocumentFormat | None = None  #: None: lines of text
     protect: bool = False  #: keep tags, addresses, placeholders and numbers of lines
@@ -64,7 +65,7 @@ def open_translator(
 ) -> tuple[TranslationPipeline, EngineSearch, SearchJob]:
     """Open the runs of a request, without their weights."""
     check_request(request)
-    opened = open_ensemble(request.runs, request.checkpoint)
+    opened = open_ensemble(request.runs, request.checkpoint, request.adapter)
     engine, threads = request.engine, request.threads
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = TranslationPipeline(opened, searcher)

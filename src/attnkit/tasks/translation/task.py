@@ -59,7 +59,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         n_samples = config.evaluation.n_samples
         compiled = compiled_form(config, len(data.valid_src)) if device.type == "cpu" else None
         settings = data, config.decoding, device, n_samples, config.max_source, compiled, stop
-        return TranslationEvaluation(*settings, config.data if config.inline_symbols else None)
+        symbols = config.data if config.inline_symbols else None
+        return TranslationEvaluation(*settings, has_adapters=config.lora is not None, symbols=symbols)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:
         return build_model(config.model, *_vocabulary_sizes(checkpoint, config))

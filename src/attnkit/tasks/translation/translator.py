@@ -57,26 +57,29 @@ def load_translator(
     engine: Engine = "auto",
     threads: int | None = None,
     checkpoint: str | None = None,
+    adapter: Path | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> TranslationPipeline:
     """Load one run or an ensemble; ``engine`` selects compiled loops or torch.
 
     Every run must have the named ``checkpoint`` (e.g. ``last``, ``averaged`` or ``step-400``); None selects the best.
-    ``notify`` receives messages about the choice of engine.
+    ``adapter`` is the run of an adapter of the only run. ``notify`` receives messages about the choice of engine.
 
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
         UsageError: the engine or the precision is not available for these runs.
     """
-    opened = open_ensemble(runs, checkpoint)
+    opened = open_ensemble(runs, checkpoint, adapter)
     searcher = EngineSearch(opened, device, precision, engine=engine, threads=threads, notify=notify)
     searcher.load()
     return TranslationPipeline(opened, searcher)
 
 
-def open_ensemble(runs: Sequence[Path], checkpoint: str | None) -> list[OpenedRun]:
+def open_ensemble(runs: Sequence[Path], checkpoint: str | None, adapter: Path | None = None) -> list[OpenedRun]:
     """Open runs; raise ``RunError`` if one is damaged or their vocabularies differ."""
-    opened = [open_run(path, checkpoint) for path in runs]
+    if adapter is not None and len(runs) > 1:
+        raise UsageError("an adapter belongs to one run, not to an ensemble", where="--adapter")
+    opened = [open_run(path, checkpoint, adapter) for path in runs]
     for other in opened[1:]:
         if any(getattr(other.config.data, key) != getattr(opened[0].config.data, key) for key in INLINE_KEYS):
             what = "the runs of an ensemble differ in data.placeholders or data.annotate_terms"

@@ -156,7 +156,7 @@ class Word2VecSession(TrainingSession):
 
 Word vectors of dimension {config.dim} ({method}), trained with attnkit.
 
-{provenance(state.folder.checkpoint()[0].path, config.device)}
+{provenance(state.folder.checkpoint()[0], config.device)}
 
 ## Data
 
