@@ -46,6 +46,7 @@ from attnkit.plotting.lessons_terminal import MaskLesson, PoolingLesson, Positio
 from attnkit.quality.clean_output import CleanReport
 from attnkit.runtime.licenses import License
 from attnkit.tasks.language_modeling.fill_mask import FilledText
+from attnkit.tasks.translation.synthetic_output import SyntheticReport
 from attnkit.tasks.word2vec.evaluate import PairScores, SectionScores
 from attnkit.tasks.word2vec.one_hot import OneHot
 from attnkit.tasks.word_alignment.lexicon import AlignmentReport
@@ -199,6 +200,8 @@ OUTPUTS: dict[str, Printed] = {
     "generate": Printed((Prompt,), "prompt"),
     "compare-lm": Printed((ModelComparison,)),
     "translate": Printed((TranslatedLine,), "line of input"),
+    "back-translate": Printed((SyntheticReport,)),
+    "distill": Printed((SyntheticReport,)),
     "align": Printed((Links, AlignmentReport), "pair; the last line has the totals"),
     "attend": Printed((AttentionLine, Example), "line of input"),
     "embed": Printed((Row, Reconstruction, LineTotals, VectorTotals), "row; with --reconstruct, totals come last"),

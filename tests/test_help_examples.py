@@ -26,6 +26,7 @@ ADDED = {
     "toy-corpus": "--pairs 150 --valid 10 --test 10 --overwrite",
     "word2vec train": "--dim 8 --epochs 1 --min-count 1 --threads 1 --overwrite",
     "word2vec project": "--words 120",
+    **dict.fromkeys(("back-translate", "distill"), "--keep-flagged --overwrite --device cpu"),
 }
 """Appended to an example, so that it is quick: the last of equal flags wins."""
 RUN = {
@@ -40,6 +41,10 @@ RUN = {
 UNAVAILABLE = {
     "attnkit demo": "tested by make demo",
     "attnkit check a.en a.de --src-lang en --tgt-lang de": "these tests' German is French, and is refused as that",
+    "attnkit back-translate de-en mono.de -o synthetic --min-log-prob -1.5": "two steps of training pass no threshold",
+    "attnkit back-translate de-en mono.de -o synthetic --forward run --min-round-trip 40 --min-forward-log-prob -3": (
+        "as above; tested in tests/tasks/test_synthetic_pairs.py"
+    ),
     "attnkit serve run": "runs until it is stopped; tested in tests/durability/test_serve_process.py",
     "attnkit serve en:de=run1 de:en=run2 --port 8080 --precision int8": "as above",
     "attnkit serve run --host 0.0.0.0 --api-key-file key.txt": "as above",
@@ -138,7 +143,7 @@ def write_text(folder: Path) -> None:
     (folder / "shards").mkdir()
     shutil.copy(folder / "test.en", folder / "shards")
     (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
-    for name in ("out.de", "new.de", "old.de"):
+    for name in ("out.de", "new.de", "old.de", "mono.de"):
         shutil.copy(folder / "test.de", folder / name)
     (folder / "page.html").write_text("<p>A dog <b>runs</b> now.</p>\n")
     (folder / "lines.txt").write_text("The cat sat on the [MASK].\nA dog runs.\n")
@@ -177,6 +182,9 @@ RUNS = (
     "word2vec convert vectors GoogleNews.bin",
     "word2vec convert vectors glove.6B.100d.txt",
     "word2vec phrases text.txt -o joined.txt --save p.tsv",
+    f"train --src a.de --tgt a.en -o de-en {SMALL}",
+    f"back-translate de-en mono.de -o synthetic {ADDED['back-translate']}",
+    f"distill run test.en -o distilled {ADDED['distill']}",
     "align a.en a.de -o words.tsv",
     "align a.en a.de --run run -o tokens.tsv",
     "vocab a.en a.de -o vocab.json",

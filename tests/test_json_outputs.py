@@ -47,6 +47,8 @@ LINES = (
     "compare-lm bert gpt 'The cat sat.'",
     "translate run -i test.en",
     "translate run -i test.en --return-attention --return-token-scores --glossary terms.tsv --num-hypotheses 2",
+    "back-translate de-en mono.de -o pairs --keep-flagged",
+    "distill run test.en test.de -o pairs --keep-flagged --beam-size 2",
     "align a.en a.de",
     "attend run 'A dog runs.'",
     "attend run 'A dog runs.' --beam-size 2",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnkit.library.loading import load
     from attnkit.library.results import confusion, curves, project
     from attnkit.library.runs import average, compare_lm, export, import_run, verify
+    from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
         pretrain_clm,
@@ -53,12 +54,14 @@ __all__ = [
     "align",
     "attend",
     "average",
+    "back_translate",
     "check",
     "clean",
     "compare_alignments",
     "compare_lm",
     "confusion",
     "curves",
+    "distill",
     "export",
     "finetune",
     "import_run",
@@ -99,6 +102,8 @@ _MODULES = {
     "export": "library.runs",
     "import_run": "library.runs",
     "verify": "library.runs",
+    "back_translate": "library.synthetic",
+    "distill": "library.synthetic",
     "finetune": "library.training",
     "pretrain_clm": "library.training",
     "pretrain_mlm": "library.training",

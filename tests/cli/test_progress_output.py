@@ -17,7 +17,17 @@ Call = Callable[..., tuple[int, str, str]]
 
 SILENT = {
     *("train", "pretrain-mlm", "pretrain-clm", "finetune", "demo", "vocab", "clean", "translate", "align", "score"),
-    *("toy-corpus", "embed", "predict", "word2vec train", "word2vec phrases", "word2vec cluster", "word2vec project"),
+    *(
+        "back-translate",
+        "distill",
+        "toy-corpus",
+        "embed",
+        "predict",
+        "word2vec train",
+        "word2vec phrases",
+        "word2vec cluster",
+        "word2vec project",
+    ),
 }
 """Commands that show progress or totals on standard error."""
 

@@ -51,6 +51,7 @@ COMMANDS = {
     "translate": ("translate {run} -i bad -o out", 0, "invalid bytes replaced with U+FFFD"),
     "translate strictly": ("translate {run} --strict -i bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
     "score": ("score {run} good bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
+    "back-translate": ("back-translate {run} bad -o out --keep-flagged", 3, "is not UTF-8 (byte {column} of the line)"),
     "score-bleu": ("score-bleu good bad", 3, "is not UTF-8 (byte {column} of the line)"),
     "train": ("train --src good --tgt bad -o run --preset tiny", 3, "1 line with bytes that are not UTF-8"),
 }

@@ -40,6 +40,10 @@ PASSES: dict[str, list[str]] = {
         "translate run -i {corpus}/test.src -o output.txt --device cpu --json",
         "translate run -i {corpus}/test.src --device cpu",
     ],
+    "back-translate": ["back-translate run {corpus}/test.src -o synthetic --device cpu --keep-flagged"],
+    "distill": [
+        "distill run {corpus}/test.src {corpus}/test.tgt -o distilled --device cpu --beam-size 2 --keep-flagged"
+    ],
     "attend": [
         "attend run '1 2 3' --html page.html --svg map.svg --png map.png --device cpu",
         "attend --example cat --json",

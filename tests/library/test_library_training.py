@@ -128,6 +128,8 @@ CALLS = {
     "generate": "CausalLM.generate CausalLM.stream",
     "compare-lm": "compare_lm",
     "translate": "Translator.translate Translator.translate_document",
+    "back-translate": "back_translate",
+    "distill": "distill",
     "score": "Translator.score",
     "score-bleu": "score_bleu",
     "embed": "MaskedLM.embed CausalLM.embed AutoEncoder.embed AutoEncoder.reconstruct",

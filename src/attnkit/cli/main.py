@@ -43,6 +43,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate", "Generate text from a prompt with GPT."),
     "compare-lm": ("compare_lm", "Compare the predictions of BERT and GPT in one sentence."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
+    "back-translate": ("back_translate", "Make training pairs from target text alone."),
+    "distill": ("distill", "Make training text from a teacher's translations."),
     "align": ("align", "Align the words of two files; write a lexicon."),
     "attend": ("attend", "Show the attention weights of a model."),
     "embed": ("embed", "Embed lines as vectors with BERT, GPT or an auto-encoder."),

@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
+from attnkit.io.job_folder import PROGRESS, REPORT, check_not_inside, open_job_folder
 from attnkit.io.lock import FILE_NAME as LOCK
-from attnkit.io.lock import check_not_in_use, take_lock
 from attnkit.io.resumable import ResumableFiles
 from attnkit.quality.clean_filters import Judged, Pairing
 from attnkit.quality.config import CleanConfig
 from attnkit.quality.pair_filters import Pair
 from attnkit.text.lines import OPENERS, open_binary
 
-PROGRESS = "progress.json"
-REPORT = "report.json"
 DROPPED = "dropped.tsv"
 
 
@@ -70,41 +68,10 @@ def open_clean_output(request: CleanRequest) -> Iterator[CleanOutput]:
         SystemFailure: Another process holds the lock.
         UsageError: The folder holds something else, or settings changed.
     """
-    folder, names = request.output, output_names(request.src, request.tgt)
-    for path in (request.src, request.tgt):
-        if path.is_file() and path.resolve().parent == folder.resolve():
-            raise UsageError(f"{path} lies in the output folder", help="choose another folder with -o")
-    check_not_in_use(folder)
-    _check_own(request, names)  # nothing is written into a folder of other files, not even the lock
-    atomic.make_dirs(folder)
-    with take_lock(folder):
-        try:
-            _check_own(request, names)  # another process may have finished meanwhile
-            yield CleanOutput(request, names)
-        finally:
-            atomic.remove_tree(folder / LOCK)
-
-
-def _check_own(request: CleanRequest, names: tuple[str, str]) -> None:
-    """Raise ``UsageError`` unless a folder is new or of an earlier cleaning."""
-    folder = request.output
-    if not folder.exists():
-        return
-    if not folder.is_dir() or not _is_own(folder, names):
-        raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
-    if not request.overwrite and (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
-        raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
-
-
-def _is_own(folder: Path, names: tuple[str, str]) -> bool:
-    """Return whether a folder holds only what a cleaning writes."""
-    outputs = (*names, DROPPED)
-    own = {PROGRESS, REPORT, LOCK, *outputs, *(f"{name}.part" for name in outputs)}
-    found = {entry.name for entry in folder.iterdir()}
-    begun = any((folder / name).is_file() for name in (PROGRESS, REPORT))
-    # A job killed at its very start leaves empty parts, and its lock.
-    empty = all(name == LOCK or (name.endswith(".part") and not (folder / name).stat().st_size) for name in found)
-    return found <= own and (begun or empty)
+    names = output_names(request.src, request.tgt)
+    check_not_inside([request.src, request.tgt], request.output)
+    with open_job_folder(request.output, [*names, DROPPED], overwrite=request.overwrite):
+        yield CleanOutput(request, names)
 
 
 class CleanOutput:
@@ -119,10 +86,6 @@ class CleanOutput:
             "scored_by": request.scored_by,
             **request.config.model_dump(mode="json"),
         }
-        if request.overwrite:
-            # Earlier results stay until new ones take their places.
-            for name in (PROGRESS, REPORT, *(f"{name}.part" for name in (*names, DROPPED))):
-                atomic.remove_tree(folder / name)
         files = [folder / name for name in (*names, DROPPED)]
         first = {"report": asdict(CleanReport()), "spans": 0}
         self._files = ResumableFiles(folder / PROGRESS, files, self._settings, first)

@@ -25,6 +25,7 @@ from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFIL
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import mismatch, read_parallel
+from attnkit.text.tags import BACK_TRANSLATED, is_back_translated
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -55,16 +56,20 @@ class ParallelData:
             self.valid = [pair for pair in pairs if not (is_blank(pair[0]) or is_blank(pair[1]))]
             self.n_blank_valid = len(pairs) - len(self.valid)
             return
-        *self._starts, total = accumulate((count_lines(src) for src, _ in self.training), initial=0)
+        # What a model wrote is no standard to validate by, unless there is nothing else.
+        written = [is_back_translated(src) for src, _ in self.training]
+        self._validates = [not is_written or all(written) for is_written in written]
+        counts = [count_lines(src) * own for (src, _), own in zip(self.training, self._validates, strict=True)]
+        *self._starts, total = accumulate(counts, initial=0)
         where = str(self.training[0][0])
         if total < 2:
             raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)
         self._held_out = prepared_dir.sample_validation_indices(total, data.held_out, data.held_out_seed, where)
         self.valid = [
             pair  # dropped pairs are counted later, when the training text is read
-            for files, first in zip(self.training, self._starts, strict=True)
+            for number, files in enumerate(self.training)
             for line, pair in clean_pairs(*files, PairDrops(), self.limits)
-            if first + line in self._held_out
+            if self._is_held_out(number, line)
         ]
         self._valid_sources = {src for src, _ in self.valid}
 
@@ -83,15 +88,19 @@ class ParallelData:
         if number == 0:
             self.n_kept = self.n_held_out = self.n_repeats = 0
             self.drops = PairDrops()
-        first = self._starts[number] if self._held_out else 0
         for line, pair in clean_pairs(*self.training[number], self.drops, self.limits):
-            if first + line in self._held_out:
+            if self._is_held_out(number, line):
                 self.n_held_out += 1
             elif pair[0] in self._valid_sources:
                 self.n_repeats += 1
             else:
                 self.n_kept += 1
                 yield pair
+
+    def _is_held_out(self, number: int, line: int) -> bool:
+        if not self._held_out or not self._validates[number]:
+            return False
+        return self._starts[number] + line in self._held_out
 
     def pairs(self) -> Iterator[Pair]:
         """Yield all kept pairs."""
@@ -222,8 +231,12 @@ def open_prepared(folder: Path) -> TranslationData:
 def train_vocabularies(
     config: TranslationConfig, source: Tokenizer | None, lines: Callable[..., Iterable[str]]
 ) -> Vocabularies:
-    """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both."""
-    symbols = dict.fromkeys([*config.inline_symbols, *config.vocabulary.symbols])
+    """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both.
+
+    Back-translated text among the source files adds its tag to the symbols.
+    """
+    tags = [BACK_TRANSLATED] if any(is_back_translated(Path(path)) for path in config.data.src) else []
+    symbols = dict.fromkeys([*config.inline_symbols, *tags, *config.vocabulary.symbols])
     settings = config.vocabulary.model_copy(update={"symbols": tuple(symbols)})
     if source is None and config.joint_vocabulary:
         joint = train_vocabulary(lines(0, 1), settings)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
@@ -25,6 +25,8 @@ from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
 from attnkit.text.glossary import Glossary
 from attnkit.text.lines import read_line_batches, read_lines
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,8 @@ def translate_document(
     return text, documents.counts
 
 
-def skip_lines(windows: Iterable[list[str]], n_lines: int) -> Iterator[list[str]]:
-    """Yield windows of lines without the first ``n_lines``."""
+def skip_lines(windows: Iterable[list[Item]], n_lines: int) -> Iterator[list[Item]]:
+    """Yield windows of lines, or of pairs, without the first ``n_lines``."""
     for window in windows:
         if n_lines < len(window):
             yield window[n_lines:]

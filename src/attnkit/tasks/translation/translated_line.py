@@ -65,13 +65,17 @@ class TranslatedLine:
     @property
     def signs(self) -> list[Sign]:
         """Signs that the best hypothesis went wrong, or that the line is unusual."""
-        best, ids, profile = self.outputs[0], self.source_ids, self.profile
+        missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
+        return in_order([*self.signs_of(self.outputs[0]), *self.source_signs, *missed]) if self.source_ids else []
+
+    def signs_of(self, output: Output) -> list[Sign]:
+        """Return the signs that a hypothesis went wrong; a blank line has none."""
+        ids, profile = self.source_ids, self.profile
         if not ids:
             return []
-        known = {"finished": best.finished, "is_cut": self.is_cut}
-        found = find_signs(self.source, best.text, source_ids=ids, profile=profile, **known)
-        missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
-        return in_order([*found, *self.source_signs, *find_length_signs(ids, best.ids, profile), *missed])
+        known = {"finished": output.finished, "is_cut": self.is_cut}
+        found = find_signs(self.source, output.text, source_ids=ids, profile=profile, **known)
+        return in_order([*found, *find_length_signs(ids, output.ids, profile)])
 
     @property
     def source_tokens(self) -> list[list[str]]:

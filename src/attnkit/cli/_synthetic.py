@@ -1,0 +1,62 @@
+"""Shared part of the commands that write training pairs: the job and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.progress import console
+
+if TYPE_CHECKING:
+    from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+    from attnkit.tasks.translation.synthetic_output import SyntheticReport
+    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest
+
+
+def read_options(given: Mapping[str, Any]) -> tuple[SyntheticConfig, dict[str, Any]]:
+    """Return the settings of pairs and of the search among a command's options.
+
+    Raises ``UsageError`` for an invalid value; nothing is loaded.
+    """
+    from attnkit.config import validate
+    from attnkit.decoding.config import SearchConfig, check_search_options
+    from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+
+    own = {name: value for name, value in given.items() if name in SyntheticConfig.model_fields and value is not None}
+    config = validate(SyntheticConfig, own, {name: f"--{name.replace('_', '-')}" for name in own})
+    search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
+    search = {name: value for name, value in search.items() if value is not None and value is not False}
+    check_search_options(search)
+    return config, search
+
+
+def run_job(request: SyntheticRequest, json: bool) -> None:
+    """Write the pairs of a job, show its progress and print its report."""
+    from attnkit.tasks.translation.synthetic_pairs import make_pairs
+
+    with console.StatusLine(plain_every=60.0) as status:
+        follow = {"show": console.follow_lines(status, [request.text])}
+
+        def resumed(n_lines: int) -> None:
+            status.say(f"resuming after line {n_lines:,}")
+            follow["show"] = console.follow_lines(status, [request.text], n_lines)
+
+        report = make_pairs(request, status.warn, lambda n_lines: follow["show"](n_lines), resumed)
+    console.result(dumps(asdict(report), indent=1) if json else as_text(report, request.output))
+    if not json:
+        sides = "--src", request.output / "pairs.src", "--tgt", request.output / "pairs.tgt"
+        console.info(f"try: {console.command('train', '--src', 'a.src', '--tgt', 'a.tgt', *sides)}")
+
+
+def as_text(report: SyntheticReport, output: Path) -> str:
+    """Format the counts."""
+    rows = [(f"{report.n_lines:,}", "lines read"), (f"{report.kept:,}", f"pairs kept in {output}")]
+    by_count = sorted(report.dropped.items(), key=lambda item: (-item[1], item[0]))
+    rows += [(f"{count:,}", f"dropped: {reason.replace('_', ' ')}") for reason, count in by_count]
+    if report.reference_bleu is not None:
+        rows.append((f"{report.reference_bleu:.1f}", "mean sentence BLEU of the kept translations"))
+    width = max(len(count) for count, _ in rows)
+    return "\n".join(f"{count:>{width}}  {text}" for count, text in rows)

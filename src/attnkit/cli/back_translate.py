@@ -1,0 +1,91 @@
+"""``attnkit back-translate``: training pairs from monolingual target text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from attnkit.cli import options
+from attnkit.text.tags import BACK_TRANSLATED
+
+
+def command(
+    run: Annotated[Path, Argument(help="Run from the target to the source language.", metavar="RUN")],
+    mono: Annotated[Path, Argument(help="Text in the target language; plain or compressed.", metavar="MONO")],
+    output: Annotated[Path, Option("-o", "--output", help="Folder to write.", metavar="FOLDER")],
+    tag: Annotated[
+        str, Option(help="Symbol before each source; '' for none.", metavar="TEXT", show_default=True)
+    ] = BACK_TRANSLATED,
+    beam_size: Annotated[int | None, Option(help="Beam size; 1: greedy search. [default: the run's]")] = None,
+    sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
+    temperature: Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")] = None,
+    top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
+    top_p: options.TopP = None,
+    seed: Annotated[int | None, Option(help="Random seed of --sampling.")] = None,
+    num_hypotheses: Annotated[int | None, Option(help="Translations per line, each the source of a pair.")] = None,
+    length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
+    max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
+    keep_flagged: Annotated[
+        bool, Option(help="Keep translations that are cut, repeated, copied, too short or too long.")
+    ] = False,
+    min_log_prob: Annotated[
+        float | None, Option(help="Minimum log-probability per token of the translation, by RUN.")
+    ] = None,
+    forward: Annotated[
+        Path | None, Option(help="Run from the source to the target language, for the filters below.", metavar="RUN")
+    ] = None,
+    min_forward_log_prob: Annotated[
+        float | None, Option(help="Minimum log-probability per token of the line given its translation, by --forward.")
+    ] = None,
+    min_round_trip: Annotated[
+        float | None, Option(help="Minimum chrF (0-100) of the line and its translation translated by --forward.")
+    ] = None,
+    split: options.Split = "auto",
+    checkpoint: options.CheckpointName = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    engine: options.Engine = "auto",
+    threads: options.Threads = None,
+    overwrite: Annotated[bool, Option(help="Replace an earlier result in the folder.")] = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Make training pairs from text in the target language alone.
+
+    A run of the other direction translates the text; its translations are the sources of the pairs. FOLDER gets
+    pairs.src and pairs.tgt, dropped.tsv (line, reason, source, target) and report.json. Rerun the command to resume.
+
+    \b
+    Examples:
+      attnkit back-translate de-en mono.de -o synthetic
+      attnkit back-translate de-en mono.de -o synthetic --sampling --top-k 10
+      attnkit back-translate de-en mono.de -o synthetic --min-log-prob -1.5
+      attnkit back-translate de-en mono.de -o synthetic --forward run \\
+        --min-round-trip 40 --min-forward-log-prob -3
+      attnkit train --src a.en --src synthetic/pairs.src --tgt a.de \\
+        --tgt synthetic/pairs.tgt --weight 5 --weight 1 -o better
+    """
+    from attnkit.cli._synthetic import read_options, run_job
+
+    config, search = read_options(locals())
+    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest
+
+    request = SyntheticRequest(
+        run=run,
+        text=mono,
+        output=output,
+        config=config,
+        search=search,
+        is_back=True,
+        forward=forward,
+        device=device,
+        precision=precision,
+        engine=engine,
+        threads=threads,
+        checkpoint=checkpoint,
+        split=split,
+        overwrite=overwrite,
+    )
+    run_job(request, json)

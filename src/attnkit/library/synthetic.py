@@ -1,0 +1,120 @@
+"""Calls that write training pairs: back_translate and distill. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.config import validate
+from attnkit.decoding.config import check_search_options
+from attnkit.engine.engine_choice import Engine
+from attnkit.kernels.simd.targets import Precision
+from attnkit.library.files import warn
+from attnkit.progress.calls import call_progress
+from attnkit.progress.console import follow_lines
+from attnkit.text.tags import BACK_TRANSLATED
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from attnkit.library.translation import SearchArguments
+    from attnkit.tasks.translation.synthetic_output import SyntheticReport
+
+
+def back_translate(
+    run: str | Path,
+    mono: str | Path,
+    output: str | Path,
+    *,
+    forward: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: int | None = None,
+    checkpoint: str | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **search: Unpack[SearchArguments],
+) -> SyntheticReport:
+    """Make training pairs from target text alone, as ``attnkit back-translate`` does.
+
+    Calling it again resumes an interrupted job.
+
+    Args:
+        run: run from the target to the source language.
+        mono: text in the target language.
+        output: folder that gets ``pairs.src`` and ``pairs.tgt``.
+        forward: run from the source to the target language, for filters.
+        settings: the tag and filters, e.g. ``{"tag": "", "min_round_trip": 40.0}``; see ``SyntheticConfig``.
+        device: device of the models.
+        precision: ``float32``, ``bfloat16`` or ``int8``.
+        engine: ``compiled``, ``torch`` or ``auto``.
+        threads: CPU threads; None: all.
+        checkpoint: checkpoint of ``run``; None: the best.
+        overwrite: whether to replace an earlier result.
+        quiet: whether to show no progress.
+        search: options of the search, e.g. ``sampling=True``.
+
+    Raises:
+        DataError: a line is not UTF-8, or no pair is left.
+        RunError: a run is missing or damaged.
+        UsageError: the folder holds something else, or the settings changed.
+    """
+    given = {"tag": BACK_TRANSLATED, **(settings or {})}
+    options = {"device": device, "precision": precision, "engine": engine, "threads": threads}
+    files = {"text": Path(mono), "forward": None if forward is None else Path(forward)}
+    return _make_pairs(
+        Path(run),
+        Path(output),
+        {**files, **options, "is_back": True, "checkpoint": checkpoint, "overwrite": overwrite},
+        given,
+        {**search},
+        quiet,
+    )
+
+
+def distill(
+    run: str | Path,
+    src: str | Path,
+    output: str | Path,
+    *,
+    tgt: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "auto",
+    threads: int | None = None,
+    checkpoint: str | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **search: Unpack[SearchArguments],
+) -> SyntheticReport:
+    """Translate training text by a teacher, as ``attnkit distill`` does.
+
+    Calling it again resumes an interrupted job. With ``tgt``, the hypothesis of each line that is nearest to its target
+    is kept (Kim and Rush 2016). The other arguments, and the errors, are those of ``back_translate``.
+    """
+    options = {"device": device, "precision": precision, "engine": engine, "threads": threads}
+    files = {"text": Path(src), "references": None if tgt is None else Path(tgt)}
+    request = {**files, **options, "checkpoint": checkpoint, "overwrite": overwrite}
+    return _make_pairs(Path(run), Path(output), request, settings or {}, {**search}, quiet)
+
+
+def _make_pairs(
+    run: Path,
+    output: Path,
+    request: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    search: dict[str, Any],
+    quiet: bool,
+) -> SyntheticReport:
+    from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+    from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
+
+    config = validate(SyntheticConfig, dict(settings))
+    check_search_options(search)
+    with call_progress(quiet) as status:
+        show = follow_lines(status, [request["text"]])
+        return make_pairs(SyntheticRequest(run, output=output, config=config, search=search, **request), warn, show)

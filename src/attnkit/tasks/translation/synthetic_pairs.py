@@ -1,0 +1,291 @@
+"""Training pairs that models write: back-translation and distillation.
+
+Back-translation (Sennrich et al. 2016, Improving Neural Machine Translation Models with Monolingual Data) translates
+target text into the source language; the translation becomes the source of a pair. Distillation (Kim and Rush 2016,
+Sequence-Level Knowledge Distillation) keeps the source and takes a teacher's translation as the target. Lines are read
+in windows; after each the pairs are durable, so a job that is killed resumes after its last whole window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from attnkit.checkpoints.adapters import fingerprint_of
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.loader import Batching
+from attnkit.engine.engine_choice import Engine
+from attnkit.errors import DataError, UsageError
+from attnkit.io.job_folder import check_not_inside
+from attnkit.kernels.simd.targets import Precision
+from attnkit.metrics.bleu import build_metric, score_sentences
+from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.segmenting import SplitPolicy
+from attnkit.tasks.translation.signs import Sign
+from attnkit.tasks.translation.stream import TranslateRequest, check_request, skip_lines
+from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+from attnkit.tasks.translation.synthetic_output import SyntheticPair, SyntheticReport, open_synthetic_output
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
+from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
+from attnkit.text.lines import check_not_streams, is_blank, line_batches, read_lines
+from attnkit.text.parallel import mismatch, read_parallel
+from attnkit.text.tags import with_tag
+
+FAULTS: tuple[Sign, ...] = ("cut", "repeated", "copied", "empty", "short", "long")
+"""Signs of trouble for which a pair is dropped."""
+Line = tuple[str, str | None]  #: text to translate, and its reference if there is one
+
+
+@dataclass(frozen=True)
+class SyntheticRequest:
+    """Files, models and settings of a job."""
+
+    run: Path
+    text: Path  #: lines to translate
+    output: Path  #: folder to write
+    config: SyntheticConfig = field(default_factory=SyntheticConfig)
+    search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that override the run's own
+    is_back: bool = False  #: translations are the sources of the pairs; False: their targets
+    references: Path | None = None  #: line n translates line n of ``text``; the nearest hypothesis to it is kept
+    forward: Path | None = None  #: run of the other direction, for filters
+    device: str = "auto"
+    precision: Precision = "float32"
+    engine: Engine = "auto"
+    threads: int | None = None
+    checkpoint: str | None = None  #: name of the checkpoint of ``run``; None: the best one
+    split: SplitPolicy = "auto"
+    batching: Batching = field(default_factory=Batching)
+    overwrite: bool = False
+
+    @property
+    def files(self) -> list[Path]:
+        """Text files that are read."""
+        return [self.text, *([] if self.references is None else [self.references])]
+
+
+def make_pairs(
+    request: SyntheticRequest,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int], None] = lambda n_lines: None,
+    resumed: Callable[[int], None] = lambda n_lines: None,
+) -> SyntheticReport:
+    """Write synthetic pairs into a folder; resume an interrupted job.
+
+    Args:
+        request: Files, models and settings.
+        tell: Receives warnings.
+        progress: Receives the number of lines done.
+        resumed: Receives the number of lines that an earlier process did, if any.
+
+    Raises:
+        DataError: A line is not UTF-8, numbers of lines differ, or no pair is left.
+        RunError: A run is missing or damaged.
+        SystemFailure: Another process writes to the folder.
+        UsageError: The folder holds something else, or settings changed.
+    """
+    check_files(request)
+    writer = PairWriter(request, tell)  # before the folder is made: wrong options leave nothing behind
+    with open_synthetic_output(request.output, job_settings(request), overwrite=request.overwrite) as output:
+        n_done = output.report.n_lines
+        if output.is_resumed and n_done:
+            resumed(n_done)
+        progress(n_done)
+        for window in skip_lines(read_windows(request), n_done):
+            output.write(len(window), list(writer.write(window, n_done, progress)))
+            n_done += len(window)
+            progress(n_done)
+        return output.finish()
+
+
+def check_files(request: SyntheticRequest) -> None:
+    """Raise an ``AttnkitError`` for wrong files or options before a model is loaded."""
+    check_request(TranslateRequest([request.run], request.text))
+    check_not_streams(request.files)
+    # All of the text is decoded once: a wrong byte in the last line is reported before hours of work, not after.
+    counts = [sum(1 for _ in read_lines(path)) for path in request.files]
+    if not all(counts):
+        raise DataError("this file is empty", where=str(request.files[counts.index(0)]))
+    if request.references is not None and counts[0] != counts[1]:
+        raise mismatch(request.text, request.references, *counts)
+    check_not_inside(request.files, request.output)
+    if request.config.needs_forward != (request.forward is not None):
+        what = "--min-forward-log-prob and --min-round-trip require --forward"
+        if request.forward is not None:
+            what = "--forward requires --min-forward-log-prob or --min-round-trip"
+        raise UsageError(what, where="--forward", help="attnkit back-translate --help shows an example")
+    if request.forward is not None and request.forward.resolve() == request.run.resolve():
+        what = f"{request.forward} cannot translate both ways"
+        raise UsageError(what, where="--forward", help="name the run from the source to the target language")
+
+
+def job_settings(request: SyntheticRequest) -> dict[str, Any]:
+    """Return what the pairs depend on: text, models and options, as JSON values."""
+    runs = [(request.run, request.checkpoint), *([(request.forward, None)] if request.forward is not None else [])]
+    models = [fingerprint_of(RunFolder(run).checkpoint(name)[0]) for run, name in runs]
+    return {
+        "is_back": request.is_back,
+        "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in request.files],
+        "models": models,
+        "search": request.search,
+        **{name: str(getattr(request, name)) for name in ("device", "precision", "engine", "split")},
+        **request.config.model_dump(mode="json"),
+    }
+
+
+def read_windows(request: SyntheticRequest) -> Iterator[list[Line]]:
+    """Yield windows of lines with their references, always the same ones."""
+    lines: Iterator[Line] = ((line, None) for line in read_lines(request.text))
+    if request.references is not None:
+        lines = ((line, reference) for line, reference in read_parallel(request.text, request.references))
+    return line_batches(lines, request.batching.window, None, lambda one: len(one[0]) + len(one[1] or ""))
+
+
+class PairWriter:
+    """Turns lines into pairs by a translation run."""
+
+    def __init__(self, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
+        """Open the runs, and load the weights of the one that translates."""
+        self._request, self._config, self._tell = request, request.config, tell
+        self._translator, searcher = open_translator(request.run, request, request.checkpoint, tell)
+        self._translator.segmenter.policy = request.split
+        self._translator.segmenter.tell = tell
+        search = {"scores": request.config.min_log_prob is not None, **request.search}
+        if request.references is not None and "num_hypotheses" not in search:
+            search["num_hypotheses"] = search.get("beam_size", self._translator.search.beam_size)
+        self._search = self._translator.configure(search)
+        if request.references is not None and self._search.num_hypotheses < 2:
+            what = "choosing by a reference needs several hypotheses per line"
+            raise UsageError(what, where="--beam-size", help="--beam-size 5, or leave TGT out")
+        searcher.load(replace(self._translator.job(self._search), joins=None))
+        self._forward = None if request.forward is None else ForwardFilter(request.forward, request, tell)
+        self._bleu = build_metric("bleu", by_sentence=True)
+        self._is_first = True
+
+    def write(self, window: Sequence[Line], n_before: int, progress: Callable[[int], None]) -> Iterator[SyntheticPair]:
+        """Yield the pairs of a window of lines, dropped ones included.
+
+        ``n_before`` lines come before the window; sampling depends on the number of the line in the whole file.
+        """
+        self._translator.progress = progress
+        lines = [text for text, _ in window]
+        job, batching = self._translator.job(self._search), self._request.batching
+        (found,) = self._translator.translate_windows([lines], job, batching, first=n_before)
+        translations = list(found)
+        if self._is_first:
+            self._is_first = False
+            self._warn_of_direction(translations)
+        made = [
+            pair
+            for number, (translation, (_, reference)) in enumerate(zip(translations, window, strict=True), n_before + 1)
+            for pair in self._pairs(number, translation, reference)
+        ]
+        reasons: list[str | None] = [pair.reason for pair in made]
+        if self._forward is not None:
+            asked = [i for i, reason in enumerate(reasons) if reason is None]
+            for i, reason in zip(asked, self._forward.reasons([made[i] for i in asked]), strict=True):
+                reasons[i] = reason
+        for pair, reason in zip(made, reasons, strict=True):
+            yield replace(pair, source=with_tag(pair.source, self._config.tag), reason=reason)
+
+    def _pairs(self, number: int, line: TranslatedLine, reference: str | None) -> Iterator[SyntheticPair]:
+        """Yield one pair per hypothesis, or the one that is nearest to the reference."""
+        if is_blank(line.source) or (reference is not None and is_blank(reference)):
+            yield SyntheticPair(number, *self._sides(line.source, line.outputs[0].text), "blank")
+            return
+        judged = [(output, self._fault(line, output)) for output in line.outputs]
+        if reference is not None:
+            sound = [output for output, fault in judged if fault is None]
+            candidates = sound or [line.outputs[0]]
+            texts = [output.text for output in candidates]
+            scores = score_sentences(self._bleu, texts, [[reference] * len(texts)])
+            best = max(range(len(texts)), key=scores.__getitem__)  # the first of equal ones has the higher score
+            fault = None if sound else judged[0][1]
+            yield SyntheticPair(number, *self._sides(line.source, texts[best]), fault, scores[best])
+            return
+        seen: set[str] = set()
+        for output, fault in judged:
+            is_again = output.text in seen
+            seen.add(output.text)
+            yield SyntheticPair(number, *self._sides(line.source, output.text), "duplicate" if is_again else fault)
+
+    def _sides(self, line: str, translation: str) -> tuple[str, str]:
+        return (translation, line) if self._request.is_back else (line, translation)
+
+    def _fault(self, line: TranslatedLine, output: Output) -> str | None:
+        """Return why a translation makes no training pair."""
+        if is_blank(output.text):
+            return "empty"
+        if not self._config.keep_flagged and (found := [sign for sign in line.signs_of(output) if sign in FAULTS]):
+            return found[0]
+        least = self._config.min_log_prob
+        n_tokens = sum(len(ids) + 1 for ids in output.ids)  # with the end symbol of each segment
+        return "low_log_prob" if least is not None and output.log_prob / n_tokens < least else None
+
+    def _warn_of_direction(self, translations: Sequence[TranslatedLine]) -> None:
+        n_unlike = sum("unlike" in one.source_signs for one in translations)
+        if 2 * n_unlike > len(translations):
+            what = f"{n_unlike:,} of the first {len(translations):,} lines are unlike the source text of"
+            wanted = " (back-translation needs a run from the target to the source language)" * self._request.is_back
+            self._tell(f"{what} {self._request.run}{wanted}")
+
+
+class ForwardFilter:
+    """Judges back-translated pairs by a run from the source to the target language."""
+
+    def __init__(self, run: Path, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
+        """Open the run, and load its weights."""
+        self._config, self._batching = request.config, request.batching
+        self._translator, searcher = open_translator(run, request, None, tell)
+        self._opened = self._translator.runs[0]
+        self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
+        if self._config.min_forward_log_prob is not None:
+            self._scorer, self._device = searcher.load_scorer()
+        self._chrf = build_metric("chrf")
+
+    def reasons(self, pairs: Sequence[SyntheticPair]) -> list[str | None]:
+        """Return why each pair is dropped, None to keep it; sources have no tag."""
+        reasons: list[str | None] = [None] * len(pairs)
+        if self._config.min_forward_log_prob is not None:
+            self._drop_improbable(pairs, reasons, self._config.min_forward_log_prob)
+        least = self._config.min_round_trip
+        kept = [i for i, reason in enumerate(reasons) if reason is None]
+        if least is None or not kept:
+            return reasons
+        found = self._translator.stream([pairs[i].source for i in kept], self._search, self._batching)
+        texts = [line.outputs[0].text for line in found]
+        scores = score_sentences(self._chrf, texts, [[pairs[i].target for i in kept]])
+        for i, score in zip(kept, scores, strict=True):
+            reasons[i] = "low_round_trip" if score < least else None
+        return reasons
+
+    def _drop_improbable(self, pairs: Sequence[SyntheticPair], reasons: list[str | None], least: float) -> None:
+        longest = self._opened.config.model.max_positions
+        sides = [
+            tokenizer.encode([getattr(pair, side) for pair in pairs])
+            for side, tokenizer in (("source", self._opened.src_tokenizer), ("target", self._opened.tgt_tokenizer))
+        ]
+        asked = []
+        for i, (src, tgt) in enumerate(zip(*sides, strict=True)):
+            if longest is not None and max(len(src), len(tgt)) >= longest:
+                reasons[i] = "too_long"  # for the positions of the model
+            else:
+                asked.append(i)
+        texts = [(pairs[i].source, pairs[i].target) for i in asked]
+        scores = score_pairs(self._opened, self._scorer, self._device, texts, self._batching)
+        for i, score in zip(asked, scores, strict=True):
+            reasons[i] = "low_forward_log_prob" if score.log_prob / score.n_tokens < least else None
+
+
+def open_translator(
+    run: Path, request: SyntheticRequest, checkpoint: str | None, tell: Callable[[str], None]
+) -> tuple[TranslationPipeline, EngineSearch]:
+    """Open a run without its weights; ``tell`` receives warnings."""
+    opened = open_ensemble([run], checkpoint)
+    for warning in opened[0].warnings:
+        tell(warning)
+    engine, threads = request.engine, request.threads
+    searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
+    return TranslationPipeline(opened, searcher), searcher
