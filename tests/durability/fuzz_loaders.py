@@ -6,6 +6,7 @@ answers each with a line of JSON: how many ended how, and every one that ended a
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import io
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import torch
 from commandline import bound_memory
+from crafted_pieces import piece_vocabulary
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
 from attnkit.checkpoints.checkpoint import open_checkpoint
@@ -47,7 +49,7 @@ from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.parallel import read_parallel
-from attnkit.text.tokenizer import load
+from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.translation_lexicon import Entries, lexicon_lines, load_dictionary, load_tokens
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -109,6 +111,16 @@ def vocabulary(base: Base, source: random.Random) -> None:
     damaged.write_bytes(mutate_json(path.read_bytes(), source))
     tokenizer = load(damaged)
     tokenizer.decode(tokenizer.encode(TEXT))
+    tokenizer.tokens(range(tokenizer.vocab_size))
+
+
+def sentencepiece(base: Base, source: random.Random) -> None:
+    tree = json.loads((base.folder.parent / "pieces.json").read_text())
+    raw = mutate_bytes(base64.b64decode(tree["tokenizer"]["sentencepiece"]), source)
+    tree["tokenizer"]["sentencepiece"] = base64.b64encode(raw).decode()
+    tokenizer = Tokenizer.from_json(json.dumps(tree))
+    tokenizer.decode(tokenizer.encode(TEXT))
+    tokenizer.encode_with_offsets(TEXT)
     tokenizer.tokens(range(tokenizer.vocab_size))
 
 
@@ -214,7 +226,7 @@ def go_on(run: Path, base: Base) -> None:
         pass
 
 
-READERS = (configuration, vocabulary, manifest, state, safetensors, text, tsv, vectors, lexicon, folder)
+READERS = (configuration, vocabulary, sentencepiece, manifest, state, safetensors, text, tsv, vectors, lexicon, folder)
 LOADERS = {reader.__name__: reader for reader in READERS}
 
 
@@ -224,6 +236,7 @@ def make_files(corpus: Path, place: Path) -> None:
     for kind in KINDS:
         made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
         (place / f"{kind}.json").write_text(made.to_json())
+    (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]
     np.save(place / "vectors.npy", rows, allow_pickle=False)
     np.savetxt(place / "vectors.csv", rows, "%.4f", ",")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnkit.errors import DataError, RunError, SystemFailure
 from attnkit.io.safe_read import parse_json, read_regular_file
@@ -18,6 +18,9 @@ from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary_schema import BERT_CONTINUED, CONTINUED, UNUSED, build
+
+if TYPE_CHECKING:
+    from attnkit.text.piece_vocabulary import PieceVocabulary
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1
@@ -39,13 +42,22 @@ class Tokenizer:
         Args:
             config: The settings with which the vocabulary was trained.
             engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the first
-                ids are the special entries and the symbols.
+                ids are the special entries and the symbols. For kind ``sentencepiece``, see ``piece_vocabulary``.
         """
         self.config = config
         self._engine_json = engine
-        self._names = schema.validate(config, engine)
-        self._engine = build(engine)
-        self._bytes = schema.token_bytes(config, self._names)
+        #: SentencePiece model and ids of an imported network; None for other kinds
+        self.pieces: PieceVocabulary | None = None
+        self._bytes: list[bytes]
+        if config.kind == "sentencepiece":
+            from attnkit.text.piece_vocabulary import PieceVocabulary  # imported here: most runs have none
+
+            self.pieces = PieceVocabulary(config, engine)
+            self._names, self._bytes = self.pieces.names, self.pieces.bytes
+        else:
+            self._names = schema.validate(config, engine)
+            self._engine = build(engine)
+            self._bytes = schema.token_bytes(config, self._names)
         # in a word vocabulary, a symbol is a word, and each word starts with a space
         space = " " if config.kind == "word" else ""
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
@@ -62,6 +74,8 @@ class Tokenizer:
     @cached_property
     def n_unused(self) -> int:
         """Number of unused entries, which only round up the vocabulary size."""
+        if self.pieces is not None:
+            return self.pieces.n_unused
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
     @property
@@ -85,13 +99,15 @@ class Tokenizer:
 
     @property
     def word_prefix(self) -> str:
-        """Prefix of each chunk for encoding: a space, or nothing for GPT-2."""
-        return "" if self.config.kind == "gpt2" else " "
+        """Prefix of each chunk for encoding: a space, or nothing for imported kinds."""
+        return "" if self.config.kind in ("gpt2", "sentencepiece") else " "
 
     def chunks(self, line: str) -> list[str]:
         """Split a line into independently encoded chunks, without ``word_prefix``."""
         if self.config.kind == "gpt2":  # encodes the first word differently
             return _BEFORE_SPACES.split(line) if line else []
+        if self.pieces is not None:  # normalizes the whole line
+            return [line] if line else []
         return cut(line, runs=self.config.kind != "word")
 
     @property
@@ -130,9 +146,17 @@ class Tokenizer:
         """Decode sequences, skipping padding, BOS and EOS; unknown ids become ``<unk>``."""
         table = self._bytes
         texts = [b"".join([table[i] for i in line]).decode("utf-8", errors="replace") for line in ids]
-        if self.config.kind in ("char", "gpt2"):
-            return texts
-        return [text[1:] if text.startswith(" ") else text for text in texts]
+        n = self.n_dropped_spaces
+        if n is None:
+            return [text.lstrip(" ") for text in texts]
+        return [text[n:] if n and text.startswith(" ") else text for text in texts]
+
+    @property
+    def n_dropped_spaces(self) -> int | None:
+        """Most spaces at the start of a decoded text that are not part of it; None: all."""
+        if self.pieces is not None:
+            return self.pieces.n_dropped_spaces
+        return 0 if self.config.kind in ("char", "gpt2") else 1
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return printable tokens: spaces as ``▁``, unprintable bytes as ``<0x..>``."""
@@ -154,6 +178,8 @@ class Tokenizer:
     def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
         """Return (id, begin, end) per token, in characters, for texts without symbols."""
         try:
+            if self.pieces is not None:
+                return list(map(self.pieces.encode_with_offsets, texts))
             encodings = self._engine.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
             raise DataError(_SURROGATE) from error
@@ -161,6 +187,8 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """Return the text that is encoded: normalized and lower-cased as configured."""
+        if self.pieces is not None:
+            return self.pieces.normalize(text)
         normalizer = self._engine.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
@@ -195,6 +223,8 @@ class Tokenizer:
 
     def parts(self, chunk: str) -> list[tuple[str, int | None]]:
         """Split a prefixed chunk into text to encode (id None) and symbols with their id."""
+        if self.pieces is not None:
+            return self.pieces.parts(chunk)
         if self.config.kind == "word":
             return [(chunk, self._symbols.get(chunk))]
         parts: list[tuple[str, int | None]] = []
@@ -206,6 +236,10 @@ class Tokenizer:
         return parts
 
     def _encode_chunks(self, chunks: list[str]) -> Iterable[list[int]]:
+        if self.pieces is not None:
+            lines = [self.pieces.parts(chunk) for chunk in chunks]
+            encoded = iter(self.pieces.encode([text for line in lines for text, id in line if id is None]))
+            return [[id for _, code in line for id in (next(encoded) if code is None else [code])] for line in lines]
         long = self.config.kind != "word" and any(len(chunk) > MAX_CHUNK for chunk in chunks)
         if not self._symbols and not long:
             return (encoding.ids for encoding in self._engine.encode_batch_fast(chunks, add_special_tokens=False))
@@ -275,7 +309,7 @@ class IncrementalDecoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._drops_space = tokenizer.config.kind not in ("char", "gpt2")
+        self._n_dropped = tokenizer.n_dropped_spaces
 
     def add(self, ids: Iterable[int]) -> str:
         """Return the characters that these ids complete."""
@@ -286,8 +320,12 @@ class IncrementalDecoder:
         return self._without_prefix(self._decoder.decode(b"", final=True))
 
     def _without_prefix(self, text: str) -> str:
-        if text and self._drops_space:
-            self._drops_space = False
+        if text and self._n_dropped is None:
+            if not (text := text.lstrip(" ")):
+                return ""
+            self._n_dropped = 0
+        elif text and self._n_dropped:
+            self._n_dropped = 0
             return text.removeprefix(" ")
         return text
 

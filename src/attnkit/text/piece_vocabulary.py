@@ -1,0 +1,129 @@
+"""Vocabularies of imported translation models: a SentencePiece model and the ids of a network.
+
+A network may know other entries than its SentencePiece model: pieces have ids of their own, and languages have codes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from attnkit.protocols import SPECIALS, UNK_ID
+from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
+from attnkit.text.sentencepiece import SentencePiece
+from attnkit.text.sentencepiece_file import BYTE, SPACE, read_sentencepiece
+
+ROLES = ("pad", "bos", "eos", "unk")  #: roles of our first ids, in their order
+Codes = Literal["marked", "spaced"]
+"""Form of a language code at the start of a text: ``>>de<<`` (marked), or any symbol and a space (spaced)."""
+
+
+def make_tree(
+    raw: bytes, vocabulary: dict[str, int], roles: dict[str, str | None], n_rows: int, codes: Codes
+) -> dict[str, Any]:
+    """Return the JSON form of a vocabulary.
+
+    Args:
+        raw: the SentencePiece file.
+        vocabulary: name -> id in the network, of pieces, special tokens and codes.
+        roles: names of the special tokens, by ``ROLES``; ``bos`` may be None, then it is a copy of padding.
+        n_rows: number of ids of the network.
+        codes: form of the language codes.
+    """
+    text = base64.b64encode(raw).decode()
+    return {"sentencepiece": text, "vocabulary": vocabulary, "roles": roles, "rows": n_rows, "codes": codes}
+
+
+class PieceVocabulary:
+    """Encoder of a SentencePiece model with the ids of a network.
+
+    Like all vocabularies, it starts with padding, BOS, EOS, unknown and the symbols; ``order`` has the network's ids.
+    """
+
+    def __init__(self, config: VocabularyConfig, tree: Any) -> None:
+        """Check and store a JSON form; raise ``ValueError`` if it is invalid."""
+        keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes")
+        if not isinstance(tree, dict) or tree.keys() != set(keys):
+            raise ValueError("missing or unexpected keys")
+        raw, vocabulary, roles, n_rows, self.codes = (tree[key] for key in keys)
+        try:
+            self.raw = base64.b64decode(raw, validate=True) if isinstance(raw, str) else b""
+        except binascii.Error as error:
+            raise ValueError("the SentencePiece model is not in base64") from error
+        _check(vocabulary, roles, n_rows, self.codes)
+        self.vocabulary: dict[str, int] = vocabulary
+        self.roles: dict[str, str | None] = roles
+        special = {role: vocabulary.get(roles[role]) for role in ROLES}
+        fixed = [special["pad"] if id is None else id for id in special.values()]
+        for symbol in config.symbols:
+            if vocabulary.get(symbol) is None or vocabulary[symbol] in fixed:
+                raise ValueError(f"the symbol '{symbol[:40]}' is not in the vocabulary, or twice")
+            fixed.append(vocabulary[symbol])
+        self.order = [*fixed, *sorted(set(range(n_rows)).difference(fixed))]
+        named = {id: name for name, id in vocabulary.items()}
+        rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
+        self.names = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols))), *rest]
+        self._encoder = SentencePiece(read_sentencepiece(self.raw))
+        model = self._encoder.model
+        self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
+        self._own = [self._numbers.get(piece.text, UNK_ID) for piece in model.pieces]
+        self._own[model.unknown_id] = UNK_ID
+        of_bytes = {piece.text: bytes.fromhex(piece.text[3:5]) for piece in model.pieces if piece.type == BYTE}
+        texts = [of_bytes.get(name, name.replace(SPACE, " ").encode()) for name in (*config.symbols, *rest)]
+        self.bytes = [b"", b"", b"", SPECIALS[UNK_ID].encode(), *texts]
+        unnamed = {number for number, id in enumerate(self.order) if id not in named}
+        for number in unnamed:
+            self.bytes[number] = b""
+        # The last ids without names are there to make the size of the network round.
+        n_used = len(self.order)
+        while n_used - 1 in unnamed:
+            n_used -= 1
+        self.n_unused = len(self.order) - n_used
+        self._symbols = frozenset(config.symbols)
+
+    @property
+    def n_dropped_spaces(self) -> int | None:
+        """Most spaces at the start of a decoded text that are not part of it; None: all."""
+        model = self._encoder.model
+        return None if model.remove_extra_whitespaces else int(model.add_dummy_prefix)
+
+    def parts(self, text: str) -> list[tuple[str, int | None]]:
+        """Split a text into its language code, with its id, and the text to encode."""
+        code, rest = "", text
+        if self.codes == "marked":
+            # As in transformers, any text between these marks is a code.
+            if text.startswith(">>") and (end := text.find("<<")) >= 0:
+                code, rest = text[: end + 2], text[end + 2 :]
+        elif (first := text.partition(" "))[0] in self._symbols:
+            code, _, rest = first
+        parts: list[tuple[str, int | None]] = [(code, self._numbers.get(code, UNK_ID))] if code else []
+        return [*parts, (rest, None)] if rest else parts
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of texts without codes; raise ``TypeError`` for surrogates."""
+        return [[self._own[id] for id in ids] for ids in self._encoder.encode(texts)]
+
+    def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (id, begin, end) per piece of a text without a code, in characters."""
+        return [(self._own[id], begin, end) for id, begin, end in self._encoder.encode_with_offsets(text)]
+
+    def normalize(self, text: str) -> str:
+        """Return the text that is encoded, with spaces, and without the one before it."""
+        normalized = self._encoder.normalize(text).replace(SPACE, " ")
+        return normalized.removeprefix(" ") if self._encoder.model.add_dummy_prefix else normalized
+
+
+def _check(vocabulary: Any, roles: Any, n_rows: Any, codes: Any) -> None:
+    if type(n_rows) is not int or not 0 < n_rows <= MAX_ENTRIES or codes not in ("marked", "spaced"):
+        raise ValueError("it has no valid number of rows, or no form of codes")
+    numbered = isinstance(vocabulary, dict) and all(type(id) is int and 0 <= id < n_rows for id in vocabulary.values())
+    if not numbered or len(set(vocabulary.values())) != len(vocabulary):
+        raise ValueError("vocabulary entries have no valid ids, or two have the same")
+    "".join(vocabulary).encode()  # raises ValueError for a lone surrogate
+    if not isinstance(roles, dict) or roles.keys() != set(ROLES):
+        raise ValueError("it lacks the names of the special tokens")
+    named = [name for role, name in roles.items() if role != "bos" or name is not None]
+    if not all(isinstance(name, str) and name in vocabulary for name in named) or len(set(named)) != len(named):
+        raise ValueError("a special token is not in the vocabulary, or twice")

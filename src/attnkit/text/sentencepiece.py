@@ -1,0 +1,180 @@
+"""Encoding by a SentencePiece model: the same pieces as sentencepiece, by Hugging Face ``tokenizers``.
+
+Three things differ from a plain conversion. Control, unknown, unused and byte pieces never match text, so the library
+does not get them. Spaces are U+0020 alone: normalization is done here, with the longest match of the character map.
+Of BPE's pieces, those with the higher score are merged first, whatever their order in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tokenizers import Encoding, models
+from tokenizers import Tokenizer as Engine
+
+from attnkit.text.charsmap import Replacer
+from attnkit.text.sentencepiece_file import BYTE, NORMAL, SPACE, USER_DEFINED, SentencePieceModel
+from attnkit.text.vocabulary_schema import MAX_NODES, n_nodes
+
+_RUNS = re.compile(" {2,}")
+_UNKNOWN = "\0"  #: name of the unknown piece in the library; no other piece contains it
+MAX_MERGES = 1 << 22  #: limit on the pairs that BPE merges, each of which takes about 200 bytes
+MAX_PART = 1 << 16  #: characters encoded at once, unless there is no space, to bound memory
+
+
+class SentencePiece:
+    """Encoder of a SentencePiece model."""
+
+    def __init__(self, model: SentencePieceModel) -> None:
+        """Build the encoder; raise ``ValueError`` if it would take too much memory."""
+        self.model = model
+        fixed = tuple(piece.text for piece in model.pieces if piece.type == USER_DEFINED)
+        self._replace = Replacer(model.charsmap, fixed)
+        self._unknown = model.unknown_id
+        self._bytes = {piece.text: id for id, piece in enumerate(model.pieces) if piece.type == BYTE}
+        # BPE never merges into or out of a user-defined piece.
+        self._fixed = {text: id for id, text in _numbered(model, USER_DEFINED)}
+        longest_first = sorted(map(re.escape, self._fixed), key=len, reverse=True)
+        cuts = model.algorithm == "bpe" and bool(longest_first)
+        self._cuts = re.compile("(" + "|".join(longest_first) + ")") if cuts else None
+        self._engine, self._ids = _build(model)
+        # A part may begin at any space if no piece has one inside.
+        inside = any(SPACE in piece.text[1:] for piece in model.pieces if piece.type in (NORMAL, USER_DEFINED))
+        self._splits = not inside
+
+    def normalize(self, text: str) -> str:
+        """Return the text that is cut into pieces, with ``▁`` for spaces."""
+        if not text:
+            return ""
+        text = self._replace(text)
+        if self.model.remove_extra_whitespaces:
+            text = _RUNS.sub(" ", text).lstrip(" ")
+        text = (" " * self.model.add_dummy_prefix + text).replace(" ", SPACE)
+        # Like SentencePiece, this drops a final U+2581 of the text itself as well.
+        return text.rstrip(SPACE) if self.model.remove_extra_whitespaces else text
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the pieces of each text; raise ``TypeError`` for surrogates."""
+        lines = [self._parts(self.normalize(text)) for text in texts]
+        plain = list(
+            dict.fromkeys(part for line in lines for part in line if part not in self._fixed or not self._cuts)
+        )
+        found = dict(zip(plain, self._encode(plain), strict=True))
+        joined = []
+        for line in lines:
+            ids: list[int] = []
+            for part in line:
+                for id in found[part] if part in found else [self._fixed[part]]:
+                    if id != self._unknown or ids[-1:] != [id]:  # a run of unknown characters is one piece
+                        ids.append(id)
+            joined.append(ids)
+        return joined
+
+    def _parts(self, text: str) -> list[str]:
+        """Split normalized text at user-defined pieces, and where it is too long."""
+        parts = [text] if self._cuts is None else self._cuts.split(text)
+        if len(text) <= MAX_PART or not self._splits:
+            return [part for part in parts if part]
+        pattern = rf"[\s\S]{{1,{MAX_PART}}}[^{SPACE}]*"
+        return [short for part in parts for short in re.findall(pattern, part)]
+
+    def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (id, begin, end) of each piece, in characters of the text before normalization."""
+        origins = self._origins(text)
+        spans: list[tuple[int, int, int]] = []
+        at = 0
+        for part in self._parts("".join(character for character, _, _ in origins)):
+            if self._cuts is not None and part in self._fixed:
+                found = [(self._fixed[part], 0, len(part))]
+            else:
+                found = self._with_bytes(self._engine.encode(part, add_special_tokens=False), part)
+            for id, begin, end in found:
+                first, last = origins[at + begin][1], origins[at + end - 1][2]
+                if id == self._unknown and spans and spans[-1][0] == id:
+                    spans[-1] = id, spans[-1][1], last
+                else:
+                    spans.append((id, first, last))
+            at += len(part)
+        return spans
+
+    def _origins(self, text: str) -> list[tuple[str, int, int]]:
+        """Return (character, begin, end) for each character of the normalized text."""
+        found: list[tuple[str, int, int]] = []
+        squeezes = self.model.remove_extra_whitespaces
+        for begin, end, new in self._replace.parts(text):
+            changed = new != text[begin:end]
+            for number, character in enumerate(new):
+                if not (squeezes and character == " " and (not found or found[-1][0] == " ")):
+                    span = (begin, end) if changed else (begin + number, begin + number + 1)
+                    found.append((character, *span))
+        if text and self.model.add_dummy_prefix:
+            found.insert(0, (" ", 0, 0))
+        found = [(SPACE if character == " " else character, begin, end) for character, begin, end in found]
+        while squeezes and found and found[-1][0] == SPACE:
+            found.pop()
+        return found
+
+    def _encode(self, parts: list[str]) -> list[list[int]]:
+        encodings = self._engine.encode_batch(parts, add_special_tokens=False)
+        rows = [[self._ids[id] for id in encoding.ids] for encoding in encodings]
+        for number, row in enumerate(rows) if self.model.byte_fallback else ():
+            if self._unknown in row:
+                rows[number] = [id for id, _, _ in self._with_bytes(encodings[number], parts[number])]
+        return rows
+
+    def _with_bytes(self, encoding: Encoding, part: str) -> list[tuple[int, int, int]]:
+        """Return (id, begin, end) of pieces, those of bytes in place of unknown ones if the model has them."""
+        found: list[tuple[int, int, int]] = []
+        for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            id = self._ids[number]
+            if id != self._unknown or not self.model.byte_fallback:
+                found.append((id, begin, end))
+                continue
+            for place in range(begin, end):
+                found += [(self._bytes[f"<0x{byte:02X}>"], place, place + 1) for byte in part[place].encode()]
+        return found
+
+
+def _numbered(model: SentencePieceModel, *types: int) -> list[tuple[int, str]]:
+    return [(id, piece.text) for id, piece in enumerate(model.pieces) if piece.type in types]
+
+
+def _build(model: SentencePieceModel) -> tuple[Engine, list[int]]:
+    """Return the library's tokenizer, and the id of the piece of each of its entries."""
+    try:
+        return (_unigram if model.algorithm == "unigram" else _bpe)(model)
+    except (KeyboardInterrupt, SystemExit, MemoryError, ValueError):
+        raise
+    except BaseException as error:  # a panic in the Rust library is not an Exception
+        raise ValueError(f"the tokenizers library rejects it: {error}") from error
+
+
+def _unigram(model: SentencePieceModel) -> tuple[Engine, list[int]]:
+    worst = min((piece.score for piece in model.pieces if piece.type == NORMAL), default=0.0)
+    chosen = _numbered(model, NORMAL, USER_DEFINED)
+    if n_nodes(text.encode().decode("latin-1") for _, text in chosen) > MAX_NODES:
+        raise ValueError("its pieces are too large in total")
+    entries = [(text, model.pieces[id].score) for id, text in chosen]
+    # The library puts unknown characters ten below the worst score, as SentencePiece does.
+    engine = models.Unigram([(_UNKNOWN, worst), *entries], unk_id=0, byte_fallback=False)
+    return Engine(engine), [model.unknown_id, *(id for id, _ in chosen)]
+
+
+def _bpe(model: SentencePieceModel) -> tuple[Engine, list[int]]:
+    numbered = _numbered(model, NORMAL)
+    ids = [model.unknown_id, *(id for id, _ in numbered)]
+    vocabulary = {_UNKNOWN: 0, **{text: number for number, (_, text) in enumerate(numbered, 1)}}
+    # Single characters are merged whether they are pieces or not; those that are not stay unknown if left alone.
+    for character in sorted({character for _, text in numbered for character in text}):
+        if character not in vocabulary:
+            vocabulary[character] = len(ids)
+            ids.append(model.unknown_id)
+    merges: list[tuple[float, int, str, str]] = []
+    for id, text in numbered:
+        pairs = ((text[:k], text[k:]) for k in range(1, len(text)))
+        merges += [(-model.pieces[id].score, id, *pair) for pair in pairs if vocabulary.keys() >= set(pair)]
+        if len(merges) > MAX_MERGES:
+            raise ValueError(f"its pieces can be merged in more than {MAX_MERGES:,} ways")
+    ordered = [(left, right) for _, _, left, right in sorted(merges, key=lambda merge: merge[:2])]
+    return Engine(models.BPE(vocabulary, ordered, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=False)), ids

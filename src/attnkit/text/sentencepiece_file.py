@@ -1,0 +1,159 @@
+"""Reader of SentencePiece models (``.spm``, ``.model``) without protobuf and without sentencepiece.
+
+A file is a protocol buffer, ``ModelProto`` of https://github.com/google/sentencepiece: fields 1 (pieces), 2 (how the
+model was trained) and 3 (how text is normalized). Everything is checked here, since a file may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from attnkit.text.charsmap import Charsmap
+from attnkit.text.config import MAX_ENTRIES
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  #: types of pieces, as in the file
+MAX_FILE_BYTES = 16 << 20  #: limit on a file; the one of NLLB-200, with 256,000 pieces, has 5 MB
+MAX_PIECE_BYTES = 1024  #: limit on a piece; the trainer makes pieces of at most 16 characters
+SPACE = "▁"  #: U+2581, a space inside a piece
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types
+_ALGORITHMS: dict[object, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+_OTHER_ALGORITHMS = {3: "word", 4: "char"}
+Value = int | bytes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of a SentencePiece model."""
+
+    text: str
+    score: float
+    type: int  #: NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED or BYTE
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """The parts of a SentencePiece file that decide how text is cut."""
+
+    pieces: tuple[Piece, ...]  #: by id
+    algorithm: Literal["unigram", "bpe"]
+    byte_fallback: bool  #: whether unknown characters become the pieces of their bytes
+    charsmap: Charsmap  #: text that normalization replaces
+    add_dummy_prefix: bool  #: whether a space is put before the text
+    remove_extra_whitespaces: bool  #: whether spaces at both ends are dropped, and runs of them reduced to one
+
+    @property
+    def unknown_id(self) -> int:
+        """Id of the unknown piece."""
+        return next(id for id, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
+
+
+def read_sentencepiece(raw: bytes) -> SentencePieceModel:
+    """Parse a SentencePiece file.
+
+    Raises ``ValueError`` with the reason if it is damaged, or if it uses what attnkit does not have: words or
+    characters as pieces, spaces at the end of words, or rules for the decoded text.
+    """
+    if len(raw) > MAX_FILE_BYTES:
+        raise ValueError(f"it has {len(raw):,} bytes, more than the maximum of {MAX_FILE_BYTES:,}")
+    pieces: list[Piece] = []
+    parts: dict[int, dict[int, Value]] = {2: {}, 3: {}, 5: {}}
+    for number, value in _fields(raw):
+        if number == 1:
+            pieces.append(_piece(value))
+        elif number in parts:
+            # A field of the same message given twice is merged, as protocol buffers demand.
+            parts[number] |= dict(_fields(_as_bytes(value)))
+        if len(pieces) > MAX_ENTRIES:
+            raise ValueError(f"it has more than {MAX_ENTRIES:,} pieces")
+    trainer, normalizer, decoded = parts.values()
+    byte_fallback = bool(trainer.get(35, 0))
+    _check_pieces(pieces, byte_fallback)
+    kind = trainer.get(3, 1)
+    if kind not in _ALGORITHMS:
+        named = _OTHER_ALGORITHMS.get(kind if isinstance(kind, int) else 0, "an unknown kind")
+        raise ValueError(f"its pieces are of kind {named}; supported: unigram and bpe")
+    if trainer.get(24, 0):
+        raise ValueError("its pieces have spaces behind words (treat_whitespace_as_suffix)")
+    if not normalizer.get(5, 1):
+        raise ValueError("its pieces contain bare spaces (escape_whitespaces is off)")
+    if _as_bytes(decoded.get(2, b"")):
+        raise ValueError("it has rules for the decoded text (denormalizer_spec)")
+    if _ALGORITHMS[kind] == "bpe" and any(piece.type == UNUSED for piece in pieces):
+        raise ValueError("it has unused pieces, which BPE would merge and split again")
+    return SentencePieceModel(
+        tuple(pieces),
+        _ALGORITHMS[kind],
+        byte_fallback,
+        Charsmap(_as_bytes(normalizer.get(2, b""))),
+        add_dummy_prefix=bool(normalizer.get(3, 1)),
+        remove_extra_whitespaces=bool(normalizer.get(4, 1)),
+    )
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, Value]]:
+    """Yield the number and the value of each field of a message, in their order."""
+    at, end = 0, len(raw)
+    while at < end:
+        key, at = _varint(raw, at)
+        wire = key & 7
+        if wire == _VARINT:
+            number, at = _varint(raw, at)
+            yield key >> 3, number
+            continue
+        if wire == _BYTES:
+            size, at = _varint(raw, at)
+        elif wire in (_EIGHT_BYTES, _FOUR_BYTES):
+            size = 8 if wire == _EIGHT_BYTES else 4
+        else:
+            raise ValueError("this is not a SentencePiece model")
+        if size > end - at:
+            raise ValueError("it is truncated, or not a SentencePiece model")
+        yield key >> 3, raw[at : at + size]
+        at += size
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, seven bits per byte, and the place after it."""
+    number = shift = 0
+    while at < len(raw) and shift < 70:  # a number of 64 bits takes ten bytes
+        number |= (raw[at] & 127) << shift
+        if raw[at] < 128:
+            return number, at + 1
+        at, shift = at + 1, shift + 7
+    raise ValueError("it is truncated, or not a SentencePiece model")
+
+
+def _as_bytes(value: Value) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a field has another type than expected")
+    return value
+
+
+def _piece(value: Value) -> Piece:
+    found = dict(_fields(_as_bytes(value)))
+    text, score, kind = found.get(1, b""), found.get(2, bytes(4)), found.get(3, NORMAL)
+    if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4 or not isinstance(kind, int):
+        raise ValueError("a piece has no valid text, score or type")
+    if not text or len(text) > MAX_PIECE_BYTES:
+        raise ValueError(f"a piece is empty or has more than {MAX_PIECE_BYTES:,} bytes")
+    number = struct.unpack("<f", score)[0]
+    if not math.isfinite(number) or not NORMAL <= kind <= BYTE:
+        raise ValueError("a piece has an unknown type or no finite score")
+    return Piece(text.decode(), number, kind)  # raises ValueError for invalid UTF-8
+
+
+def _check_pieces(pieces: list[Piece], byte_fallback: bool) -> None:
+    if sum(piece.type == UNKNOWN for piece in pieces) != 1:
+        raise ValueError("it does not have exactly one unknown piece")
+    if len({piece.text for piece in pieces}) != len(pieces):
+        raise ValueError("two pieces have the same text")
+    ordinary = (NORMAL, USER_DEFINED, UNUSED)
+    if any("\0" in piece.text for piece in pieces if piece.type in ordinary):
+        raise ValueError("a piece contains the character U+0000")
+    found = {piece.text for piece in pieces if piece.type == BYTE}
+    if found != ({f"<0x{byte:02X}>" for byte in range(256)} if byte_fallback else set()):
+        raise ValueError("its pieces of bytes do not match its setting byte_fallback")
