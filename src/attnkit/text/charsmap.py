@@ -1,4 +1,4 @@
-"""Precompiled character maps of SentencePiece: text to replace, and its replacement.
+"""Precompiled character maps of SentencePiece: text and its replacement.
 
 A map is a trie as a double array (https://github.com/s-yata/darts-clone), followed by the replacements. The longest
 match is found here, exactly as SentencePiece finds it: ``Precompiled`` of ``tokenizers`` loses combining marks.
@@ -123,7 +123,7 @@ def _successors(units: Units, at: Units) -> tuple[NDArray[np.int64], Units, Unit
 
 
 def _n_bytes(lead: Units) -> Units:
-    """Return the length of the characters that begin with these bytes; 0 for no character."""
+    """Return the length of the characters whose first byte this is; 0: none."""
     return np.select([lead < 0x80, lead < 0xC2, lead < 0xE0, lead < 0xF0, lead < 0xF5], [1, 0, 2, 3, 4], 0).astype("u4")
 
 

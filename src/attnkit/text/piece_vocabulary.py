@@ -1,4 +1,4 @@
-"""Vocabularies of imported translation models: a SentencePiece model and the ids of a network.
+"""Vocabularies of imported translation models: pieces and ids of a network.
 
 A network may know other entries than its SentencePiece model: pieces have ids of their own, and languages have codes.
 """

@@ -1,6 +1,6 @@
-"""Encoding by a SentencePiece model: the same pieces as sentencepiece, by Hugging Face ``tokenizers``.
+"""Encoding by a SentencePiece model: the same pieces as sentencepiece finds.
 
-Three things differ from a plain conversion. Control, unknown, unused and byte pieces never match text, so the library
+They are found by Hugging Face ``tokenizers``. Three things differ from a plain conversion. Control, unknown, unused and byte pieces never match text, so the library
 does not get them. Spaces are U+0020 alone: normalization is done here, with the longest match of the character map.
 Of BPE's pieces, those with the higher score are merged first, whatever their order in the file.
 """
@@ -80,7 +80,7 @@ class SentencePiece:
         return [short for part in parts for short in re.findall(pattern, part)]
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (id, begin, end) of each piece, in characters of the text before normalization."""
+        """Return (id, begin, end) per piece, in characters before normalization."""
         origins = self._origins(text)
         spans: list[tuple[int, int, int]] = []
         at = 0
@@ -124,7 +124,7 @@ class SentencePiece:
         return rows
 
     def _with_bytes(self, encoding: Encoding, part: str) -> list[tuple[int, int, int]]:
-        """Return (id, begin, end) of pieces, those of bytes in place of unknown ones if the model has them."""
+        """Return (id, begin, end) of pieces; unknown ones become bytes if possible."""
         found: list[tuple[int, int, int]] = []
         for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
             id = self._ids[number]

@@ -1,4 +1,4 @@
-"""Reader of SentencePiece models (``.spm``, ``.model``) without protobuf and without sentencepiece.
+"""Reader of SentencePiece models without protobuf and without sentencepiece.
 
 A file is a protocol buffer, ``ModelProto`` of https://github.com/google/sentencepiece: fields 1 (pieces), 2 (how the
 model was trained) and 3 (how text is normalized). Everything is checked here, since a file may come from a stranger.
@@ -26,7 +26,7 @@ Value = int | bytes
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePieceEntry:
     """One entry of a SentencePiece model."""
 
     text: str
@@ -38,7 +38,7 @@ class Piece:
 class SentencePieceModel:
     """The parts of a SentencePiece file that decide how text is cut."""
 
-    pieces: tuple[Piece, ...]  #: by id
+    pieces: tuple[SentencePieceEntry, ...]  #: by id
     algorithm: Literal["unigram", "bpe"]
     byte_fallback: bool  #: whether unknown characters become the pieces of their bytes
     charsmap: Charsmap  #: text that normalization replaces
@@ -59,7 +59,7 @@ def read_sentencepiece(raw: bytes) -> SentencePieceModel:
     """
     if len(raw) > MAX_FILE_BYTES:
         raise ValueError(f"it has {len(raw):,} bytes, more than the maximum of {MAX_FILE_BYTES:,}")
-    pieces: list[Piece] = []
+    pieces: list[SentencePieceEntry] = []
     parts: dict[int, dict[int, Value]] = {2: {}, 3: {}, 5: {}}
     for number, value in _fields(raw):
         if number == 1:
@@ -133,7 +133,7 @@ def _as_bytes(value: Value) -> bytes:
     return value
 
 
-def _piece(value: Value) -> Piece:
+def _piece(value: Value) -> SentencePieceEntry:
     found = dict(_fields(_as_bytes(value)))
     text, score, kind = found.get(1, b""), found.get(2, bytes(4)), found.get(3, NORMAL)
     if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4 or not isinstance(kind, int):
@@ -143,10 +143,10 @@ def _piece(value: Value) -> Piece:
     number = struct.unpack("<f", score)[0]
     if not math.isfinite(number) or not NORMAL <= kind <= BYTE:
         raise ValueError("a piece has an unknown type or no finite score")
-    return Piece(text.decode(), number, kind)  # raises ValueError for invalid UTF-8
+    return SentencePieceEntry(text.decode(), number, kind)  # raises ValueError for invalid UTF-8
 
 
-def _check_pieces(pieces: list[Piece], byte_fallback: bool) -> None:
+def _check_pieces(pieces: list[SentencePieceEntry], byte_fallback: bool) -> None:
     if sum(piece.type == UNKNOWN for piece in pieces) != 1:
         raise ValueError("it does not have exactly one unknown piece")
     if len({piece.text for piece in pieces}) != len(pieces):

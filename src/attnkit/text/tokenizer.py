@@ -106,7 +106,7 @@ class Tokenizer:
         """Split a line into independently encoded chunks, without ``word_prefix``."""
         if self.config.kind == "gpt2":  # encodes the first word differently
             return _BEFORE_SPACES.split(line) if line else []
-        if self.pieces is not None:  # normalizes the whole line
+        if self.config.kind == "sentencepiece":  # normalizes the whole line
             return [line] if line else []
         return cut(line, runs=self.config.kind != "word")
 
