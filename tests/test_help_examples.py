@@ -170,6 +170,8 @@ RUNS = (
     f"train --src a.en --tgt a.de -o run {SMALL} --max-steps 5 --set evaluation.every_steps=1 --set "
     "checkpoints.keep_last=5",
     f"train --src a.en --tgt a.de -o word-run --set vocabulary.kind=word {SMALL}",
+    f"train --src a.en --tgt a.de -o lora-run --init-from run --set adapter.kind=lora {SMALL}",
+    "export lora-run lora-peft --to peft",
     f"train --task text-classification --data reviews.tsv -o opinions {SMALL}",
     f"train --task autoencode --data text.txt -o codes {SMALL}",
     f"train --task autoencode --data vectors.npy -o vector-codes {SMALL}",

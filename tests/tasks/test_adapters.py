@@ -18,6 +18,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.averaging import average_run
 from attnkit.errors import RunError, UsageError
 from attnkit.models.lora import LoraConfig, adapted_blocks, factor_names
+from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.tasks.translation.loading import load_run, open_run, pack_weights
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
@@ -205,3 +206,56 @@ def test_crafted_adapters_are_refused(workshop: Any, adapted: Path, tmp_path: Pa
         with pytest.raises(RunError, match=what):
             load(run, checkpoint="last")
     assert verify_run(run).n_bad > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"), [("transformer", "encoder"), ("transformer", "embeddings"), ("rnn", "decoder")]
+)
+def test_frozen_parts_stay_as_they_are(
+    workshop: Any, trained: Path, recurrent: Path, tmp_path: Path, kind: str, part: str
+) -> None:
+    base, run = trained if kind == "transformer" else recurrent, tmp_path / "run"
+    config = workshop.configure(kind, finetuning__freeze=[part], limits__max_steps=6, optimization__ema_decay=0.9)
+    whole = workshop.train(config, run, init_from=base)
+    pieces = workshop.train(config, tmp_path / "pieces", stops=(2,), init_from=base)
+    assert whole == pieces
+    found, again = tensors(run, "model", 6), tensors(tmp_path / "pieces", "model", 6)
+    assert all(np.array_equal(array, again[name]) for name, array in found.items())
+    given = safetensors.numpy.load(RunFolder(base).checkpoint()[0].read("model.safetensors"))
+    still = {name for name, array in found.items() if np.array_equal(array, given[name])}
+    assert still == {name for name in found if part_of(name) == part} != set()
+    moments = {n.removeprefix("exp_avg.") for n in tensors(run, "optimizer", 6) if n.startswith("exp_avg.")}
+    assert moments == found.keys() - still
+    assert verify_run(run).n_bad == 0
+
+
+def test_layers_learn_at_their_own_rates(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    """AdamW's first step is the learning rate in size, whatever the gradient."""
+    names = [
+        "encoder.embedding.words.weight",
+        "encoder.layers.0.attention.output.weight",
+        "encoder.layers.2.feed_forward.up.bias",
+        "decoder.layers.1.cross.output.weight",
+        "decoder.layers.0.lora.weight.A",
+        "decoder.memory.weight",
+        "output.bias",
+    ]
+    found = layerwise_rates(names, 0.5)
+    assert [found.get(name, 1.0) for name in names] == [0.125, 0.25, 1.0, 1.0, 0.5, 1.0, 1.0]
+    recurrent = ["src_embedding.weight", "encoder.forwards.0.weight_ih_l0", "encoder.backwards.1.bias_hh_l0"]
+    assert layerwise_rates(recurrent, 0.1) == pytest.approx(dict(zip(recurrent, [0.01, 0.1, 1.0], strict=True)))
+    still = {"optimization__weight_decay": 0.0, "optimization__schedule": "constant", "optimization__warmup_steps": 1}
+    config = workshop.configure(finetuning__layerwise_lr_decay=0.25, limits__max_steps=1, **still)
+    workshop.train(config, tmp_path / "run", init_from=trained)
+    before = safetensors.numpy.load(RunFolder(trained).checkpoint()[0].read("model.safetensors"))
+    after = tensors(tmp_path / "run", "model", 1)
+    moved = {name: np.abs(after[name] - before[name]).max() for name in after}
+    top = moved["encoder.layers.0.feed_forward.up.weight"]
+    assert top > 0 and moved["encoder.embedding.words.weight"] == pytest.approx(top / 4, rel=1e-2)
+
+
+def test_frozen_parts_need_weights(workshop: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="random weights cannot be frozen"):
+        list(train(TrainRequest(workshop.configure(finetuning__freeze=["encoder"]), tmp_path / "run")))
+    with pytest.raises(UsageError, match="adapters freeze all weights"):
+        workshop.configure(**LORA, finetuning__freeze=["encoder"])

@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
@@ -136,6 +137,7 @@ def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
     still = {name for name in found if torch.equal(found[name], giver.get(name.removeprefix("encoder."), Tensor()))}
     frozen = ("encoder.embedding", "encoder.places", "encoder.segments", "encoder.layers.0.")
     assert still == {name for name in found if name.startswith(frozen)}
+    assert verify_run(tmp_path / "whole").n_bad == 0
     moments = {name.partition(".")[2] for name in weights_of(tmp_path / "whole", 9, "optimizer")}
     assert moments == found.keys() - still
 

@@ -58,7 +58,7 @@ def held_weights(checkpoint: Checkpoint, expected: Mapping[str, Tensor]) -> tupl
         return MODEL, expected
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     factors = adapter_layout(checkpoint, shapes)[2]
-    return ADAPTER, {name: torch.empty(shape, device="meta") for name, shape in factors.items()}
+    return ADAPTER, {name: torch.empty(shape, device="meta", requires_grad=True) for name, shape in factors.items()}
 
 
 def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:

@@ -168,11 +168,11 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
     folder = RunFolder(output)
     if TASKS[config.task].presets:
         from attnkit.engine.pretrained_embeddings import open_embeddings
-        from attnkit.engine.vocabularies import check_adapter_has_base, check_init_conflicts
+        from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 
         check_init_conflicts(config, init_from)
         if training.overwrite or not folder.steps():  # a resumed run has its embeddings and its base
-            check_adapter_has_base(config, init_from)
+            check_has_weights(config, init_from)
             open_embeddings(config)
     files = getattr(config.data, "valid_files", None) or ()
     if not training.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):

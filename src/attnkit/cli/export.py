@@ -12,8 +12,11 @@ from attnkit.cli.options import CheckpointName, Json, RunPath
 def command(
     run: RunPath,
     folder: Annotated[Path, Argument(help="Output folder.", metavar="DIR")],
-    to: Annotated[Literal["ctranslate2", "huggingface"], Option(help="Target system.")],
+    to: Annotated[Literal["ctranslate2", "huggingface", "peft", "attnkit"], Option(help="Target system.")],
     checkpoint: CheckpointName = None,
+    adapter: Annotated[
+        Path | None, Option(help="Run of an adapter to merge into RUN (attnkit only).", metavar="RUN")
+    ] = None,
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"], Option(help="Weight type (CTranslate2 only).")
     ] = "float32",
@@ -23,24 +26,38 @@ def command(
 
     CTranslate2 supports all Transformers except those with ALiBi positions; its float32 translations are identical.
     Hugging Face transformers supports BERT, models fine-tuned from BERT, GPT, and post-norm Transformers with
-    sinusoidal positions (Marian).
+    sinusoidal positions (Marian). PEFT takes the adapters of such Transformers; all others take merged weights, and
+    attnkit a run with them.
 
     \b
     Examples:
       attnkit export run --to ctranslate2 run-ct2
       attnkit export run --to ctranslate2 run-int8 --quantization int8
       attnkit export bert --to huggingface bert-hf
+      attnkit export lora-run --to peft adapter
+      attnkit export run --adapter lora-run --to attnkit merged
     """
     from attnkit.errors import UsageError
     from attnkit.progress import console
 
+    if to != "ctranslate2" and quantization != "float32":
+        what = "transformers converts weights at load time" if to == "huggingface" else "these weights are float32"
+        raise UsageError("--quantization requires --to ctranslate2", help=f"remove --quantization: {what}")
+    if to != "attnkit" and adapter is not None:
+        help = "merge it first: attnkit export RUN --adapter RUN --to attnkit DIR"
+        raise UsageError("--adapter requires --to attnkit", help=help)
     if to == "huggingface":
         from attnkit.conversion.export_huggingface import export_huggingface
 
-        if quantization != "float32":
-            help = "remove --quantization: transformers converts weights at load time"
-            raise UsageError("--quantization requires --to ctranslate2", help=help)
         done = export_huggingface(run, folder, checkpoint=checkpoint)
+    elif to == "peft":
+        from attnkit.conversion.adapters import export_peft
+
+        done = export_peft(run, folder, checkpoint=checkpoint)
+    elif to == "attnkit":
+        from attnkit.conversion.adapters import merge_run
+
+        done = merge_run(run, folder, checkpoint=checkpoint, adapter=adapter)
     else:
         from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 

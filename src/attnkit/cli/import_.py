@@ -5,15 +5,18 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument
+from typer import Argument, Option
 
 from attnkit.cli.options import Json, RunOutput
 
 
 def command(
-    system: Annotated[Literal["huggingface"], Argument(help="Source system.", metavar="SYSTEM")],
+    system: Annotated[
+        Literal["huggingface", "peft"], Argument(help="Source system: huggingface or peft.", metavar="SYSTEM")
+    ],
     folder: Annotated[Path, Argument(help="Local folder of the model.", metavar="DIR")],
     output: RunOutput,
+    base: Annotated[Path | None, Option(help="Run that the adapter adapts (peft only).", metavar="RUN")] = None,
     json: Json = False,
 ) -> None:
     """Import a model from another system as a run.
@@ -23,17 +26,31 @@ def command(
     is read. An imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model
     fine-tuned for classification, tagging or question answering are imported too, for predict.
 
+    An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
+
     \b
     Examples:
       attnkit import huggingface bert-base-uncased -o bert
       attnkit fill-mask bert "The cat sat on the [MASK]."
       attnkit pretrain-mlm more.txt -o own --init-from bert
+      attnkit import peft lora-peft --base run -o own
     """
-    from attnkit.conversion.import_huggingface import import_huggingface
+    from attnkit.errors import UsageError
+
+    if (system == "peft") != (base is not None):
+        what = "an adapter needs the run that it adapts" if base is None else "--base belongs to peft"
+        raise UsageError(what, where="--base", help="attnkit import peft DIR --base RUN -o RUN")
     from attnkit.plotting.progress_text import count
     from attnkit.progress import console
 
-    done = import_huggingface(folder, output)
+    if base is not None:
+        from attnkit.conversion.adapters import import_peft
+
+        done = import_peft(folder, base, output)
+    else:
+        from attnkit.conversion.import_huggingface import import_huggingface
+
+        done = import_huggingface(folder, output)
     for text in done.warnings:
         console.warn(text)
     if json:

@@ -53,7 +53,7 @@ def command(
       attnkit train --config examples/multi30k.yaml --src a.en --tgt a.de \\
         --dry-run
       attnkit train --src a.en --tgt a.de -o run --init-from bert
-      attnkit train --src a.en --tgt a.de -o new --init-from run \\
+      attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
         --set adapter.kind=lora
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels

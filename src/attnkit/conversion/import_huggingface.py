@@ -7,32 +7,28 @@ from our model of that configuration before any tensor is read.
 import json
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from attnkit.checkpoints.checkpoint import MODEL
-from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.run_folder import RunFolder, check_target_dir, is_run
 from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
+from attnkit.conversion.new_run import check_is_new, write_new_run
 from attnkit.data.labels import Labels
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
-from attnkit.io import atomic
 from attnkit.io.safe_read import TensorEntry
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.text.conll import holds_space
-from attnkit.training.state import TrainState
 
 Model = Bert | Gpt | SequenceClassifier | TokenTagger | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
@@ -40,8 +36,6 @@ PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
-_COUNTERS: dict[str, Any] = {field.name: field.default for field in fields(TrainState)[2:]}
-_COUNTERS |= {"finished": "stopped", "updates": 0, "position": {"epoch": 0, "index": 0}}
 _CARD = """\
 # {name}
 
@@ -93,9 +87,7 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     """
     if not folder.is_dir():
         raise RunError(f"no such folder: {folder}", help="use a folder written by save_pretrained")
-    check_target_dir(run)
-    if is_run(run):
-        raise UsageError("the output folder already contains a run", where=str(run), help="choose a new folder with -o")
+    check_is_new(run)
     tree = read_tree(folder / "config.json")
     described = configs.read(tree, str(folder / "config.json"))
     path = _weights_path(folder)
@@ -110,21 +102,8 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     texts = {"config.yaml": dump_yaml(config).encode(), "tokenizer.json": vocabulary.tokenizer.to_json().encode()}
     if plan.labels is not None:
         texts["labels.json"] = plan.labels.to_bytes()
-    # A checkpoint of step 0, which has no optimizer state yet.
-    state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
-    contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
     card = _CARD.format(name=run.absolute().name, kind=TASKS[plan.task].description, folder=folder)
-    with ExitStack() as stack:
-        place = run
-        if not run.exists():  # create a new folder atomically
-            atomic.make_dirs(run.absolute().parent)
-            place = stack.enter_context(atomic.atomic_dir(run.absolute()))
-        target = RunFolder(place)
-        with target.lock():
-            target.save(0, {**texts, **contents})
-            for name, content in {**texts, "README.md": card.encode()}.items():
-                target.write_copy(name, content)
-            target.write_status(Status(state="stopped", step=0, reason=f"imported from {folder}", exit_code=0))
+    write_new_run(run, texts, {MODEL: to_bytes(tensors_of(model))}, card, f"imported from {folder}")
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return ImportResult(run, TASKS[plan.task].command, n_parameters, size, plan.warnings)
 

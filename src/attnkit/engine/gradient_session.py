@@ -39,7 +39,7 @@ from attnkit.engine.run_state import RunState
 from attnkit.engine.saved_weights import SavedWeights, set_up_adapters
 from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
-from attnkit.engine.vocabularies import check_adapter_has_base, check_init_conflicts
+from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.training.flat_optimizer import Precision
@@ -105,7 +105,7 @@ class GradientSession(TrainingSession):
         self.config = config = cast(RunConfig, request.config)
         check_init_conflicts(config, request.init_from)
         if request.overwrite or not RunFolder(request.path).steps():
-            check_adapter_has_base(config, request.init_from)
+            check_has_weights(config, request.init_from)
         # Reject unsuitable vectors before anything is written; a resumed run has them in its weights.
         self._embeddings: list[EmbeddingSource | None] = []
         if any(getattr(config.model, key, None) for key in EMBEDDING_FILES):
@@ -147,6 +147,7 @@ class GradientSession(TrainingSession):
             torch.manual_seed(config.seed)  # the adapters do not depend on what was drawn for the weights
             resumed = writer.run_state.checkpoint
             messages.append(set_up_adapters(model, config.lora, writer.folder, resumed, writer.is_writer))
+        task.freeze(config, model)
         # Before the flat buffers: parameters must not move once they are views.
         module = model.to(self.device)
         working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"

@@ -93,7 +93,12 @@ def preset_of(run: Path) -> EarlierPreset | None:
 TRAINING_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
 TRAINING_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
 """Option of every training command and call -> configuration key."""
-LIST_KEYS = {*(key for kind in TASKS.values() for key in kind.input_keys), "vocabulary_files", "adapter.maps"}
+LIST_KEYS = {
+    *(key for kind in TASKS.values() for key in kind.input_keys),
+    "vocabulary_files",
+    "adapter.maps",
+    "finetuning.freeze",
+}
 """Keys that take a list of names; a single name may be given without brackets."""
 LIMIT_KEYS = {"max_steps", "max_epochs", "max_tokens"}
 """Keys of ``limits``. A limit set by the user replaces those of the preset; the first limit reached ends the run."""

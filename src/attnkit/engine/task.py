@@ -121,7 +121,9 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         from attnkit.checkpoints.checkpoint import MODEL
         from attnkit.checkpoints.weights import OPTIMIZER, held_weights, read_tensors, tensors_of
 
-        expected = tensors_of(cast(torch.nn.Module, self.model_for_checkpoint(checkpoint, config)))
+        model = self.model_for_checkpoint(checkpoint, config)
+        self.freeze(config, model)
+        expected = tensors_of(cast(torch.nn.Module, model))
         read_tensors(checkpoint, MODEL, expected)
         if checkpoint.name == "averaged":
             read_averaged(checkpoint)
@@ -130,11 +132,12 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
             return  # an imported run that has not been trained yet
         # Buffers have no optimizer moments.
-        parameters = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
-        trained = held_weights(checkpoint, parameters)[1]
-        averages = cast(RunConfig, config).optimization.ema_decay is not None
-        kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if averages else [])]
-        buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}
+        weights = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
+        parameters = held_weights(checkpoint, weights)[1]
+        trained = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
+        buffers = {f"{kind}.{name}": tensor for kind in ("exp_avg", "exp_avg_sq") for name, tensor in trained.items()}
+        if cast(RunConfig, config).optimization.ema_decay is not None:
+            buffers |= {f"weights.{name}": tensor for name, tensor in parameters.items()}
         for name, tensor in read_tensors(checkpoint, OPTIMIZER, buffers).items():
             if not bool(torch.isfinite(tensor).all()):
                 yield f"{OPTIMIZER} of checkpoint {checkpoint.name} cannot be used: '{name}' is not finite"
@@ -191,6 +194,9 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         load_weights(cast("torch.nn.Module", model), source)
 
     # Optional parts.
+    def freeze(self, config: ConfigT, model: ModelT) -> None:
+        """Exclude parameters from training by ``requires_grad``; by default none."""
+
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
         """Return learning-rate multipliers other than 1, by parameter name."""
         return {}

@@ -57,11 +57,15 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
         raise UsageError(what, where=where, help=f"remove {where}")
 
 
-def check_adapter_has_base(config: RunConfig, init_from: Path | None) -> None:
-    """Raise ``UsageError`` if a new run has adapters, but no weights to adapt."""
+def check_has_weights(config: RunConfig, init_from: Path | None) -> None:
+    """Raise ``UsageError`` if a new run keeps weights, but is given none."""
     if config.lora is not None and init_from is None:
         help = "name the run to adapt: --init-from RUN"
         raise UsageError("an adapter needs weights to adapt", where="adapter", help=help)
+    frozen = getattr(getattr(config, "finetuning", None), "freeze", None)
+    if init_from is None and frozen:
+        help = "name the run that they are from: --init-from RUN"
+        raise UsageError("random weights cannot be frozen", where="finetuning.freeze", help=help)
 
 
 @lru_cache(maxsize=2)  # both the model and the task ask for it

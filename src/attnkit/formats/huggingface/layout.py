@@ -192,6 +192,12 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
 
 def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
     """Return Marian's tensors; the Transformer must pass ``check_marian``."""
+    tensors = to_theirs(marian_links(config), ours)
+    return {**tensors, "final_logits_bias": tensors["final_logits_bias"][None]}
+
+
+def marian_links(config: TransformerConfig) -> list[Link]:
+    """Return the links of all tensors of Marian."""
     # In Marian's order: columns of layers that read the residual stream, rows of norms and of layers that add to it.
     reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
     links = [Link("output.bias", ("final_logits_bias",))]
@@ -216,6 +222,4 @@ def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
             links += adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
     attentions = [f"model.decoder.layers.{i}.encoder_attn" for i in range(config.decoder_layers)]
     # attnkit projects keys and values of the memory with one matrix for all layers.
-    links += reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))
-    tensors = to_theirs(links, ours)
-    return {**tensors, "final_logits_bias": tensors["final_logits_bias"][None]}
+    return links + reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))

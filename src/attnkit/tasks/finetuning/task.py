@@ -99,9 +99,10 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         return self.labels.load(config, folder)
 
     def build_model(self, config: ConfigT, data: DataT) -> ModelT:
-        model = self.labels.model(config, data.tokenizer.vocab_size, len(data.labels))
+        return self.labels.model(config, data.tokenizer.vocab_size, len(data.labels))
+
+    def freeze(self, config: ConfigT, model: ModelT) -> None:
         freeze(model.encoder, config.finetuning.freeze_layers)
-        return model
 
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         return self.labels.evaluation(config, data, device, stop)

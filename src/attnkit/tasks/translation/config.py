@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
 from attnkit.models.lora import KIND_MAPS, LoraConfig
+from attnkit.models.parts import PartName
+
+
+class AdaptationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
+
+    freeze: tuple[PartName, ...] = ()
+    """Parts of the model to freeze: embeddings, encoder, decoder, output. Tied matrices belong to the embeddings."""
+    layerwise_lr_decay: float = Field(default=1.0, gt=0, le=1)
+    """Learning rate of each layer relative to the layer above it (Howard and Ruder 2018, section 3.2), in encoder and
+    decoder alike; the top layers are trained at ``learning_rate``, the embeddings most slowly."""
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -29,6 +40,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     adapter: LoraConfig | None = None
     """Adapters to train instead of the weights of ``--init-from``, e.g. ``adapter.kind=lora``. Null: train the
     weights."""
+    finetuning: AdaptationConfig = AdaptationConfig()
+    """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
 
@@ -74,7 +87,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         for key in ("placeholders", "annotate_terms"):
             if getattr(self.data, key) and self.vocabulary.kind == "word":
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
+        if self.fsdp and self.finetuning.freeze:
+            raise ValueError("finetuning.freeze cannot be combined with fsdp")
         if self.adapter is not None:
+            if self.finetuning.freeze:
+                raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
             if self.fsdp:
                 raise ValueError("adapters cannot be trained with fsdp")
             known = KIND_MAPS[self.model.kind]

@@ -1,6 +1,6 @@
 """The translation task: data, model, loss, evaluation and dry-run estimate."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.errors import RunError, SystemFailure
 from attnkit.kernels.native import compiling_note, has_loops, load_loops
 from attnkit.kernels.simd.targets import choose_target
+from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
@@ -80,6 +81,15 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         from attnkit.tasks.translation.bert_encoder import init_encoder
 
         init_encoder(model, source)
+
+    def freeze(self, config: TranslationConfig, model: TranslationModel) -> None:
+        for name, parameter in model.named_parameters():
+            if part_of(name) in config.finetuning.freeze:
+                parameter.requires_grad_(False)
+
+    def lr_multipliers(self, config: TranslationConfig, model: TranslationModel) -> Mapping[str, float]:
+        decay = config.finetuning.layerwise_lr_decay
+        return {} if decay == 1 else layerwise_rates((name for name, _ in model.named_parameters()), decay)
 
     def model_card(self, config: TranslationConfig, name: str) -> ModelCardFields:
         from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
