@@ -114,7 +114,7 @@ class Experiment:
             return
         (system, compiled), steps = SYSTEMS[name], self.options.steps
         way = Way(LAYOUTS[table], table == "isolated", 4, compiled=compiled) if system.peer else None
-        sets = () if system.peer else (f"compiled={str(compiled).lower()}",)
+        sets = () if system.peer else (f"torch_compile={str(compiled).lower()}",)
         try:
             row = train(Case(system, table, 1, way, steps, sets=sets, clocked=True), place, scores=False)
             row["sees"] = seen(place, table)

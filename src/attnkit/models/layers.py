@@ -20,14 +20,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.attend import AttentionScope, prefers_matmul, supports_varlen
+from attnkit.models.attention.attend import (
+    AttentionScope,
+    PackedAttention,
+    Passages,
+    prefers_matmul,
+    supports_packed,
+    supports_varlen,
+)
 from attnkit.models.attention.multihead import HeadGroups, Mix, MultiHeadAttention, attend_within, take
 from attnkit.models.attention.patterns import Pattern
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import LayerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.linear import Dropout, Linear, init_xavier
-from attnkit.models.positions import AlibiBias, RelativeBias, Rotation
+from attnkit.models.positions import AlibiBias, RelativeBias, Rotation, rotation_table
 
 KeysAndValues = list[tuple[Tensor, Tensor]]  #: keys and values (B, H, T, d) per layer
 # The tanh approximation of GELU is GPT-2's; trained weights fit only the variant they were trained with.
@@ -117,6 +124,8 @@ class SelfAttentionContext(nn.Module):
         ``kept``.
         """
         length = x.shape[1]
+        if kept is None and seen is None and (packed := self._packed(x, layout)) is not None:
+            return packed
         mix = self._mix(x, layout, seen)
         # Positions restart with every passage, so packed and unpacked rows give equal scores.
         turn = self._rotation(0, length, x, layout.positions)
@@ -148,7 +157,24 @@ class SelfAttentionContext(nn.Module):
 
         return [partial(turned, layer) for layer in range(state.n_layers)]
 
-    def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Mix:
+    def _packed(self, x: Tensor, layout: PackedLayout) -> PackedAttention | None:
+        """Return attention by the kernel for packed rows, or None where it does not apply."""
+        dropout = self.dropout if self.training else 0.0
+        usual = self.plain and self.bias is None and self.pattern is None
+        if not usual or not supports_packed(x, self.d_head, dropout):
+            return None
+        n_rows, length = x.shape[:2]
+        if layout.bounds is not None:
+            passages = Passages.bounded(layout.bounds, n_rows, length)
+        elif layout.mask is None and layout.n_unmixed == n_rows:
+            passages = Passages.whole(n_rows, length, x.device)
+        else:
+            return None
+        return PackedAttention(
+            passages, self.causal, rotation_table(length, self.d_head, x.device) if self.rotary else None
+        )
+
+    def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Callable[..., Tensor]:
         """Return the fastest mix for queries and keys that are already rotated."""
         pattern, own_bias, mask, n_whole = self.pattern, self.bias, layout.mask, layout.n_unmixed
         if pattern is not None and seen is None:

@@ -50,6 +50,16 @@ def rotations(n: int, width: int) -> Tensor:
     return torch.cat(_angles(n, width, torch.float32, torch.device("cpu")), dim=-1)
 
 
+@lru_cache(maxsize=16)
+def rotation_table(n: int, width: int, device: torch.device) -> Tensor:
+    """Return the rotary table of at least n positions, (≥ n, width) float32.
+
+    Sines, then cosines.
+    """
+    with torch.inference_mode(False):
+        return rotations(_rounded(n), width).to(device)
+
+
 class PositionEmbedding(nn.Module):
     """Position vectors that are added to words: sinusoidal, learned, or none."""
 

@@ -1,10 +1,12 @@
 """Device, precision, number of threads and CPU matrix product of torch."""
 
+import importlib.util
 import os
 import platform
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -101,3 +103,10 @@ def set_threads(threads: int | None) -> None:
         threads = max(1, usable_cpus() // n_local)
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+@lru_cache
+def has_triton(device: torch.device) -> bool:
+    """Return whether Triton is installed and supports this GPU (Ampere or later)."""
+    found = torch.version.hip is None and importlib.util.find_spec("triton") is not None
+    return found and torch.cuda.get_device_capability(device) >= (8, 0)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnkit.runtime.devices import HAS_PRODUCT, linear_product
+from attnkit.runtime.devices import HAS_PRODUCT, has_triton, linear_product
 
 _BUFFER_BYTES_ON_CPU = 16 << 20  # fits in the caches; the time is flat from 8 to 32 MiB
-_BUFFER_BYTES_ELSEWHERE = 256 << 20  # accelerators need fewer and larger products
+_BUFFER_BYTES_ELSEWHERE = 512 << 20  # accelerators need fewer and larger products
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,18 @@ def linear_cross_entropy(
         The smoothed loss, which is differentiable once, and the negative log-likelihood, without gradient; both are
         sums over rows and scalars of at least float32.
     """
+    fused = hidden.device.type == "cuda" and hidden.dtype != torch.float64 and has_triton(hidden.device)
     if chunk_rows is None:
         size = hidden.element_size()
-        per_logit = size if size >= 4 else size + 4  # half-precision logits also have a float32 copy
+        per_logit = size if size >= 4 or fused else size + 4  # half-precision logits also have a float32 copy
         budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
         chunk_rows = max(1, budget // (per_logit * len(weight)))
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
         # One buffer for the logits of all chunks, and a wide one if they are in half precision.
         narrow = hidden.new_empty((min(chunk_rows, len(hidden)), len(weight)))
-        wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
+        one_type = fused or gradients.wide == gradients.dtype
+        wide = narrow if one_type else torch.empty_like(narrow, dtype=gradients.wide)
         log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,), log Σ exp(logits)
         chosen = torch.empty_like(log_norms)  # (N,), logits of the targets
         # As few chunks as possible, of nearly equal size: no tiny last product. Integer arithmetic covers every row.
@@ -70,6 +72,15 @@ def linear_cross_entropy(
         for start, stop in pairwise(borders):
             span, n = slice(start, stop), stop - start
             logits = _product(hidden[span], weight, bias, narrow[:n])  # (n, D) @ (D, V)
+            if fused:
+                from attnkit.training.cross_entropy_kernel import cross_entropy_rows
+
+                log_norms[span], chosen[span] = cross_entropy_rows(
+                    logits, targets[span], label_smoothing, gradients.any
+                )
+                if gradients.any:
+                    gradients.add(span, logits)
+                continue
             column = targets[span, None]  # (n, 1)
             chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
             highest = logits.amax(1)  # (n,)

@@ -2,7 +2,7 @@
 
 The fastest equivalent form of each pair of functions is used. Kernel regression (``pool``) is a special case.
 
-Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_v width of values, P passages.
+Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_v width of values, P passages, N tokens.
 """
 
 import inspect
@@ -20,11 +20,14 @@ from attnkit.models.attention.alignment import AlignmentModule, Kernel, ScaledDo
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
 from attnkit.models.attention.linear_attention import linear_attention
 from attnkit.models.linear import HALF
+from attnkit.runtime.devices import has_triton
 
 # PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward pass of a batch of captions
 # (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms with batched matrix products and 7.5 ms in float32. Up to this many
 # scores per head, matrix products are used; above, the fused kernel in float32, whose memory does not grow with T x S.
 PLAIN_SCORES = 256 * 256
+PACKED_TILE = 128  #: tokens of a tile of the kernel for packed rows
+PACKED_WIDTHS = (32, 64, 128)  #: head widths of the kernel for packed rows
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,60 @@ def _kernel() -> Callable[..., Any]:
     from torch.nn.attention.varlen import varlen_attn  # imported here, since it loads the compiler
 
     return varlen_attn
+
+
+@dataclass(frozen=True)
+class Passages:
+    """The passage of each token, in the flattened rows."""
+
+    starts: Tensor  #: (N,) int32, first token of the token's passage
+    ends: Tensor  #: (N,) int32, one after the last token of the token's passage
+    within: bool  #: whether no passage crosses a multiple of ``PACKED_TILE``: one kernel then computes all gradients
+
+    @staticmethod
+    def bounded(bounds: Tensor, n_rows: int, length: int) -> "Passages":
+        """Return the passages of rows of ``length`` tokens; bounds (P + 1,) int32."""
+        # The number of tokens is stated, since counting them would wait for the device.
+        parts = (bounds[:-1], bounds[1:])
+        starts, ends = (
+            torch.repeat_interleave(part, bounds.diff(), output_size=n_rows * length).to(torch.int32) for part in parts
+        )
+        return Passages(starts, ends, PACKED_TILE % length == 0)
+
+    @staticmethod
+    def whole(n_rows: int, length: int, device: torch.device) -> "Passages":
+        """Return the passages of rows that are one passage each."""
+        at = torch.arange(n_rows * length, dtype=torch.int32, device=device)
+        starts = at - at % length
+        return Passages(starts, starts + length, PACKED_TILE % length == 0)
+
+
+@dataclass(frozen=True)
+class PackedAttention:
+    """Self-attention of packed rows from the fused projection; copies no heads."""
+
+    passages: Passages
+    causal: bool
+    rotations: Tensor | None = None
+    """(positions, d) float32, sines, then cosines, by which queries and keys are rotated; None if not rotary."""
+
+    def context(self, projected: Tensor, n_heads: int) -> Tensor:
+        """Return the context (B, T, D) of queries, keys and values (B, T, 3 · D)."""
+        from attnkit.models.attention.packed_attention import packed_attention  # slow to import
+
+        passages, rows = self.passages, projected.flatten(0, 1)  # (N, 3 · D)
+        out, _ = packed_attention(
+            rows, self.rotations, passages.starts, passages.ends, n_heads, self.causal, passages.within
+        )
+        context: Tensor = out.view(*projected.shape[:2], -1)
+        return context
+
+
+def supports_packed(x: Tensor, d_head: int, dropout: float) -> bool:
+    """Return whether the kernel supports inputs like x with this head width."""
+    return (
+        d_head in PACKED_WIDTHS and x.dtype in HALF and not dropout and x.device.type == "cuda" and has_triton(x.device)
+    )
 
 
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:

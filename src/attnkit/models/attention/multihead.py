@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import AlignmentModule, make_alignment
-from attnkit.models.attention.attend import AttentionFunction, AttentionScope
+from attnkit.models.attention.attend import AttentionFunction, AttentionScope, PackedAttention
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, per_head
 from attnkit.models.attention.distribution import Distribution, make_distribution
 from attnkit.models.linear import Linear
 
-Mix = Callable[..., Tensor]  #: attention function: (heads, projections (B, H, T, d)) -> context (B, H, T, d)
+Mix = Callable[..., Tensor] | PackedAttention
+"""Attention function: (heads, projections (B, H, T, d)) -> context (B, H, T, d), or one of the fused projection."""
 PreparedKeys = list[Tensor]  #: prepared keys per head group, (B, H of the group, S, width of the group)
 
 
@@ -113,7 +114,9 @@ class HeadGroups(nn.Module):
         return joined if self.order is None else joined.index_select(1, torch.tensor(self.order, device=joined.device))
 
 
-def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None) -> Mix:
+def attend_within(
+    scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor] | None = None
+) -> Callable[..., Tensor]:
     """Return the attention function for a scope.
 
     With ``seen``, weights are computed explicitly and appended to it, and dropout is disabled.
@@ -170,11 +173,15 @@ class MultiHeadAttention(nn.Module):
         ``mix`` is called with the heads and the n_parts projections of x. ``positions`` (N,) index the flattened rows.
         """
         # Query, keys and values in one product: a wide matrix keeps the cores busy.
-        parts = split_heads(self.projection(x), self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
-        context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
-        # One copy restores both memory order and precision.
-        merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
-        merged = merged.reshape(x.shape)  # (B, T, D)
+        projected = self.projection(x)  # (B, T, n_parts · D)
+        if isinstance(mix, PackedAttention):
+            merged = mix.context(projected, self.n_heads)
+        else:
+            parts = split_heads(projected, self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
+            context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
+            # One copy restores both memory order and precision.
+            merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
+            merged = merged.reshape(x.shape)  # (B, T, D)
         return self.output(merged if positions is None else take(merged, positions))
 
 
