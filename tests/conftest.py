@@ -56,14 +56,16 @@ LONGEST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", default="0/1", help="of the slow cases of sample(n), run the K-th part of N: K/N")
+    text = "of the slow cases of sample(n), run the K-th part of N: K/N, and every second slow test if N > 1"
+    parser.addoption("--part", default="0/1", help=text)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first.
 
-    The others are slow; of them ``--part`` runs a part, and none is in two parts.
+    The others are slow; of them ``--part`` K/N runs a part, and none is in two parts. Of the tests that are marked slow
+    themselves, it then runs every second one: even parts the first, odd parts the others.
     """
     found = re.fullmatch(r"(\d+)/([1-9]\d*)", given := config.getoption("--part"))
     if found is None or int(found[1]) >= int(found[2]):
@@ -82,6 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 others.append(item)
             seen[case] += 1
     left = {id(item) for place, item in enumerate(others) if place % n_parts != number}
+    if n_parts > 1:
+        sampled = {id(item) for item in others}
+        marked = [item for item in items if item.get_closest_marker("slow") and id(item) not in sampled]
+        left |= {id(item) for place, item in enumerate(marked) if (place - number) % 2}
     if left:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]
