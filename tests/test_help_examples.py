@@ -185,6 +185,7 @@ RUNS = (
     "word2vec convert vectors glove.6B.100d.txt",
     "word2vec phrases text.txt -o joined.txt --save p.tsv",
     f"train --src a.de --tgt a.en -o de-en {SMALL}",
+    f"train --src a.en --tgt a.de --bidirectional -o both {SMALL}",
     f"back-translate de-en mono.de -o synthetic {ADDED['back-translate']}",
     f"distill run test.en -o distilled {ADDED['distill']}",
     "align a.en a.de -o words.tsv",

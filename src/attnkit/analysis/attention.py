@@ -87,7 +87,9 @@ def load_attending(query: AttentionQuery) -> tuple[TranslationPipeline, LoadedRu
     if not run.config.model.has_attention:
         help = "train a model with attention: --set model.alignment=additive"
         raise RunError("this model has no attention weights", where=str(run.path), help=help)
-    return TranslationPipeline([run], LocalSearch([run.model], run.device)), run
+    translator = TranslationPipeline([run], LocalSearch([run.model], run.device))
+    translator.set_target_language(query.tgt_lang)
+    return translator, run
 
 
 def run_summary(run: LoadedRun) -> dict[str, str]:
@@ -123,9 +125,9 @@ def written_lines(translator: TranslationPipeline, run: LoadedRun, query: Attent
         if not source.strip():
             raise DataError("the line is blank", where=f"source:{number}")
         masked = translator.mask(source)
-        ids = translator.src_tokenizer.encode([masked.text])[0]
-        if len(ids) > translator.segmenter.max_length:
-            most = f"more than the maximum of {translator.segmenter.max_length:,}"
+        ids = translator.tag + translator.src_tokenizer.encode([masked.text])[0]
+        if len(ids) > translator.max_source:
+            most = f"more than the maximum of {translator.max_source:,}"
             what = f"this line has {len(ids):,} tokens, {most}"
             raise DataError(what, where=f"source:{number}", help="split the line")
         if target is not None:

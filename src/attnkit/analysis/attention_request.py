@@ -31,6 +31,7 @@ class AttentionQuery:
     beam_size: int | None = None  #: beam size of the translation; None: the run's
     checkpoint: str | None = None
     device: str = "auto"
+    tgt_lang: str | None = None  #: target language of a translator with several
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
+from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg, TargetLanguage
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DistributionName
 from attnkit.progress import console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}  #: mode -> its invocation
 RUN_OPTIONS: tuple[str, ...] = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head")
-RUN_OPTIONS += ("unit", "hide_special", "beam_size", "checkpoint", "device")
+RUN_OPTIONS += ("unit", "hide_special", "beam_size", "checkpoint", "device", "tgt_lang")
 OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
 OPTIONS["pair"] = ("run",)
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
@@ -61,6 +61,7 @@ def command(
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Seed of --example and --compare. [default: 1]")] = None,
     checkpoint: CheckpointName = None,
     device: Device = "auto",
+    tgt_lang: TargetLanguage = None,
 ) -> None:
     """Show attention weights in the terminal, or write HTML, SVG, PNG, PDF or JSON.
 
@@ -113,7 +114,8 @@ def command(
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
     selection = replace(parse_selection(kind, layer, head or "mean"), unit=unit, special=not hide_special)
-    query = AttentionQuery(run, source_lines(text or []), target or (), pair or (), beam_size, checkpoint, device)
+    lines = source_lines(text or [])
+    query = AttentionQuery(run, lines, target or (), pair or (), beam_size, checkpoint, device, tgt_lang)
     if compare:
         answer = compare_functions(query, FunctionChoice(names, distribution, seed), selection.layer)
         selection = replace(selection, layer=None, every=True)

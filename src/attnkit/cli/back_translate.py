@@ -42,6 +42,10 @@ def command(
     min_round_trip: Annotated[
         float | None, Option(help="Minimum chrF (0-100) of the line and its translation translated by --forward.")
     ] = None,
+    tgt_lang: Annotated[
+        str | None, Option(help="Language of the translations, if RUN has several: en.", metavar="CODE")
+    ] = None,
+    mono_lang: Annotated[str | None, Option(help="Language of MONO, if --forward has several.", metavar="CODE")] = None,
     split: options.Split = "auto",
     checkpoint: options.CheckpointName = None,
     device: options.Device = "auto",
@@ -85,6 +89,8 @@ def command(
         engine=engine,
         threads=threads,
         checkpoint=checkpoint,
+        tgt_lang=tgt_lang,
+        text_lang=mono_lang,
         split=split,
         overwrite=overwrite,
     )

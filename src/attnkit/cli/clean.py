@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli.options import Json, Quiet, Source, Target
+from attnkit.cli.options import Json, Quiet, Source, Target, TargetLanguage
 from attnkit.errors import UsageError
 from attnkit.progress import console
 from attnkit.quality.config import CleanConfig
@@ -49,6 +49,7 @@ def command(
         float | None, Option(help="Minimum evidence of a pair in nats (-6 to 6), by a lexicon of the corpus.")
     ] = None,
     run: Annotated[Path | None, Option(help="Run that scores pairs, for --min-log-prob.", metavar="RUN")] = None,
+    tgt_lang: TargetLanguage = None,
     min_log_prob: Annotated[float | None, Option(help="Minimum log-probability per target token, with --run.")] = None,
     processes: Annotated[
         int | None, Option(min=1, help="Processes; the result does not depend on it.  [default: cores]")
@@ -83,14 +84,14 @@ def command(
     }  # fmt: skip
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)
-    scored_by = weights_of(run) if run is not None else ""
+    scored_by = f"{weights_of(run)}{' ' * bool(tgt_lang)}{tgt_lang or ''}" if run is not None else ""
     request = CleanRequest(src, tgt, output, config, overwrite, scored_by, tuple(test or ()), processes)
     with console.StatusLine() as status:
 
         def progress(n_lines: int) -> None:
             status.update(f"{n_lines:,} source lines done" if n_lines else "judging the alignment")
 
-        report = clean(request, scorer(run) if run is not None else None, progress)
+        report = clean(request, scorer(run, tgt_lang) if run is not None else None, progress)
     console.result(dumps(asdict(report), indent=1) if json else as_text(report, output))
 
 
@@ -102,20 +103,23 @@ def weights_of(run: Path) -> str:
     return fingerprint_of(RunFolder(run).checkpoint()[0])
 
 
-def scorer(run: Path) -> Score:
-    """Return the function that scores pairs by a run."""
+def scorer(run: Path, tgt_lang: str | None) -> Score:
+    """Return the function that scores pairs by a run, into one of its languages."""
     from attnkit.tasks.translation.engines import EngineSearch
+    from attnkit.tasks.translation.ensemble import target_tag
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import score_pairs
+    from attnkit.text.tags import tag_ids
 
     opened = open_run(run, None)
     for warning in opened.warnings:
         console.warn(warning)
+    tag = tag_ids(opened.src_tokenizer, target_tag(opened, tgt_lang))
     searcher = EngineSearch([opened], "auto", "float32", notify=console.warn)
     scorer, device = searcher.load_scorer()
 
     def score(sources: list[str], targets: list[str]) -> list[float]:
-        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True))
+        found = score_pairs(opened, scorer, device, zip(sources, targets, strict=True), tag=tag)
         return [one.log_prob / one.n_tokens for one in found]
 
     return score

@@ -30,6 +30,7 @@ def command(
     min_log_prob: Annotated[
         float | None, Option(help="Minimum log-probability per token of the translation, by RUN.")
     ] = None,
+    tgt_lang: options.TargetLanguage = None,
     split: options.Split = "auto",
     checkpoint: options.CheckpointName = None,
     device: options.Device = "auto",
@@ -69,6 +70,7 @@ def command(
         engine=engine,
         threads=threads,
         checkpoint=checkpoint,
+        tgt_lang=tgt_lang,
         split=split,
         overwrite=overwrite,
     )

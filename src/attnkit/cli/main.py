@@ -4,6 +4,7 @@ The module of a command is imported when the command is called. This module and 
 """
 
 import difflib
+import itertools
 import os
 import re
 import sys
@@ -77,6 +78,8 @@ WORD2VEC: dict[str, tuple[str, str]] = {
 }
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that support distributed training."""
+PAIR_OPTIONS = ("--pair", "--valid-pair")
+"""Options of ``train`` that take three values."""
 GROUPS = {"word2vec": WORD2VEC}  #: commands with subcommands
 
 
@@ -183,10 +186,31 @@ def main() -> None:
     sys.exit(code)
 
 
+def join_values(arguments: list[str]) -> list[str]:
+    """Return arguments with the three values of ``--pair`` as one, between NULs.
+
+    Typer has no options of several values that may be repeated. Raises ``UsageError`` if values are missing.
+    """
+    if arguments[:1] != ["train"]:
+        return arguments
+    remaining, joined = iter(arguments), []
+    for argument in remaining:
+        option, equals, value = argument.partition("=")
+        joined.append(argument)
+        if option not in PAIR_OPTIONS:
+            continue
+        values = [value] * bool(equals) + list(itertools.islice(remaining, 2 if equals else 3))
+        if len(values) < 3 or any(text.startswith("-") for text in values):
+            what = f"{option} takes languages and two files"
+            raise UsageError(what, where=option, help=f"attnkit train {option} en:de a.en a.de")
+        joined[-1:] = [option, "\0".join(values)]
+    return joined
+
+
 def run(arguments: list[str], debug: bool, signals: Signals) -> int:
     """Run a command, report its error if any, and return its exit code."""
     try:
-        code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
+        code = app(args=join_values(arguments), prog_name="attnkit", standalone_mode=False)
         signals.armed = False
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         signals.armed = False  # before any call: from here on, signals no longer raise

@@ -65,6 +65,9 @@ Split = Annotated[
     Literal["auto", "sentences", "lines"],
     Option(help="Split lines into sentences; auto: those with more than the training text's lines."),
 ]
+TargetLanguage = Annotated[
+    str | None, Option("--tgt-lang", help="Target language of a run with several: de.", metavar="CODE")
+]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
 TopP = Annotated[

@@ -21,6 +21,7 @@ def command(
     precision: options.Precision = "float32",
     engine: options.Engine = "auto",
     threads: options.Threads = None,
+    tgt_lang: options.TargetLanguage = None,
     quiet: options.Quiet = False,
     json: options.JsonPairs = False,
     return_token_scores: options.ReturnTokenScores = False,
@@ -44,11 +45,13 @@ def command(
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.data.loader import Batching
     from attnkit.tasks.translation.engines import EngineSearch
+    from attnkit.tasks.translation.ensemble import target_tag
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.segmenting import Segmenter
     from attnkit.tasks.translation.translated_line import score_tokens
     from attnkit.text.parallel import read_parallel
+    from attnkit.text.tags import tag_ids
 
     total = Total()
     opened = open_run(run, checkpoint)
@@ -56,11 +59,12 @@ def command(
         console.warn(warning)
     searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)
     scorer, where = searcher.load_scorer()
-    segmenter = Segmenter(opened.src_tokenizer, opened.config.max_source, opened.source_statistics, split)
+    tag = tag_ids(opened.src_tokenizer, target_tag(opened, tgt_lang))
+    segmenter = Segmenter(opened.src_tokenizer, opened.config.max_source - len(tag), opened.source_statistics, split)
     segmenter.tell = console.info
     with atomic.open_output(output) as stream:
         pairs, names = read_parallel(src, tgt), (str(src), str(tgt))
-        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter):
+        for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter, tag):
             total.add(score)
             if not summary:
                 plain: dict[str, Any] = {"log_prob": score.log_prob, "tokens": score.n_tokens}

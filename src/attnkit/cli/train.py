@@ -14,6 +14,14 @@ from attnkit.engine.names import ModelName, Preset, TaskName
 def command(
     src: Annotated[list[str] | None, Option(help="Source text; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
+    pair: Annotated[
+        list[str] | None,  # three values each, which main.join_values joins
+        Option(help="Languages and files of a direction: en:de a.en a.de; repeatable.", metavar="A:B SRC TGT"),
+    ] = None,
+    valid_pair: Annotated[
+        list[str] | None, Option(help="Validation files of a direction; repeatable.", metavar="A:B SRC TGT")
+    ] = None,
+    bidirectional: Annotated[bool | None, Option(help="Train each pair of files in both directions.")] = None,
     output: options.RunOutput = Path("run"),
     weight: Annotated[list[float] | None, Option(help="Sampling weight of a file pair; 2: twice per epoch.")] = None,
     task: Annotated[
@@ -52,6 +60,8 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml --src a.en --tgt a.de \\
         --dry-run
+      attnkit train --src a.en --tgt a.de --bidirectional -o both
+      attnkit train --pair en:de a.en a.de --pair de:en b.de b.en -o many
       attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
         --set adapter.kind=lora
@@ -60,6 +70,13 @@ def command(
     """
     flags: dict[str, object] = {"task": task, "data.files": data, "data.valid_files": valid_data}
     flags |= {"data.src": src, "data.tgt": tgt, "data.weights": weight, "data.accept": accept_data}
+    flags |= {"data.pairs": split_values(pair), "data.valid_pairs": split_values(valid_pair)}
+    flags |= {"data.bidirectional": bidirectional}
     flags |= {"data.valid_src": valid_src, "data.valid_tgt": valid_tgt, "vocabulary_files": vocab}
     flags |= {"model.kind": model, "checkpoints.average": average}
     run_training(flags, training, output, preset=preset, init_from=init_from)
+
+
+def split_values(joined: list[str] | None) -> list[list[str]] | None:
+    """Return the languages and files of each ``--pair``."""
+    return None if joined is None else [text.split("\0") for text in joined]

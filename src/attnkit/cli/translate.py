@@ -70,6 +70,7 @@ def command(
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
     adapter: Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")] = None,
+    tgt_lang: options.TargetLanguage = None,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -84,6 +85,7 @@ def command(
       attnkit translate run -i page.html -o page.de.html --format html
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --adapter lora-run
+      attnkit translate both -i test.en --tgt-lang de
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate run -i test.en --suppress words.txt
       attnkit translate run -i test.en --glossary terms.tsv
@@ -119,6 +121,7 @@ def command(
         threads=threads,
         checkpoint=checkpoint,
         adapter=adapter,
+        tgt_lang=tgt_lang,
         split=split,
         format=None if format == "text" else format,
         protect=protect,

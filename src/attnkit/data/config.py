@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from attnkit.data.directions import FilePair, is_direction, reverse, temperature_weights
 from attnkit.text.config import PhrasesConfig
 
 _MAX_WEIGHT = 1000
@@ -21,10 +23,21 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Target files, one per source file."""
     weights: tuple[float, ...] | None = None
     """Passes over each pair of files per epoch; 0.5 uses a random half, redrawn every epoch. Null: one pass."""
+    directions: tuple[str, ...] | None = None
+    """Languages of each pair of files, such as `en:de`, for one model of several directions: each source then has
+    the tag of its target language before it, such as `<2de>` (Johnson et al. 2017). Null: no tags."""
+    bidirectional: bool = False
+    """Train each pair of files in both directions. Without `directions`, the suffixes of the files are the languages:
+    `a.en`, `a.de`."""
+    temperature: float = Field(default=1.0, ge=1, le=1e6)
+    """Temperature T of sampling over directions (Arivazhagan et al. 2019): a direction with share p of all pairs gets
+    a share of each epoch proportional to p**(1/T). 1 uses each pair once; above it, small directions are repeated."""
     valid_src: tuple[str, ...] | None = None
     """Source files for validation. Null: pairs are held out from the training files."""
     valid_tgt: tuple[str, ...] | None = None
     """Target files for validation, one per file in ``valid_src``."""
+    valid_directions: tuple[str, ...] | None = None
+    """Languages of each pair of validation files. Null: those of the training files, if they are all alike."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
     """Number of pairs held out for validation if no validation files are given; at most 5% of all pairs."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
@@ -44,6 +57,68 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     --glossary` then shows those of the glossary, and the model inflects them."""
     accept: bool = False
     """Train even if the check of the files advises against it, as for misaligned files (`--accept-data`)."""
+
+    @property
+    def training_pairs(self) -> list[FilePair]:
+        """Training files in each direction; reversed ones come last."""
+        return self._pairs(self.src, self.tgt, self.directions)
+
+    @property
+    def validation_pairs(self) -> list[FilePair]:
+        """Validation files in each direction."""
+        return self._pairs(self.valid_src or (), self.valid_tgt or (), self.valid_directions)
+
+    @property
+    def known_directions(self) -> tuple[str, ...]:
+        """Directions that are validated, each once; none without ``directions``."""
+        pairs = self.validation_pairs or self.training_pairs
+        return tuple(dict.fromkeys(pair.direction for pair in pairs if pair.direction))
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Target languages of the training files, each once; none without ``directions``."""
+        return tuple(dict.fromkeys(pair.target_language for pair in self.training_pairs if pair.direction))
+
+    def sampling_weights(self, n_pairs: Sequence[int]) -> list[float] | None:
+        """Return the passes per epoch over each of ``training_pairs``; None: one over all.
+
+        ``n_pairs`` are the numbers of pairs of each.
+        """
+        weights = None if self.weights is None else list(self.weights) * (1 + self.bidirectional)
+        if self.temperature == 1:
+            return weights
+        names = [pair.direction for pair in self.training_pairs]
+        return temperature_weights(names, n_pairs, weights or [1.0] * len(n_pairs), self.temperature)
+
+    def _pairs(self, src: Sequence[str], tgt: Sequence[str], directions: Sequence[str] | None) -> list[FilePair]:
+        named = directions or [""] * len(src)
+        pairs = [FilePair(*sides, number) for number, sides in enumerate(zip(src, tgt, named, strict=True))]
+        if not self.bidirectional:
+            return pairs
+        return [*pairs, *(FilePair(two.tgt, two.src, reverse(two.direction), two.number) for two in pairs)]
+
+    @model_validator(mode="after")
+    def _check_directions(self) -> DataConfig:
+        if self.bidirectional and self.directions is None:
+            raise ValueError("bidirectional needs to know the languages: name the files a.en and a.de, or use --pair")
+        if self.directions is None and (self.valid_directions is not None or self.temperature != 1):
+            name = "valid_directions" if self.valid_directions is not None else "temperature"
+            raise ValueError(f"{name} needs directions (--pair)")
+        if self.directions is not None and self.valid_src is not None and self.valid_directions is None:
+            raise ValueError("validation files of several directions need valid_directions (--valid-pair)")
+        for key, files in (("directions", self.src), ("valid_directions", self.valid_src or ())):
+            given = getattr(self, key) or ()
+            if given and len(given) != len(files):
+                raise ValueError(f"{key} has {len(given)} values for {len(files)} pairs of files")
+            for direction in given:
+                if not is_direction(direction):
+                    raise ValueError(f"{key}: '{direction}' is not of the form en:de")
+                if self.bidirectional and reverse(direction) == direction:
+                    raise ValueError(f"{key}: '{direction}' has one language, so bidirectional has no other direction")
+        unknown = {pair.target_language for pair in self.validation_pairs} - {*self.target_languages, ""}
+        if unknown:
+            raise ValueError(f"valid_directions: no training files have the target language {min(unknown)}")
+        return self
 
     @model_validator(mode="after")
     def _check_files(self) -> DataConfig:

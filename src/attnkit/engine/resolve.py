@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, parse_yaml, validate
+from attnkit.data.directions import expand_pairs, name_directions
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.engine.registry import TASKS, TaskSpec, load_symbol, task_spec
 from attnkit.engine.run_config import PRESETS, RunSettings, choose
@@ -209,6 +210,8 @@ def _lengthened(lengthen_path: str, tree: Tree, given: Tree, earlier: EarlierPre
 
 def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> ResolvedConfig:
     tree, origins = merge(layers)
+    if isinstance(data := tree.get("data"), Mapping) and {"directions", "bidirectional"} & data.keys():
+        tree = {**tree, "data": name_directions(data)}
     try:
         return ResolvedConfig(validate(kind.config, tree, origins), origins)
     except UsageError as error:
@@ -239,7 +242,18 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
     given, _ = merge(layers)
     groups = [key for key, value in flags.items() if value == {} and not isinstance(_get(given, key), Mapping)]
     layers += [Layer("flag", nest(key.split("."), {})) for key in groups]
-    return [Layer(layer.origin, _listed(layer.tree)) for layer in layers]
+    return [Layer(layer.origin, _listed(_with_files(layer))) for layer in layers]
+
+
+def _with_files(layer: Layer) -> Mapping[str, Any]:
+    """Return a layer's tree with pairs of files as ``src`` and ``tgt``."""
+    data = layer.tree.get("data")
+    if not isinstance(data, Mapping) or not {"pairs", "valid_pairs"} & data.keys():
+        return layer.tree
+    try:
+        return {**layer.tree, "data": expand_pairs(data)}
+    except ValueError as error:
+        raise UsageError(str(error), where=layer.origin) from error
 
 
 def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:

@@ -41,6 +41,7 @@ def load(
     engine: Engine = "auto",
     threads: int | None = None,
     checkpoint: str | None = None,
+    tgt_lang: str | None = None,
 ) -> Loaded:
     """Load a run as the class of its task; several translators are an ensemble.
 
@@ -54,6 +55,7 @@ def load(
         engine: of translators and generators: compiled loops (CPU) or torch; ``auto``: compiled loops if possible.
         threads: None takes all CPUs.
         checkpoint: ``best``, ``last``, ``averaged`` or ``step-N``; None: the best.
+        tgt_lang: target language of a translator that has several, e.g. ``de``.
 
     Raises:
         RunError: a run is missing or damaged, or several runs are not all translators.
@@ -72,6 +74,10 @@ def load(
         given["engine"] = engine
     elif engine != "auto":
         raise UsageError(f"a run of task '{task}' has no choice of engine", where="engine", help="leave it out")
+    if task == "translation":
+        given["tgt_lang"] = tgt_lang
+    elif tgt_lang is not None:
+        raise UsageError(f"a run of task '{task}' has no target language", where="tgt_lang", help="leave it out")
     if runs and task != "translation":
         raise UsageError("only translators can be an ensemble", where=str(run), help="load the runs one by one")
     loaded: Loaded = found.load(run, *runs, **given)

@@ -20,11 +20,12 @@ from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import PairScore, score_pairs
 from attnkit.tasks.translation.signs import Sign
 from attnkit.tasks.translation.terminology import TermUse
 from attnkit.tasks.translation.translated_line import TranslatedLine
-from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
+from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.glossary import Glossary
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ class Translator:
     ['Ein Hund rennt.']
     """
 
-    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary) -> None:
+    def __init__(self, pipeline: TranslationPipeline, summary: RunSummary, tgt_lang: str | None = None) -> None:
         self.summary = summary
-        self._pipeline = pipeline
+        self._pipeline, self._tgt_lang = pipeline, tgt_lang
 
     @classmethod
     def load(
@@ -123,6 +124,7 @@ class Translator:
         threads: int | None = None,
         checkpoint: str | None = None,
         split: Split = "auto",
+        tgt_lang: str | None = None,
     ) -> Translator:
         """Load a run, or several as an ensemble; arguments are those of ``attnkit.load``.
 
@@ -140,6 +142,8 @@ class Translator:
             warn(text)
         pipeline = TranslationPipeline(opened, searcher)
         pipeline.segmenter.policy, pipeline.segmenter.tell = split, warn
+        if tgt_lang is not None:
+            pipeline.set_target_language(tgt_lang)
         first = opened[0]
         summary = RunSummary(
             path=first.path,
@@ -153,7 +157,7 @@ class Translator:
             precision=precision,
             engine=searcher.chosen,
         )
-        return cls(pipeline, summary)
+        return cls(pipeline, summary, tgt_lang)
 
     def __repr__(self) -> str:
         return f"Translator({self.summary})"
@@ -166,6 +170,7 @@ class Translator:
         attention: bool = False,
         suppress: Sequence[str] = (),
         glossary: GlossaryTerms | None = None,
+        tgt_lang: str | None = None,
         quiet: bool = False,
         **options: Unpack[SearchArguments],
     ) -> list[Translation]:
@@ -177,6 +182,7 @@ class Translator:
             attention: whether to record attention weights.
             suppress: words and phrases that are never produced.
             glossary: translations of terms, several forms or one; an empty one keeps the term as it is.
+            tgt_lang: target language of a run with several; None: that of ``load``.
             quiet: whether to show no progress.
             options: see ``SearchArguments``, e.g. ``beam_size=1``.
 
@@ -188,7 +194,7 @@ class Translator:
         texts = as_lines(lines)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
-        self._set(suppress, glossary)
+        self._set(suppress, glossary, tgt_lang)
         done: list[Translation] = []
         with call_progress(quiet) as status:
             follow = follow_lines(status, n_lines=len(texts))
@@ -234,8 +240,9 @@ class Translator:
         found = self._pipeline.stream(lines, config, prefixes=prefixes, record=record)
         return (as_translation(line, attention) for line in found)
 
-    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None) -> None:
-        """Set the phrases and terms of the next call."""
+    def _set(self, suppress: Sequence[str], glossary: GlossaryTerms | None, tgt_lang: str | None = None) -> None:
+        """Set the phrases, terms and language of the next call."""
+        self._pipeline.set_target_language(tgt_lang or self._tgt_lang)
         self._pipeline.suppress(suppress)
         self._pipeline.set_glossary(Glossary(glossary) if glossary else None, warn)
 
@@ -271,7 +278,9 @@ class Translator:
         searcher = self._pipeline.searcher
         assert isinstance(searcher, EngineSearch), "made by load"
         scorer, device = searcher.load_scorer()
-        return list(score_pairs(self._pipeline.runs[0], scorer, device, zip(src, tgt, strict=True)))
+        self._set((), None)
+        pairs = zip(src, tgt, strict=True)
+        return list(score_pairs(self._pipeline.runs[0], scorer, device, pairs, tag=self._pipeline.tag))
 
 
 def _attention(line: TranslatedLine, source_tokens: list[list[str]]) -> TranslationAttention:

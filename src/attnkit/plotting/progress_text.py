@@ -77,9 +77,15 @@ def data_check_lines(report: CheckReport) -> list[str]:
 def scores(metrics: Mapping[str, float]) -> str:
     """Format scores on one line."""
     return "  ".join(
-        elapsed(60 * value) if name == "minutes" else _SCORES.get(name, name + " {:.3f}").format(value)
+        elapsed(60 * value) if name == "minutes" else _SCORES.get(name, _other(name)).format(value)
         for name, value in metrics.items()
     )
+
+
+def _other(name: str) -> str:
+    """Return the format of a score without its own: of BLEU of one direction, `en-de`."""
+    is_direction = name.startswith("bleu_")
+    return name[5:].replace("_", "-") + " {:.1f}" if is_direction else name + " {:.3f}"
 
 
 def score_name(name: str) -> str:

@@ -73,6 +73,8 @@ class ServedModel:
         self.spec, self.options, self.limits = spec, dict(options), limits
         config = read_run_config(RunFolder(spec.path).checkpoint()[0])
         self.task: str = config.task
+        if self.task == "translation" and config.data.target_languages and spec.languages is not None:
+            self.options["tgt_lang"] = spec.languages[1]
         self.beam_size: int = config.decoding.beam_size if self.task == "translation" else 1
         self.model: Any = load(spec.path, **self.options)
         self.n_reloads = 0

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.config import DataConfig
+from attnkit.data.directions import bleu_of
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
@@ -61,8 +62,10 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of the evaluation metrics."""
-        return ("loss", "perplexity", "bleu", "chrf")
+        """Return the names of the evaluation metrics; several directions have BLEU each."""
+        directions = self.data.known_directions
+        own = [bleu_of(direction) for direction in directions] if len(directions) > 1 else []
+        return ("loss", "perplexity", "bleu", "chrf", *own)
 
     @property
     def max_source(self) -> int:

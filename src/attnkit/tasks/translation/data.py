@@ -11,6 +11,7 @@ from typing import Any
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data import prepared_dir
 from attnkit.data.config import DataConfig
+from attnkit.data.directions import FilePair
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.engine.checkpoint_metadata import TEXT_FILES
@@ -25,26 +26,35 @@ from attnkit.tasks.translation.loading import SOURCE_STATISTICS, TRAINING_PROFIL
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines, is_blank
 from attnkit.text.parallel import mismatch, read_parallel
-from attnkit.text.tags import BACK_TRANSLATED, is_back_translated
+from attnkit.text.tags import BACK_TRANSLATED, direction_tag, is_back_translated, language_tag, with_tag
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time
 _LONGEST_VALID = 4096  # tokens
 
+Rewrite = Callable[[Pair], Pair]
+
 
 class ParallelData:
     """Parallel files of a run: training text re-read on demand, validation in memory."""
 
     def __init__(self, data: DataConfig) -> None:
-        self.training = _file_pairs(data.src, data.tgt)
-        self.validation = _file_pairs(data.valid_src, data.valid_tgt)
+        pairs, validation = data.training_pairs, data.validation_pairs
+        self.training = [(Path(pair.src), Path(pair.tgt)) for pair in pairs]
+        self.validation = [(Path(pair.src), Path(pair.tgt)) for pair in validation]
+        if data.bidirectional:
+            check_both_ways(data)
+        self.tags = [direction_tag(pair.direction) for pair in pairs]
+        """Tag of the target language of each corpus; empty without directions."""
         self.limits = CheckConfig(max_ratio=data.max_character_ratio)
         # Counts of the last full pass over the training text.
         self.n_kept = self.n_held_out = self.n_repeats = 0
         self.drops = PairDrops()
         self.valid: list[Pair]
         """Validation pairs."""
+        self.valid_directions: list[str] = []
+        """Direction of each validation pair; empty strings without directions."""
         self.n_blank_valid = 0
         """Number of validation pairs dropped for a blank side."""
         # Number of lines before each pair of files; used only to find held-out pairs.
@@ -52,25 +62,36 @@ class ParallelData:
         self._held_out: set[int] = set()
         self._valid_sources: set[str] = set()
         if self.validation:
-            pairs = [pair for src, tgt in self.validation for pair in read_parallel(src, tgt)]
-            self.valid = [pair for pair in pairs if not (is_blank(pair[0]) or is_blank(pair[1]))]
-            self.n_blank_valid = len(pairs) - len(self.valid)
-            return
+            self.valid = []
+            for files, one in zip(self.validation, validation, strict=True):
+                found = list(read_parallel(*files))
+                kept = [pair for pair in found if not (is_blank(pair[0]) or is_blank(pair[1]))]
+                self.valid += kept
+                self.valid_directions += [one.direction] * len(kept)
+                self.n_blank_valid += len(found) - len(kept)
+        else:
+            self._hold_out(data, pairs)
+
+    def _hold_out(self, data: DataConfig, pairs: Sequence[FilePair]) -> None:
+        """Choose pairs of the training text for validation."""
         # What a model wrote is no standard to validate by, unless there is nothing else.
         written = [is_back_translated(src) for src, _ in self.training]
         self._validates = [not is_written or all(written) for is_written in written]
-        counts = [count_lines(src) * own for (src, _), own in zip(self.training, self._validates, strict=True)]
-        *self._starts, total = accumulate(counts, initial=0)
+        n_files = len(data.src)  # both directions of two files hold out the same lines
+        own = zip(self.training[:n_files], self._validates, strict=False)
+        *starts, total = accumulate((count_lines(src) * validates for (src, _), validates in own), initial=0)
+        self._starts = [starts[pair.number] for pair in pairs]
         where = str(self.training[0][0])
         if total < 2:
             raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)
         self._held_out = prepared_dir.sample_validation_indices(total, data.held_out, data.held_out_seed, where)
-        self.valid = [
-            pair  # dropped pairs are counted later, when the training text is read
+        held_out = [
+            (pair, pairs[number].direction)  # dropped pairs are counted later, when the training text is read
             for number, files in enumerate(self.training)
             for line, pair in clean_pairs(*files, PairDrops(), self.limits)
             if self._is_held_out(number, line)
         ]
+        self.valid, self.valid_directions = [pair for pair, _ in held_out], [name for _, name in held_out]
         self._valid_sources = {src for src, _ in self.valid}
 
     @property
@@ -114,6 +135,14 @@ class ParallelData:
                 yield pair[side]
 
 
+def check_both_ways(data: DataConfig) -> None:
+    """Raise ``UsageError`` if a file of bidirectional training is back-translated."""
+    for path in data.src:
+        if is_back_translated(Path(path)):
+            what = "back-translated text has one direction, not two"
+            raise UsageError(what, where=path, help="name each direction with --pair, and leave out --bidirectional")
+
+
 def _file_pairs(src: Sequence[str] | None, tgt: Sequence[str] | None) -> list[tuple[Path, Path]]:
     return list(zip(map(Path, src or ()), map(Path, tgt or ()), strict=True))
 
@@ -126,6 +155,7 @@ class TranslationData:
     valid: Pairs
     valid_src: list[str]
     valid_tgt: list[str]
+    valid_directions: list[str]  #: of each validation pair, such as ``en:de``; empty strings without directions
     vocabularies: Vocabularies
     source_statistics: bytes
     profile: bytes
@@ -169,6 +199,8 @@ def prepare(
     given, source = provided_vocabularies(config, checkpoint)
     for tokenizer in [*(given or ()), *([source] if source is not None else ())]:
         check_symbols(config, tokenizer)
+    if (reads := source or (given and given.src)) is not None:
+        check_tags(config, reads)
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
@@ -187,7 +219,8 @@ def prepare(
         share = MAX_SAMPLE // len(corpora.training)
         rewrite, mask = _rewriters(data, corpora)
         encoded = [
-            _encode(corpora.corpus(number), given, text, share, rewrite) for number in range(len(corpora.training))
+            _encode(corpora.corpus(number), given, text, share, Rewriter(rewrite, tag))
+            for number, tag in enumerate(corpora.tags)
         ]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
@@ -196,31 +229,46 @@ def prepare(
             yield from prepared_dir.warn_of_unknown(text.unknown[side], text.tokens[side], side)
         for name, content in _learn(text, given.src).items():
             atomic.write_new_file(temporary / name, content)
-        # Validation keeps pairs of any length ratio, and of any length that the model has positions for.
-        limit = config.model.max_positions
-        longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
-        loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
-        encoded = [_encode(corpora.valid, given, EncodedText(), rewrite=mask)]
-        valid = write_pairs(temporary / "valid", encoded, sizes, loose)
-        for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
-            prepared_dir.write_lines(temporary / f"valid.{side}.txt", lines)
+        valid = _write_valid(temporary, corpora, given, config, mask)
         counts = {**corpora.counts, **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
         counts |= {"blank_in_validation": corpora.n_blank_valid, "without_validation_loss": valid.dropped.too_long}
         inputs = dict.fromkeys(path for files in (*corpora.training, *corpora.validation) for path in files)
         prepared_dir.write_index(temporary, list(inputs), origin, counts)
 
 
+def _write_valid(
+    folder: Path, corpora: ParallelData, vocabularies: Vocabularies, config: TranslationConfig, mask: Rewrite
+) -> Pairs:
+    """Write the validation pairs: encoded after their tags, and as text without."""
+    # Validation keeps pairs of any length ratio, and of any length that the model has positions for.
+    limit = config.model.max_positions
+    longest = _LONGEST_VALID if limit is None else min(_LONGEST_VALID, limit - 1)
+    loose = config.data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
+    tagged = [
+        (with_tag(source, direction_tag(direction)), target)
+        for (source, target), direction in zip(map(mask, corpora.valid), corpora.valid_directions, strict=True)
+    ]
+    sizes = (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+    valid = write_pairs(folder / "valid", [_encode(tagged, vocabularies, EncodedText())], sizes, loose)
+    for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
+        prepared_dir.write_lines(folder / f"valid.{side}.txt", lines)
+    prepared_dir.write_lines(folder / "valid.directions.txt", corpora.valid_directions)
+    return valid
+
+
 def open_prepared(folder: Path) -> TranslationData:
     """Open the folder that ``prepare`` wrote; raise ``RunError`` if it is damaged."""
     with prepared_dir.open_prepared_dir(folder) as index:
-        valid_src, valid_tgt = (prepared_dir.read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
-        if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
+        names = ("src", "tgt", "directions")
+        valid_src, valid_tgt, directions = (prepared_dir.read_lines(folder / f"valid.{name}.txt") for name in names)
+        if not len(valid_src) == len(valid_tgt) == len(directions) == index["counts"].get("valid"):
             raise ValueError("validation lines are missing")
         return TranslationData(
             pairs=Pairs.open(folder / "train"),
             valid=Pairs.open(folder / "valid"),
             valid_src=valid_src,
             valid_tgt=valid_tgt,
+            valid_directions=directions,
             vocabularies=load_vocabularies(folder),
             source_statistics=read_regular_file(folder / SOURCE_STATISTICS, TEXT_FILES[SOURCE_STATISTICS]),
             profile=read_regular_file(folder / TRAINING_PROFILE, TEXT_FILES[TRAINING_PROFILE]),
@@ -233,9 +281,10 @@ def train_vocabularies(
 ) -> Vocabularies:
     """Train missing vocabularies; ``lines(0)`` is source text, ``lines(0, 1)`` both.
 
-    Back-translated text among the source files adds its tag to the symbols.
+    The tags of target languages become symbols, and that of back-translated text if a source file has it.
     """
-    tags = [BACK_TRANSLATED] if any(is_back_translated(Path(path)) for path in config.data.src) else []
+    tags = list(map(language_tag, config.data.target_languages))
+    tags += [BACK_TRANSLATED] if any(is_back_translated(Path(path)) for path in config.data.src) else []
     symbols = dict.fromkeys([*config.inline_symbols, *tags, *config.vocabulary.symbols])
     settings = config.vocabulary.model_copy(update={"symbols": tuple(symbols)})
     if source is None and config.joint_vocabulary:
@@ -254,7 +303,24 @@ def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:
         raise UsageError(what, where=key, help=f"build it with {option} (attnkit vocab), or turn the key off")
 
 
-Rewrite = Callable[[Pair], Pair]
+def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
+    """Raise ``UsageError`` if a given source vocabulary lacks the tag of a language."""
+    for tag in map(language_tag, config.data.target_languages):
+        if tokenizer.token_id(tag) is None:
+            what = f"the given vocabulary lacks {tag}, the tag of a target language"
+            raise UsageError(what, where="data.directions", help=f'build it with --symbol "{tag}" (attnkit vocab)')
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """Rewrites pairs as a model reads them: symbols first, then the tag of the source."""
+
+    rewrite: Rewrite
+    tag: str
+
+    def __call__(self, pair: Pair) -> Pair:
+        source, target = self.rewrite(pair)
+        return with_tag(source, self.tag), target
 
 
 def _rewriters(data: DataConfig, corpora: ParallelData) -> tuple[Rewrite, Rewrite]:
@@ -310,6 +376,15 @@ def _learn(text: EncodedText, tokenizer: Tokenizer) -> dict[str, bytes]:
     return {name: model.model_dump_json().encode() for name, model in learned.items()}
 
 
+def _training_files_alike(data: DataConfig) -> dict[tuple[Path, Path], list[tuple[Path, Path]]]:
+    """Return the training files in the direction of each pair of validation files."""
+    training = [(pair.direction, (Path(pair.src), Path(pair.tgt))) for pair in data.training_pairs]
+    return {
+        (Path(pair.src), Path(pair.tgt)): [files for direction, files in training if direction == pair.direction]
+        for pair in data.validation_pairs
+    }
+
+
 def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
     """Check all files and yield reports; raise ``DataError`` for fatal findings."""
     from attnkit.quality.check import check_pair
@@ -317,12 +392,13 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
 
     limits = CheckConfig(max_ratio=data.max_character_ratio)
     training, validation = _file_pairs(data.src, data.tgt), _file_pairs(data.valid_src, data.valid_tgt)
+    alike = _training_files_alike(data)
     for src, tgt in [*training, *validation]:
-        others = training[0] if (src, tgt) in validation else None
-        report = examine_pair(src, tgt, limits, others=others, expected=Expected(is_training=others is None))
+        others = next(iter(alike.get((src, tgt), ())), None)
+        report = examine_pair(src, tgt, limits, others=others, expected=Expected(is_training=(src, tgt) not in alike))
         event = DataCheckEvent(report, accepted=data.accept)
         yield event
-        for other in training[1:] if (src, tgt) in validation else ():
+        for other in alike.get((src, tgt), [])[1:]:
             overlap = [f for f in check_pair(src, tgt, others=other).findings if f.name.endswith("_overlap")]
             yield DataCheckEvent(replace(report, findings=overlap, severity="good"))
         if report.n_src != report.n_tgt:

@@ -11,6 +11,7 @@ from attnkit.checkpoints.weights import tensors_of
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
 from attnkit.data.config import DataConfig
+from attnkit.data.directions import bleu_of
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
@@ -33,6 +34,7 @@ from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import TranslationData
 from attnkit.text.sentences import split_ids
+from attnkit.text.tags import direction_tag, tag_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
@@ -89,9 +91,9 @@ class TranslationEvaluation:
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
+        own = scores_by_direction(hypotheses, references, self.prepared.valid_directions)
         return {  # sorted by name, as a resumed run reads them from its checkpoint
-            "bleu": corpus_bleu(hypotheses, [references]).score,
-            "chrf": corpus_chrf(hypotheses, [references]).score,
+            **own,
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
         }
@@ -103,10 +105,12 @@ class TranslationEvaluation:
         """
         vocabularies = self.prepared.vocabularies
         lines, restore = self._lines()
+        tags = [direction_tag(direction) for direction in self.prepared.valid_directions]
+        before = {tag: tag_ids(vocabularies.src, tag) for tag in dict.fromkeys(tags)}
         parts: list[LineSegment] = []
-        for number, (line, ids) in enumerate(zip(lines, vocabularies.src.encode(lines), strict=True)):
-            pieces = split_ids(line, ids, self.max_source, vocabularies.src)
-            parts += [LineSegment(number, k, piece, []) for k, piece in enumerate(pieces)]
+        for number, (line, ids, tag) in enumerate(zip(lines, vocabularies.src.encode(lines), tags, strict=True)):
+            pieces = split_ids(line, ids, self.max_source - len(before[tag]), vocabularies.src)
+            parts += [LineSegment(number, k, before[tag] + piece, []) for k, piece in enumerate(pieces)]
         greedy = greedy_settings(exclude_padding_ids(self.search, vocabularies.tgt))
         searcher: SearchBackend | None = None
         if self.compiled is not None and self._fits(self.compiled, parts, greedy):
@@ -150,6 +154,24 @@ class TranslationEvaluation:
             return None
         self._search.packed = packed
         return WholeSearch(self._search, _WINDOW)
+
+
+def scores_by_direction(
+    hypotheses: Sequence[str], references: Sequence[str], directions: Sequence[str]
+) -> dict[str, float]:
+    """Return ``bleu`` and ``chrf`` (0 to 100), and BLEU of each of several directions.
+
+    Of several directions ``bleu`` and ``chrf`` are the means: texts of several languages have no common score.
+    """
+    texts: dict[str, tuple[list[str], list[str]]] = {}
+    for direction, hypothesis, reference in zip(directions, hypotheses, references, strict=True):
+        own = texts.setdefault(direction, ([], []))
+        own[0].append(hypothesis)
+        own[1].append(reference)
+    bleu = {name: corpus_bleu(hyps, [refs]).score for name, (hyps, refs) in texts.items()}
+    chrf = [corpus_chrf(hyps, [refs]).score for hyps, refs in texts.values()]
+    each = {bleu_of(name): bleu[name] for name in sorted(bleu, key=bleu_of)} if len(bleu) > 1 else {}
+    return {"bleu": sum(bleu.values()) / len(bleu), **each, "chrf": sum(chrf) / len(chrf)}
 
 
 def development_loss(

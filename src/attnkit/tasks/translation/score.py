@@ -58,12 +58,14 @@ def score_pairs(
     batching: Batching | None = None,
     names: tuple[str, str] = ("source", "target"),
     segmenter: Segmenter | None = None,
+    tag: Sequence[int] = (),
 ) -> Iterator[PairScore]:
     """Yield the score of each pair, in order; raise ``DataError`` for overlong lines.
 
     Nothing is truncated; an empty target consists of EOS. ``names`` are used for the two sides in error messages. A
     pair whose source the ``segmenter`` splits is scored sentence by sentence, if its target has as many sentences.
-    Placeholders replace parts of the source, on both sides, if the run was trained with them.
+    Placeholders replace parts of the source, on both sides, if the run was trained with them. ``tag``: ids before those
+    of each source, of its target language.
     """
     remaining, first = iter(pairs), 1
     inline = InlineText(run.config.data, run.tgt_tokenizer)
@@ -73,7 +75,7 @@ def score_pairs(
         aligned = [[(one.text, one.mask_other(tgt)) for one, tgt in rows] for rows in masked]
         numbers = [number for number, rows in enumerate(aligned, first) for _ in rows]
         first += len(window)
-        src = run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])
+        src = [[*tag, *ids] for ids in run.src_tokenizer.encode([pair[0] for rows in aligned for pair in rows])]
         tgt = run.tgt_tokenizer.encode([pair[1] for rows in aligned for pair in rows])
         for name, side in zip(names, (src, tgt), strict=True):
             check_lengths(run, side, name, numbers)

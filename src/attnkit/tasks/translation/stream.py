@@ -18,11 +18,12 @@ from attnkit.formats.passages import Passage, render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.tasks.translation.documents import DocumentCounts, DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import SignCounts
 from attnkit.tasks.translation.translated_line import TranslatedLine
-from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
+from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.glossary import Glossary
 from attnkit.text.lines import read_line_batches, read_lines
 
@@ -48,6 +49,7 @@ class TranslateRequest:
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint; None: the best one
     adapter: Path | None = None  #: run of an adapter of the only run
+    tgt_lang: str | None = None  #: target language of runs with several
     split: SplitPolicy = "auto"
     format: DocumentFormat | None = None  #: None: lines of text
     protect: bool = False  #: keep tags, addresses, placeholders and numbers of lines
@@ -71,6 +73,7 @@ def open_translator(
     engine, threads = request.engine, request.threads
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = TranslationPipeline(opened, searcher)
+    translator.set_target_language(request.tgt_lang)
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.

@@ -22,6 +22,7 @@ from attnkit.io.job_folder import check_not_inside
 from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.bleu import build_metric, score_sentences
 from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.signs import Sign
@@ -29,7 +30,7 @@ from attnkit.tasks.translation.stream import TranslateRequest, check_request, sk
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_output import SyntheticPair, SyntheticReport, open_synthetic_output
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
-from attnkit.tasks.translation.translator import TranslationPipeline, open_ensemble
+from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.lines import check_not_streams, is_blank, line_batches, read_lines
 from attnkit.text.parallel import mismatch, read_parallel
 from attnkit.text.tags import with_tag
@@ -51,6 +52,8 @@ class SyntheticRequest:
     is_back: bool = False  #: translations are the sources of the pairs; False: their targets
     references: Path | None = None  #: line n translates line n of ``text``; the nearest hypothesis to it is kept
     forward: Path | None = None  #: run of the other direction, for filters
+    tgt_lang: str | None = None  #: language that ``run`` translates into, if it has several
+    text_lang: str | None = None  #: language of ``text``, into which ``forward`` translates, if it has several
     device: str = "auto"
     precision: Precision = "float32"
     engine: Engine = "auto"
@@ -116,7 +119,8 @@ def check_files(request: SyntheticRequest) -> None:
         if request.forward is not None:
             what = "--forward requires --min-forward-log-prob or --min-round-trip"
         raise UsageError(what, where="--forward", help="attnkit back-translate --help shows an example")
-    if request.forward is not None and request.forward.resolve() == request.run.resolve():
+    is_same = request.forward is not None and request.forward.resolve() == request.run.resolve()
+    if is_same and request.tgt_lang == request.text_lang:
         what = f"{request.forward} cannot translate both ways"
         raise UsageError(what, where="--forward", help="name the run from the source to the target language")
 
@@ -130,6 +134,7 @@ def job_settings(request: SyntheticRequest) -> dict[str, Any]:
         "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in request.files],
         "models": models,
         "search": request.search,
+        "languages": [request.tgt_lang, request.text_lang],
         **{name: str(getattr(request, name)) for name in ("device", "precision", "engine", "split")},
         **request.config.model_dump(mode="json"),
     }
@@ -150,6 +155,7 @@ class PairWriter:
         """Open the runs, and load the weights of the one that translates."""
         self._request, self._config, self._tell = request, request.config, tell
         self._translator, searcher = open_translator(request.run, request, request.checkpoint, tell)
+        self._translator.set_target_language(request.tgt_lang)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
         search = {"scores": request.config.min_log_prob is not None, **request.search}
@@ -239,6 +245,7 @@ class ForwardFilter:
         """Open the run, and load its weights."""
         self._config, self._batching = request.config, request.batching
         self._translator, searcher = open_translator(run, request, None, tell)
+        self._translator.set_target_language(request.text_lang)
         self._opened = self._translator.runs[0]
         self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
         if self._config.min_forward_log_prob is not None:
@@ -262,19 +269,19 @@ class ForwardFilter:
         return reasons
 
     def _drop_improbable(self, pairs: Sequence[SyntheticPair], reasons: list[str | None], least: float) -> None:
-        longest = self._opened.config.model.max_positions
+        longest, tag = self._opened.config.model.max_positions, self._translator.tag
         sides = [
             tokenizer.encode([getattr(pair, side) for pair in pairs])
             for side, tokenizer in (("source", self._opened.src_tokenizer), ("target", self._opened.tgt_tokenizer))
         ]
         asked = []
         for i, (src, tgt) in enumerate(zip(*sides, strict=True)):
-            if longest is not None and max(len(src), len(tgt)) >= longest:
+            if longest is not None and max(len(tag) + len(src), len(tgt)) >= longest:
                 reasons[i] = "too_long"  # for the positions of the model
             else:
                 asked.append(i)
         texts = [(pairs[i].source, pairs[i].target) for i in asked]
-        scores = score_pairs(self._opened, self._scorer, self._device, texts, self._batching)
+        scores = score_pairs(self._opened, self._scorer, self._device, texts, self._batching, tag=tag)
         for i, score in zip(asked, scores, strict=True):
             reasons[i] = "low_forward_log_prob" if score.log_prob / score.n_tokens < least else None
 

@@ -25,7 +25,7 @@ from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
+from attnkit.tasks.translation.data import TranslationData, check_both_ways, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies
 from attnkit.text.lines import count_lines
@@ -98,9 +98,13 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         signatures = ", ".join(f"`{score(['a'], [['a']]).signature}`" for score in (corpus_bleu, corpus_chrf))
         return ModelCardFields(
             what=f"A translation model ({config.model.kind})",
-            data=[f"`{src}` to `{tgt}`" for src, tgt in zip(config.data.src, config.data.tgt, strict=True)],
+            data=[
+                f"`{pair.src}` to `{pair.tgt}`" + (f" ({pair.direction})" if pair.direction else "")
+                for pair in config.data.training_pairs
+            ],
             scored=f", greedy search; BLEU and chrF by sacreBLEU: {signatures}.",
-            use=f"attnkit translate {name} -i input.txt -o output.txt",
+            use=f"attnkit translate {name} -i input.txt -o output.txt"
+            + (f" --tgt-lang {languages[0]}" if (languages := config.data.target_languages) else ""),
             hub_task="translation",
             hub_metrics=("bleu", "chrf"),
         )
@@ -108,7 +112,9 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def dry_run(self, config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
         from attnkit.engine.dry_run import SAMPLE, estimate
 
-        files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
+        if config.data.bidirectional:
+            check_both_ways(config.data)
+        files = [(Path(pair.src), Path(pair.tgt)) for pair in config.data.training_pairs]
         # Reading raises DataError for a file that is not UTF-8 text.
         samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]
         counts = [count_lines(src) for src, _ in files]
@@ -127,7 +133,8 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         whole = given is not None or max(counts) <= SAMPLE
         sides = (vocabularies.src, vocabularies.tgt)
         tokens = 0.0
-        for sample, lines, weight in zip(samples, counts, config.data.weights or [1.0] * len(files), strict=True):
+        weights = config.data.sampling_weights(counts) or [1.0] * len(files)
+        for sample, lines, weight in zip(samples, counts, weights, strict=True):
             n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
             tokens += weight * n * lines / len(sample)
         src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
@@ -137,7 +144,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         return data.pairs
 
     def sampler(self, config: TranslationConfig, data: TranslationData) -> Sampler | None:
-        return data.pairs.sampler(config.data.weights)
+        return data.pairs.sampler(config.data.sampling_weights(data.pairs.corpora))
 
     def loss(
         self, config: TranslationConfig, model: TranslationModel, data: TranslationData, device: torch.device

@@ -28,19 +28,21 @@ from attnkit.engine.search_backend import (
     exclude_padding_ids,
     search_parts,
 )
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.protocols import UNK_ID
 from attnkit.quality.profile import TrainingProfile
 from attnkit.tasks.translation.engines import EngineSearch
+from attnkit.tasks.translation.ensemble import open_ensemble, target_tag
 from attnkit.tasks.translation.inline_text import InlineText
-from attnkit.tasks.translation.loading import LoadedRun, OpenedRun, open_run
+from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
 from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.text.inline_symbols import PLAIN, MaskedText, annotate
 from attnkit.text.lines import is_blank, line_batches
+from attnkit.text.tags import tag_ids
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -75,23 +77,6 @@ def load_translator(
     return TranslationPipeline(opened, searcher)
 
 
-def open_ensemble(runs: Sequence[Path], checkpoint: str | None, adapter: Path | None = None) -> list[OpenedRun]:
-    """Open runs; raise ``RunError`` if one is damaged or their vocabularies differ."""
-    if adapter is not None and len(runs) > 1:
-        raise UsageError("an adapter belongs to one run, not to an ensemble", where="--adapter")
-    opened = [open_run(path, checkpoint, adapter) for path in runs]
-    for other in opened[1:]:
-        if any(getattr(other.config.data, key) != getattr(opened[0].config.data, key) for key in INLINE_KEYS):
-            what = "the runs of an ensemble differ in data.placeholders or data.annotate_terms"
-            raise RunError(what, where=str(other.path), help="train them with the same settings")
-        if other.vocabularies != opened[0].vocabularies:
-            raise RunError("an ensemble needs identical vocabularies, but these runs differ", where=str(other.path))
-    return opened
-
-
-INLINE_KEYS = ("placeholders", "annotate_terms")  #: of ``data``, equal in all runs of an ensemble
-
-
 class TranslationPipeline:
     """Translates lines, ``num_hypotheses`` outputs per line; blank lines stay blank."""
 
@@ -104,10 +89,11 @@ class TranslationPipeline:
         limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
         """Maximum number of positions, EOS included, in all models; None: unlimited."""
-        max_source = min(run.config.max_source for run in runs)
+        self.max_source = min(run.config.max_source for run in runs)
+        """Maximum source tokens of a segment, its tag included."""
         self.inline = InlineText(runs[0].config.data, self.tgt_tokenizer)
         """Placeholders and annotations that the runs were trained with."""
-        self.segmenter = Segmenter(self.src_tokenizer, max_source, runs[0].source_statistics)
+        self.segmenter = Segmenter(self.src_tokenizer, self.max_source, runs[0].source_statistics)
         """Splits lines into sentences, as its ``policy`` says, and to its ``max_length``."""
         self.profile: TrainingProfile = runs[0].training_profile or NO_PROFILE
         """What is usual of the training pairs of the first run."""
@@ -119,6 +105,9 @@ class TranslationPipeline:
         """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
         """Replaces unknown words, if set; requires recorded attention (``record``)."""
+        self._tag: list[int] | None = None
+        if len(runs[0].config.data.target_languages) < 2:
+            self.set_target_language(None)
         self.progress: Callable[[int], None] = lambda n_lines: None
         """Receives the number of lines translated so far, by ``translate_windows``."""
 
@@ -148,6 +137,22 @@ class TranslationPipeline:
             tokens = [tokenizer.bytes_of(id) for id in range(tokenizer.vocab_size)]
             self.suppressed = SuppressedPhrases(given, tokens, joins)
 
+    def set_target_language(self, language: str | None) -> None:
+        """Translate into a language of runs with several; None: into the only one.
+
+        Raises ``UsageError`` if the runs do not know the language, or None leaves a choice.
+        """
+        self._tag = tag_ids(self.src_tokenizer, target_tag(self.runs[0], language))
+        self.segmenter.max_length = self.max_source - len(self._tag)
+
+    @property
+    def tag(self) -> list[int]:
+        """Ids before those of each source; raise ``UsageError`` if no language is set."""
+        if self._tag is None:
+            self.set_target_language(None)
+        assert self._tag is not None
+        return self._tag
+
     def set_glossary(self, glossary: Glossary | None, tell: Callable[[str], None]) -> None:
         """Require the terms of a glossary, or none; ``tell`` receives which cannot be."""
         if glossary is None:
@@ -171,7 +176,8 @@ class TranslationPipeline:
         else:
             assert isinstance(run, LoadedRun), "other backends take loaded runs"
             scorer, device = run.model, run.device
-        return [found.log_prob for found in score_pairs(run, scorer, device, zip(sources, targets, strict=True))]
+        pairs = zip(sources, targets, strict=True)
+        return [found.log_prob for found in score_pairs(run, scorer, device, pairs, tag=self.tag)]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the search settings of the run, overridden by ``options``.
@@ -184,7 +190,7 @@ class TranslationPipeline:
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
         if not config.sampling and "seed" in options:
             raise UsageError("a seed needs sampling", where="--seed", help="add --sampling or leave out --seed")
-        lengths = {"max_length": config.limit(self.segmenter.max_length + 1), "min_length": config.min_length + 1}
+        lengths = {"max_length": config.limit(self.max_source + 1), "min_length": config.min_length + 1}
         name = max(lengths, key=lengths.__getitem__)
         if self.longest is not None and lengths[name] > self.longest:
             what = f"{name} needs {lengths[name]:,} positions, EOS included; the model has {self.longest:,}"
@@ -341,7 +347,7 @@ class TranslationPipeline:
                 if self.terminology is not None:
                     needed += self.terminology.required(piece.text, len(begun))
                 settings = begun, allowed, piece.text, piece.before, needed, line
-                parts[-1].append(LineSegment(number, k, piece.ids, *settings))
+                parts[-1].append(LineSegment(number, k, self.tag + piece.ids, *settings))
         return parts
 
     def mask(self, line: str) -> MaskedText:
@@ -359,7 +365,7 @@ class TranslationPipeline:
         assert self.terminology is not None
         text = annotate(part.text, self.terminology.shown(part.text))
         ids = self.src_tokenizer.encode([text])[0]
-        return replace(part, ids=ids, text=text) if len(ids) <= self.segmenter.max_length else part
+        return replace(part, ids=self.tag + ids, text=text) if len(ids) <= self.segmenter.max_length else part
 
     def join(
         self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
