@@ -13,8 +13,9 @@ import sacrebleu
 import attnkit
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
-from attnkit.tasks.translation.data import ParallelData, open_prepared
+from attnkit.tasks.translation.data import open_prepared
 from attnkit.tasks.translation.evaluate import scores_by_direction
+from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 from attnkit.text.config import VocabularyConfig

@@ -15,7 +15,8 @@ import attnkit
 from attnkit.data.loader import Batching
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
-from attnkit.tasks.translation.data import ParallelData, train_vocabularies
+from attnkit.tasks.translation.data import train_vocabularies
+from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 

@@ -25,9 +25,10 @@ from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.data import TranslationData, check_both_ways, open_prepared, prepare, train_vocabularies
+from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
 from attnkit.tasks.translation.loading import is_bert, provided_vocabularies
+from attnkit.tasks.translation.parallel_data import check_both_ways
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 

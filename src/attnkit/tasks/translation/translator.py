@@ -1,7 +1,4 @@
-"""Translation of lines: split, encode, batch, search, decode, restore the order.
-
-Several models form an ensemble. ``translate_stream`` translates lines from a file, a pipe or a terminal.
-"""
+"""Translation of lines: split, encode, batch, search, decode, restore the order."""
 
 from __future__ import annotations
 
@@ -150,8 +147,7 @@ class TranslationPipeline:
         """Ids before those of each source; raise ``UsageError`` if no language is set."""
         if self._tag is None:
             self.set_target_language(None)
-        assert self._tag is not None
-        return self._tag
+        return self._tag or []
 
     def set_glossary(self, glossary: Glossary | None, tell: Callable[[str], None]) -> None:
         """Require the terms of a glossary, or none; ``tell`` receives which cannot be."""
@@ -176,8 +172,8 @@ class TranslationPipeline:
         else:
             assert isinstance(run, LoadedRun), "other backends take loaded runs"
             scorer, device = run.model, run.device
-        pairs = zip(sources, targets, strict=True)
-        return [found.log_prob for found in score_pairs(run, scorer, device, pairs, tag=self.tag)]
+        found = score_pairs(run, scorer, device, zip(sources, targets, strict=True), tag=self.tag)
+        return [score.log_prob for score in found]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the search settings of the run, overridden by ``options``.
