@@ -29,7 +29,8 @@ def run(trained: Path) -> LoadedRun:
 
 
 def translate(run: LoadedRun, compiled: bool, **decoding: Any) -> list[str]:
-    prepared: Any = SimpleNamespace(valid_src=LINES, vocabularies=Vocabularies(run.src_tokenizer, run.tgt_tokenizer))
+    vocabularies, directions = Vocabularies(run.src_tokenizer, run.tgt_tokenizer), [""] * len(LINES)
+    prepared: Any = SimpleNamespace(valid_src=LINES, valid_directions=directions, vocabularies=vocabularies)
     search = run.config.decoding.model_copy(update=decoding)
     form: Any = run.config.model if compiled else None
     evaluation = TranslationEvaluation(prepared, search, torch.device("cpu"), 0, run.config.max_source, form)
@@ -59,7 +60,8 @@ def test_texts_are_those_of_torch(run: LoadedRun, made: list[Any]) -> None:
 
 
 def test_each_evaluation_is_of_the_present_weights(run: LoadedRun, made: list[Any]) -> None:
-    prepared: Any = SimpleNamespace(valid_src=LINES, vocabularies=Vocabularies(run.src_tokenizer, run.tgt_tokenizer))
+    vocabularies, directions = Vocabularies(run.src_tokenizer, run.tgt_tokenizer), [""] * len(LINES)
+    prepared: Any = SimpleNamespace(valid_src=LINES, valid_directions=directions, vocabularies=vocabularies)
     form: Any = run.config.model
     settings = (prepared, run.config.decoding, torch.device("cpu"), 0, run.config.max_source)
     evaluation, by_torch = TranslationEvaluation(*settings, form), TranslationEvaluation(*settings)
