@@ -39,7 +39,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from attnkit.analysis.contextual import WordComparison
 from attnkit.analysis.verify import CheckResult
-from attnkit.conversion.import_huggingface import ImportResult
+from attnkit.conversion.imported_run import ImportResult
 from attnkit.engine.events import TrainingFinished
 from attnkit.metrics.bleu import Comparison, MetricScore
 from attnkit.plotting.lessons_terminal import MaskLesson, PoolingLesson, PositionsLesson

@@ -11,6 +11,7 @@ from attnkit.compiled.packed_layers import PackedLayers, Weights
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.models.config import TransformerConfig
 from attnkit.models.position_tables import sinusoids
+from attnkit.protocols import BOS_ID, EOS_ID
 
 SIDES = ("encoder", "decoder")
 
@@ -49,6 +50,8 @@ class PackedTransformer(PackedLayers):
         self.src_vocab_size, self.vocab_size = map(len, tables)
         # Embeddings are word vectors times √D (Vaswani et al. 2017, 3.4).
         self.words[1] = self._pack_words(tables[1], math.sqrt(config.d_model))
+        if config.decoder_start == "eos":  # BOS, which no source has, takes the vector of EOS
+            self._owned[-1][BOS_ID] = self._owned[-1][EOS_ID]
         shared = config.tie_embeddings == "all"
         self.words[0] = self.words[1] if shared else self._pack_words(tables[0], math.sqrt(config.d_model))
         self._finish([name for name in weights if name.endswith((".positions.table", ".bias.table"))])

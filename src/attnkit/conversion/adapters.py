@@ -22,7 +22,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import read_tensors, tensors_of, to_bytes
 from attnkit.config import dump_yaml
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
-from attnkit.conversion.import_huggingface import ImportResult
+from attnkit.conversion.imported_run import ImportResult
 from attnkit.conversion.import_vocabulary import read_tree
 from attnkit.conversion.new_run import check_is_new, write_new_run
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config
@@ -31,7 +31,7 @@ from attnkit.engine.task import task_of
 from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.errors import RunError
 from attnkit.formats.exportable import check_marian
-from attnkit.formats.huggingface import layout, weights
+from attnkit.formats.huggingface import translation_layout, weights
 from attnkit.io import atomic
 from attnkit.io.safe_read import Entry
 from attnkit.models.lora import LoraConfig, MapName, RowBlock, adapted_blocks, factor_names
@@ -84,7 +84,7 @@ class _Module(NamedTuple):
 
 def _modules(config: Any, adapted: Mapping[str, list[RowBlock]]) -> list[_Module]:
     """Return the modules of Marian that the adapted blocks are."""
-    links = {link.ours: link for link in layout.marian_links(config)}
+    links = {link.ours: link for link in translation_layout.marian_links(config)}
     modules = []
     for weight, blocks in adapted.items():
         link = links[weight]

@@ -44,24 +44,33 @@ def export_ctranslate2(
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
     # CTranslate2 writes one shared list if both sides have the same names, even for separate vocabularies.
     src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
+    files = _tokenizer_files(src, tgt)
+    used = list(files)
+    given = {"src_names": src_names, "tgt_names": tgt_names, "src_tokenizer": used[0], "tgt_tokenizer": used[-1]}
+    use = (_USE if src.pieces is None else _USE_OF_PIECES).format(**given)
     card = _CARD.format(
         checkpoint=loaded.checkpoint,
-        src_names=src_names,
-        tgt_names=tgt_names,
-        src_tokenizer="tokenizer.json",
-        tgt_tokenizer="tokenizer.json" if tgt is src else "tokenizer.target.json",
         max_source=loaded.config.max_source,
+        needs="tokenizers" if src.pieces is None else "sentencepiece",
+        use=use,
     )
     with new_folder(folder) as temporary:
         try:
             spec.save(str(temporary))
         except OSError as error:
             raise system_failure("write", folder, error) from error
-        atomic.write_new_file(temporary / "tokenizer.json", tokenizer_file(src))
-        if tgt is not src:
-            atomic.write_new_file(temporary / "tokenizer.target.json", tokenizer_file(tgt))
+        for name, content in files.items():
+            atomic.write_new_file(temporary / name, content)
         atomic.write_new_file(temporary / "README.md", card.encode())
     return ExportResult(folder, loaded.checkpoint, n_bytes_of(folder), loaded.warnings)
+
+
+def _tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
+    """Return the files of the tokenizers by name, source first; one if both sides share it."""
+    if src.pieces is not None and tgt.pieces is not None:  # the files that were imported
+        return {"source.spm": src.pieces.raw, "target.spm": tgt.pieces.raw}
+    target = {} if tgt is src else {"tokenizer.target.json": tokenizer_file(tgt)}
+    return {"tokenizer.json": tokenizer_file(src), **target}
 
 
 def tokenizer_file(tokenizer: Tokenizer) -> bytes:
@@ -99,15 +108,7 @@ def n_bytes_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-_CARD = """\
-# A translation model for CTranslate2
-
-Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs neither attnkit nor torch:
-`pip install ctranslate2 tokenizers`. Tokenizers are in the format of Hugging Face `tokenizers`.
-CTranslate2 identifies entries by the names in the vocabulary files, which are in the order of ids. Run this inside the
-folder:
-
-```python
+_USE = """\
 import json
 from pathlib import Path
 
@@ -130,7 +131,34 @@ def translate(lines: list[str], beam_size: int = 5) -> list[str]:
     return [tgt.decode([tgt_ids[name] for name in result.hypotheses[0]]) for result in results]
 
 
-print("\\n".join(translate(["A dog runs."])))
+print("\\n".join(translate(["A dog runs."])))"""
+_USE_OF_PIECES = """\
+from ctranslate2 import Translator
+from sentencepiece import SentencePieceProcessor
+
+src, tgt = (SentencePieceProcessor(model_file=name) for name in ("{src_tokenizer}", "{tgt_tokenizer}"))
+translator = Translator(".", device="cpu", compute_type="float32")
+
+
+def translate(lines: list[str], beam_size: int = 5) -> list[str]:
+    tokens = [src.encode(line, out_type=str) for line in lines]
+    results = translator.translate_batch(
+        tokens, beam_size=beam_size, length_penalty=1, max_decoding_length=256, max_batch_size=64
+    )
+    # A piece that only the other file has is left as it is.
+    return [tgt.decode_pieces(result.hypotheses[0]).replace("▁", " ").strip() for result in results]
+
+
+print("\\n".join(translate(["A dog runs."])))"""
+_CARD = """\
+# A translation model for CTranslate2
+
+Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs neither attnkit nor torch:
+`pip install ctranslate2 {needs}`. CTranslate2 identifies entries by the names in the vocabulary files, which are in
+the order of ids. Run this inside the folder:
+
+```python
+{use}
 ```
 
 `compute_type="int8"` is faster but changes some translations. `attnkit translate` also does the following: a blank line

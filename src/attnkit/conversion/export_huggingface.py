@@ -1,7 +1,6 @@
 """Export of runs to Hugging Face transformers: config, weights, tokenizer, README."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,16 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.conversion.export_contents import ExportContents
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
+from attnkit.conversion.export_translator import marian_contents
 from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.formats.exportable import check_huggingface
 from attnkit.formats.huggingface import config as configs
-from attnkit.formats.huggingface import layout
+from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
 from attnkit.io import atomic
 from attnkit.models.language_config import BertConfig, LanguageConfig
@@ -30,16 +31,6 @@ from attnkit.text.tokenizer import Tokenizer
 Tree = dict[str, Any]
 _NO_JUDGE = "the next-sentence head is not exported: RoFormer in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
-
-
-@dataclass(frozen=True)
-class ExportContents:
-    """Contents of an exported folder."""
-
-    trees: dict[str, Tree]  #: JSON files by name; ``target/`` contains a separate target tokenizer
-    tensors: dict[str, Tensor]
-    use: str  #: Python example for the model card
-    warnings: tuple[str, ...] = ()  #: parts that are not exported
 
 
 def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:
@@ -64,6 +55,8 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
             atomic.make_dirs((temporary / name).parent)
             content = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
             atomic.write_new_file(temporary / name, content.encode())
+        for name, data in made.files.items():
+            atomic.write_new_file(temporary / name, data)
         data = safetensors.torch.save(made.tensors, metadata={"format": "pt"})
         atomic.write_new_file(temporary / "model.safetensors", data)
         architecture = made.trees["config.json"]["architectures"][0]
@@ -129,9 +122,11 @@ def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
     loaded = load_run(run, device="cpu", checkpoint=chosen.name)
     config, src, tgt = loaded.config.model, loaded.src_tokenizer, loaded.tgt_tokenizer
     assert config.kind == "transformer" and task == "translation"
+    if src.pieces is not None and tgt.pieces is not None:
+        return marian_contents(loaded, config, src.pieces, tgt.pieces)
     trees = {
         "config.json": configs.marian_json(config, (src.vocab_size, tgt.vocab_size), LONGEST),
-        "generation_config.json": configs.generation_json(LONGEST // 4),
+        "generation_config.json": configs.generation_json(LONGEST // 4, config),
         **tokenizer_files(src, tokens.MARIAN, LONGEST),
     }
     if tgt is not src:
@@ -139,7 +134,7 @@ def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         trees |= {f"target/{name}": tree for name, tree in files.items()}
     state = {name: tensor.detach() for name, tensor in loaded.model.state_dict().items()}
     use = _USES["MarianMTModel"].format(target="" if src is tgt else "/target")
-    return ExportContents(trees, layout.to_marian(config, state), use)
+    return ExportContents(trees, translation_layout.to_marian(config, state), use)
 
 
 def tokenizer_files(tokenizer: Tokenizer, roles: tokens.Roles, longest: int | None) -> dict[str, Tree]:

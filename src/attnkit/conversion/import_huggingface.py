@@ -1,7 +1,7 @@
-"""Import of BERT, RoBERTa, RoFormer and GPT-2 from Hugging Face folders as runs.
+"""Import of models from Hugging Face folders as runs: BERT, RoBERTa, RoFormer, GPT-2.
 
-Weights are read from safetensors files only. The names and shapes of all tensors are derived from ``config.json`` and
-from our model of that configuration before any tensor is read.
+Translation models are in ``import_translator``. Weights are read from safetensors files only. The names and shapes of
+all tensors are derived from ``config.json`` and from our model of that configuration before any tensor is read.
 """
 
 import json
@@ -13,17 +13,19 @@ from typing import Any
 
 import torch
 
-from attnkit.checkpoints.checkpoint import MODEL
-from attnkit.checkpoints.weights import tensors_of, to_bytes
-from attnkit.config import dump_yaml, validate
+from attnkit.checkpoints.weights import tensors_of
+from attnkit.config import validate
+from attnkit.conversion.import_translator import convert_translator
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
-from attnkit.conversion.new_run import check_is_new, write_new_run
+from attnkit.conversion.imported_run import ImportedModel, ImportResult, write_imported_run
+from attnkit.conversion.new_run import check_is_new
 from attnkit.data.labels import Labels
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
+from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.io.safe_read import TensorEntry
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.gpt import Gpt
@@ -32,27 +34,9 @@ from attnkit.text.conll import holds_space
 
 Model = Bert | Gpt | SequenceClassifier | TokenTagger | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
-PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
-_CARD = """\
-# {name}
-
-Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
-full configuration is in `config.yaml`.
-"""
-
-
-@dataclass(frozen=True)
-class ImportResult:
-    """A run created by an import."""
-
-    path: Path
-    command: str  #: command that uses the imported run, e.g. fill-mask
-    n_parameters: int
-    vocab_size: int
-    warnings: tuple[str, ...]  #: heads that are missing or not imported
 
 
 @dataclass(frozen=True)
@@ -89,8 +73,10 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
         raise RunError(f"no such folder: {folder}", help="use a folder written by save_pretrained")
     check_is_new(run)
     tree = read_tree(folder / "config.json")
+    if tree.get("model_type") in TRANSLATORS:
+        return write_imported_run(folder, run, convert_translator(folder, tree))
     described = configs.read(tree, str(folder / "config.json"))
-    path = _weights_path(folder)
+    path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         plan = _plan(described, tree, opened.entries, str(path))
         vocabulary = read_vocabulary(folder, described.kind, described.vocab_size)
@@ -99,27 +85,10 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
         size = vocabulary.tokenizer.vocab_size
         model = _build(plan, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
-    texts = {"config.yaml": dump_yaml(config).encode(), "tokenizer.json": vocabulary.tokenizer.to_json().encode()}
+    texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode()}
     if plan.labels is not None:
         texts["labels.json"] = plan.labels.to_bytes()
-    card = _CARD.format(name=run.absolute().name, kind=TASKS[plan.task].description, folder=folder)
-    write_new_run(run, texts, {MODEL: to_bytes(tensors_of(model))}, card, f"imported from {folder}")
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    return ImportResult(run, TASKS[plan.task].command, n_parameters, size, plan.warnings)
-
-
-def _weights_path(folder: Path) -> Path:
-    path = folder / "model.safetensors"
-    if path.exists():
-        return path
-    pickles = [name for name in PICKLES if (folder / name).exists()]
-    if pickles:
-        help = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
-        raise RunError(f"{pickles[0]} is not supported; only safetensors files are read", where=str(folder), help=help)
-    if (folder / "model.safetensors.index.json").exists():
-        help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
-        raise RunError("sharded weights are not supported", where=str(folder), help=help)
-    raise RunError(f"no model.safetensors in {folder}", help="use a folder written by save_pretrained")
+    return write_imported_run(folder, run, ImportedModel(plan.task, config, texts, model, size, plan.warnings))
 
 
 def _plan(

@@ -88,11 +88,11 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
             "strip_accents": settings.get("strip_accents"),
             "lowercase": settings.get("do_lower_case", True),
         }
-        words = _read(path, MAX_BYTES, bytes.decode).split("\n")
+        words = read_file(path, MAX_BYTES, bytes.decode).split("\n")
         words = words[:-1] if words[-1] == "" else words
         model = {"type": "WordPiece", "vocab": {word.removesuffix("\r"): id for id, word in enumerate(words)}}
         return {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": model}, str(path)
-    merges = _read(folder / "merges.txt", MAX_BYTES, bytes.decode).split("\n")
+    merges = read_file(folder / "merges.txt", MAX_BYTES, bytes.decode).split("\n")
     lines = [line for line in merges if line and not line.startswith("#version")]
     before = {"type": "ByteLevel", "add_prefix_space": settings.get("add_prefix_space", False)}
     model = {"type": "BPE", "vocab": read_tree(path, MAX_BYTES), "merges": lines}
@@ -209,6 +209,12 @@ def _added_tokens(tree: Tree) -> dict[int, str]:
     return found
 
 
+def read_own_vocabulary(folder: Path, n_rows: int) -> Tokenizer | None:
+    """Return the vocabulary of a folder that attnkit exported, None for others."""
+    found = _own(read_tree(folder / "tokenizer.json", MAX_BYTES), n_rows)
+    return None if found is None else found.tokenizer
+
+
 def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
     """Return the vocabulary of a tokenizer exported by attnkit, or None."""
     model, before = _mapping(tree.get("model")), tree.get("pre_tokenizer")
@@ -251,14 +257,14 @@ def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
 
 
 def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Read a JSON object; raise as ``_read``, and ``RunError`` for other values."""
-    tree = _read(path, most, parse_json)
+    """Read a JSON object; raise as ``read_file``, and ``RunError`` for other values."""
+    tree = read_file(path, most, parse_json)
     if not isinstance(tree, dict):
         raise RunError(f"{path.name} is not a JSON object", where=str(path))
     return tree
 
 
-def _read(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
+def read_file(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
     """Read and parse a file.
 
     Raises ``RunError`` if it is missing, too large or invalid, ``SystemFailure`` for other read errors.

@@ -91,7 +91,12 @@ def seq2seq_loss(
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)  # (B, T, D)
         # Only positions with a target are projected to the vocabulary.
         chosen = hidden.flatten(0, 1).index_select(0, batch.positions)  # (N, D)
-        total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
+        weight: Tensor = model.output.weight
+        bias: Tensor = model.output.bias
+        targets = batch.targets
+        if first := model.first_target:  # left out, so that label smoothing does not reach them either
+            weight, bias, targets = weight[first:], bias[first:], targets - first
+        total, nll = linear_cross_entropy(chosen, weight, bias, targets, smoothing)
         return {"nll": LossTerm(total, reported=nll)}
 
     return loss

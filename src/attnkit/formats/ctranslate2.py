@@ -44,7 +44,10 @@ def unique_names(shown: Sequence[str]) -> list[str]:
 
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:
-    """Return a unique name for each id of a vocabulary."""
+    """Return a unique name for each id of a vocabulary; pieces of SentencePiece keep theirs."""
+    if tokenizer.pieces is not None:
+        symbols = tokenizer.config.symbols
+        return unique_names([*SPECIALS, *symbols, *tokenizer.pieces.names[len(SPECIALS) + len(symbols) :]])
     return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))
 
 
@@ -53,9 +56,9 @@ def make_spec(
 ) -> Any:
     """Build a validated ``TransformerSpec``; its ``save(folder)`` writes the model.
 
-    As in training, decoding starts from ``<s>``, and ``</s>`` is appended to every source. Weights are not changed to
-    suppress special tokens: CTranslate2 suppresses fewer of them than attnkit's search, which matters only for a model
-    that has not learned to avoid them.
+    As in training, decoding starts from ``<s>``, whose vector is zero in Marian, and ``</s>`` is appended to every
+    source. Weights are not changed to suppress special tokens: CTranslate2 suppresses fewer of them than attnkit's
+    search, which matters only for a model that has not learned to avoid them.
 
     ``arrays`` are all parameters by state dict name, tied ones under each name. ``names`` are the unique names of the
     source and target entries, in the order of ids. ``quantization`` is a weight type of CTranslate2 (``int8``,
@@ -77,7 +80,8 @@ def make_spec(
         _fill(attention.linear[2], f"{name}.cross.output", arrays)
     _fill(spec.decoder.projection, "output", arrays)
     spec.config.add_source_eos = True
-    spec.config.decoder_start_token = spec.config.bos_token = SPECIALS[BOS_ID]
+    spec.config.bos_token = SPECIALS[BOS_ID]
+    spec.config.decoder_start_token = SPECIALS[EOS_ID if config.decoder_start == "eos" else BOS_ID]
     spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS_ID], SPECIALS[UNK_ID]
     spec.register_source_vocabulary(list(names[0]))
     spec.register_target_vocabulary(list(names[1]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from attnkit.analysis.verify import VerificationReport
     from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
-    from attnkit.conversion.import_huggingface import ImportResult
+    from attnkit.conversion.imported_run import ImportResult
     from attnkit.engine.averaging import AverageResult
     from attnkit.tasks.language_modeling.compare import PositionPrediction
 

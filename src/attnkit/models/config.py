@@ -20,6 +20,7 @@ from attnkit.models.attention.config import (
 from attnkit.models.attention.patterns import PatternName
 
 Tied = Literal["none", "target", "all"]
+DecoderStart = Literal["bos", "zero", "eos"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Upper bounds far above any practical model; larger ones take long to build even on the meta device."""
 TYPICAL_LENGTH = 32
@@ -195,6 +196,9 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Dropout rate after the feed-forward activation."""
     tie_embeddings: Tied = "all"
     """Weight tying: target embeddings and output (target), or also source embeddings (all, with a joint vocabulary)."""
+    decoder_start: DecoderStart = "bos"
+    """First input of the decoder: BOS, a zero vector as in Marian (zero), or EOS as in M2M100 (eos). With zero, BOS and
+    padding have no logits, and their embeddings stay zero."""
     embeddings: VectorsName | None = None
     """Word vectors to initialize the source embeddings, or with tied all both sides': a run folder or a vector file."""
     target_embeddings: VectorsName | None = None

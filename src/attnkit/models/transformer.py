@@ -14,24 +14,33 @@ from torch import Tensor, nn
 from attnkit.models.attention.attend import AttentionScope
 from attnkit.models.attention.multihead import HeadGroups, attend_within, initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
-from attnkit.models.config import TransformerConfig
+from attnkit.models.config import DecoderStart, TransformerConfig
 from attnkit.models.kv_cache import DecodingState, GenericDecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer, PackedLayout, SelfAttentionContext, top_norm
 from attnkit.models.linear import Dropout, Linear, init_xavier, without_dropout
 from attnkit.models.positions import PositionEmbedding
 from attnkit.models.translation import TranslationModel
+from attnkit.protocols import BOS_ID, EOS_ID
 
 TransformerState = DecodingState | GenericDecodingState
 Seen = list[Tensor]  #: attention weights (B, H, T, S) per layer
+MASKED = -1e9  #: output bias of words without a logit, whose probability is then 0
 
 
 class Embedding(nn.Module):
     """Word vectors times √D plus positions, with optional LayerNorm and dropout."""
 
-    def __init__(self, config: TransformerConfig, vocab_size: int, normed: bool = False) -> None:
+    def __init__(
+        self, config: TransformerConfig, vocab_size: int, normed: bool = False, start: DecoderStart = "bos"
+    ) -> None:
+        """Build the embeddings of a side; ``start`` tells what BOS becomes in a decoder."""
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
+        self.start = start
+        if start == "zero":
+            with torch.no_grad():
+                self.words.weight[:EOS_ID] = 0  # padding and BOS
         # With weights of standard deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
         self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
@@ -44,7 +53,11 @@ class Embedding(nn.Module):
 
     def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Embed ids (B, K) at positions start..stop, (B, K, D); beams share one position."""
-        x = F.embedding(ids, self.words.weight) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
+        if self.start == "eos":
+            ids = torch.where(ids == BOS_ID, EOS_ID, ids)
+        # A row of padding gets no gradient, so that the vector of BOS stays zero.
+        fixed = BOS_ID if self.start == "zero" else None
+        x = F.embedding(ids, self.words.weight, fixed) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
         return self.positions(x, start, stop)
 
 
@@ -83,7 +96,7 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
         self.n_heads, self.dropout = config.n_heads, config.attention_dropout
-        self.embedding = Embedding(config, vocab_size)
+        self.embedding = Embedding(config, vocab_size, start=config.decoder_start)
         self.own = build_context(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = top_norm(config)
@@ -142,6 +155,10 @@ class Transformer(TranslationModel):
             self.output.weight = self.decoder.embedding.words.weight
         if config.tie_embeddings == "all":
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
+        if config.decoder_start == "zero":
+            self.first_target = EOS_ID
+            with torch.no_grad():
+                self.output.weight[:EOS_ID], self.output.bias[:EOS_ID] = 0, MASKED
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return decoder features (B, T, D); ``src_mask`` (B, S) is False at padding."""

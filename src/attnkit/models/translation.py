@@ -18,6 +18,7 @@ class TranslationModel(nn.Module):
 
     # Loss functions apply this layer themselves, chunk by chunk.
     output: nn.Linear
+    first_target: int = 0  #: ids below are never targets and have no logits
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return decoder features (B, T, D) for src (B, S) and tgt_in (B, T).

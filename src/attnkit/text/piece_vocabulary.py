@@ -103,11 +103,17 @@ class PieceVocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of texts without codes; raise ``TypeError`` for surrogates."""
-        return [[self._own[id] for id in ids] for ids in self._encoder.encode(texts)]
+        rows, unknown_id = [], self._encoder.model.unknown_id
+        for pieces, unknown in self._encoder.encode_with_unknown(texts):
+            # The network may know what its SentencePiece model does not, such as pieces of the other side.
+            named = (self._numbers.get(surface, UNK_ID) for surface in unknown)
+            rows.append([next(named) if id == unknown_id else self._own[id] for id in pieces])
+        return rows
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, begin, end) per piece of a text without a code, in characters."""
-        return [(self._own[id], begin, end) for id, begin, end in self._encoder.encode_with_offsets(text)]
+        spans = self._encoder.encode_with_offsets(text)
+        return [(own, begin, end) for own, (_, begin, end) in zip(self.encode([text])[0], spans, strict=True)]
 
     def normalize(self, text: str) -> str:
         """Return the text that is encoded, with spaces, and without the one before it."""

@@ -57,6 +57,10 @@ class SentencePiece:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of the pieces of each text; raise ``TypeError`` for surrogates."""
+        return [ids for ids, _ in self.encode_with_unknown(texts)]
+
+    def encode_with_unknown(self, texts: Sequence[str]) -> list[tuple[list[int], list[str]]]:
+        """Return the ids of each text, and the normalized text of each of its unknown pieces."""
         lines = [self._parts(self.normalize(text)) for text in texts]
         plain = list(
             dict.fromkeys(part for line in lines for part in line if part not in self._fixed or not self._cuts)
@@ -65,11 +69,18 @@ class SentencePiece:
         joined = []
         for line in lines:
             ids: list[int] = []
+            unknown: list[str] = []
             for part in line:
-                for id in found[part] if part in found else [self._fixed[part]]:
-                    if id != self._unknown or ids[-1:] != [id]:  # a run of unknown characters is one piece
+                new, surfaces = found[part] if part in found else ([self._fixed[part]], [])
+                named = iter(surfaces)
+                for id in new:
+                    surface = next(named) if id == self._unknown else ""
+                    if id == self._unknown and ids[-1:] == [id]:  # a run of unknown characters is one piece
+                        unknown[-1] += surface
+                    else:
                         ids.append(id)
-            joined.append(ids)
+                        unknown += [surface] if id == self._unknown else []
+            joined.append((ids, unknown))
         return joined
 
     def _parts(self, text: str) -> list[str]:
@@ -116,12 +127,18 @@ class SentencePiece:
             found.pop()
         return found
 
-    def _encode(self, parts: list[str]) -> list[list[int]]:
+    def _encode(self, parts: list[str]) -> list[tuple[list[int], list[str]]]:
+        """Return the ids of each part, and its unknown text."""
         encodings = self._engine.encode_batch(parts, add_special_tokens=False)
-        rows = [[self._ids[id] for id in encoding.ids] for encoding in encodings]
-        for number, row in enumerate(rows) if self.model.byte_fallback else ():
-            if self._unknown in row:
-                rows[number] = [id for id, _, _ in self._with_bytes(encodings[number], parts[number])]
+        rows: list[tuple[list[int], list[str]]] = []
+        for encoding, part in zip(encodings, parts, strict=True):
+            ids, unknown = [self._ids[id] for id in encoding.ids], list[str]()
+            if self._unknown in ids and self.model.byte_fallback:
+                ids = [id for id, _, _ in self._with_bytes(encoding, part)]
+            elif self._unknown in ids:
+                spans = zip(ids, encoding.offsets, strict=True)
+                unknown = [part[begin:end] for id, (begin, end) in spans if id == self._unknown]
+            rows.append((ids, unknown))
         return rows
 
     def _with_bytes(self, encoding: Encoding, part: str) -> list[tuple[int, int, int]]:

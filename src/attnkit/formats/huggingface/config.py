@@ -1,6 +1,7 @@
 """``config.json`` of transformers. Torch-free.
 
-BERT, RoFormer and GPT-2 are read and written; RoBERTa is only read, Marian only written.
+BERT, RoFormer and GPT-2 are read and written; RoBERTa is only read. Translation models are only written here: to read
+them, see ``translation_config``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
+from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -27,7 +29,8 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "roformer", "gpt2"]  #: model types that can be imported
+Kind = Literal["bert", "roberta", "roformer", "gpt2"]  #: model types that can be imported, beside translation models
+SUPPORTED: tuple[Kind, ...] = ("bert", "roberta", "roformer", "gpt2")
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
 
@@ -99,8 +102,13 @@ def gpt_json(config: GptConfig, vocab_size: int) -> Tree:
     return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **values, **_SPECIALS}
 
 
-def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest: int) -> Tree:
-    """Return the configuration of a Marian with at most ``longest`` tokens per text."""
+def marian_json(
+    config: TransformerConfig, vocab_sizes: tuple[int, int], longest: int, ids: Mapping[str, int | None] | None = None
+) -> Tree:
+    """Return the configuration of a Marian with at most ``longest`` tokens per text.
+
+    ``ids`` are those of the special tokens by key; None: attnkit's.
+    """
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -122,13 +130,18 @@ def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest
         "activation_dropout": config.activation_dropout,
         "scale_embedding": True,
         "max_position_embeddings": longest,
-        **_GENERATION,
+        **(generation_ids(config) if ids is None else ids),
     }
 
 
-def generation_json(longest: int | None = None) -> Tree:
-    """Return ``generation_config.json``; ``longest`` is a translator's maximum length."""
-    own = _SPECIALS if longest is None else {**_GENERATION, "max_length": longest}
+def generation_ids(config: TransformerConfig) -> dict[str, int | None]:
+    """Return the ids of attnkit's special tokens by key, of a translation model."""
+    return _GENERATION | ({"decoder_start_token_id": EOS_ID} if config.decoder_start == "eos" else {})
+
+
+def generation_json(longest: int | None = None, config: TransformerConfig | None = None) -> Tree:
+    """Return ``generation_config.json``; a translator's has a maximum length."""
+    own = _SPECIALS if config is None else {**generation_ids(config), "max_length": longest}
     return {**own, "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID]}
 
 
@@ -145,9 +158,9 @@ class ForeignModel:
 def read(tree: Any, where: str) -> ForeignModel:
     """Convert a ``config.json`` tree; raise ``RunError`` if invalid or unsupported."""
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
-    if kind not in ("bert", "roberta", "roformer", "gpt2"):
+    if kind not in SUPPORTED:
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
-        raise RunError(what, where=where, help="supported: bert, roberta, roformer and gpt2")
+        raise RunError(what, where=where, help=f"supported: {', '.join((*SUPPORTED, *TRANSLATORS))}")
     try:
         keys = (_Gpt if kind == "gpt2" else _Bert).model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0

@@ -1,14 +1,12 @@
-"""Tensor names and layouts of BERT, GPT-2 and Marian in transformers."""
+"""Tensor names and layouts of BERT and GPT-2 in transformers."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig
 
 Tensors = Mapping[str, Tensor]
@@ -32,13 +30,12 @@ class Link:
     theirs: tuple[str, ...]  #: attnkit concatenates several along the first axis
     transposed: bool = False  #: transformers stores the transpose (GPT-2's Conv1D)
     heads: int = 0  #: heads of RoFormer, which rotates adjacent dimensions; attnkit pairs dimensions half a head apart
-    width_axis: int | None = None  #: axis to put into Marian's order, all sines first; export only
+    width_axis: int | None = None  #: axis that transformers has in Marian's order, all sines first
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return the transformers tensors made from an attnkit tensor."""
-        if self.width_axis is not None:  # attnkit alternates sines and cosines: (0, 2, 4, ..., 1, 3, 5, ...)
-            order = torch.arange(tensor.shape[self.width_axis])
-            tensor = tensor.index_select(self.width_axis, torch.cat((order[::2], order[1::2])))
+        if self.width_axis is not None:
+            tensor = tensor.index_select(self.width_axis, sines_first(tensor.shape[self.width_axis]))
         parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
         laid = [part.t() if self.transposed else part for part in parts]
         if self.heads:
@@ -50,7 +47,16 @@ class Link:
         parts = [theirs[name].t() if self.transposed else theirs[name] for name in self.theirs]
         if self.heads:
             parts[:2] = [_rearranged(part, (self.heads, -1, 2)) for part in parts[:2]]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if self.width_axis is not None:
+            tensor = tensor.index_select(self.width_axis, sines_first(tensor.shape[self.width_axis]).argsort())
+        return tensor
+
+
+def sines_first(width: int) -> Tensor:
+    """Return the order of Marian, 0, 2, 4, ..., 1, 3, 5, ...; attnkit alternates sines and cosines."""
+    order = torch.arange(width)
+    return torch.cat((order[::2], order[1::2]))
 
 
 def _rearranged(part: Tensor, shape: Sequence[int]) -> Tensor:
@@ -188,38 +194,3 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
         part = (n_rows // len(link.theirs), *rest)
         shapes |= dict.fromkeys(link.theirs, part[::-1] if link.transposed else part)
     return shapes
-
-
-def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
-    """Return Marian's tensors; the Transformer must pass ``check_marian``."""
-    tensors = to_theirs(marian_links(config), ours)
-    return {**tensors, "final_logits_bias": tensors["final_logits_bias"][None]}
-
-
-def marian_links(config: TransformerConfig) -> list[Link]:
-    """Return the links of all tensors of Marian."""
-    # In Marian's order: columns of layers that read the residual stream, rows of norms and of layers that add to it.
-    reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
-    links = [Link("output.bias", ("final_logits_bias",))]
-    words = {"model.encoder.embed_tokens": "encoder", "model.decoder.embed_tokens": "decoder"}
-    if config.tie_embeddings == "all":
-        words = {"model.shared": "encoder"}
-    links += [Link(f"{side}.embedding.words.weight", (f"{name}.weight",), width_axis=1) for name, side in words.items()]
-    if config.tie_embeddings == "none":
-        links.append(Link("output.weight", ("lm_head.weight",), width_axis=1))
-    for side, n_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for i in range(n_layers):
-            near, there = f"{side}.layers.{i}", f"model.{side}.layers.{i}"
-            links += reading(f"{near}.attention.projection", *(f"{there}.self_attn.{part}_proj" for part in "qkv"))
-            links += adding(f"{near}.attention.output", f"{there}.self_attn.out_proj")
-            links += adding(f"{near}.around_attention.norm", f"{there}.self_attn_layer_norm")
-            if side == "decoder":
-                links += reading(f"{near}.cross.projection", f"{there}.encoder_attn.q_proj")
-                links += adding(f"{near}.cross.output", f"{there}.encoder_attn.out_proj")
-                links += adding(f"{near}.around_cross.norm", f"{there}.encoder_attn_layer_norm")
-            links += reading(f"{near}.feed_forward.up", f"{there}.fc1")
-            links += adding(f"{near}.feed_forward.down", f"{there}.fc2")
-            links += adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
-    attentions = [f"model.decoder.layers.{i}.encoder_attn" for i in range(config.decoder_layers)]
-    # attnkit projects keys and values of the memory with one matrix for all layers.
-    return links + reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))

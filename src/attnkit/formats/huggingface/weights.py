@@ -14,7 +14,23 @@ from attnkit.io.safe_read import TensorEntry, is_file_fault, open_regular_file, 
 
 MAX_HEADER_BYTES = 1 << 25  #: limit on the header; ten thousand tensors take about 1 MB
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
 _PREFIX = 8  # bytes at the start of a file that encode the size of its header
+
+
+def find_weights(folder: Path) -> Path:
+    """Return the file of weights in a folder; raise ``RunError`` if attnkit reads none of them."""
+    path = folder / "model.safetensors"
+    if path.exists():
+        return path
+    pickles = [name for name in PICKLES if (folder / name).exists()]
+    if pickles:
+        help = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
+        raise RunError(f"{pickles[0]} is not supported; only safetensors files are read", where=str(folder), help=help)
+    if (folder / "model.safetensors.index.json").exists():
+        help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
+        raise RunError("sharded weights are not supported", where=str(folder), help=help)
+    raise RunError(f"no model.safetensors in {folder}", help="use a folder written by save_pretrained")
 
 
 class TensorFile:

@@ -1,0 +1,53 @@
+"""Writing of imported models as run folders."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from attnkit.checkpoints.checkpoint import MODEL
+from attnkit.checkpoints.weights import tensors_of, to_bytes
+from attnkit.config import dump_yaml
+from attnkit.conversion.new_run import write_new_run
+from attnkit.engine.registry import TASKS
+
+_CARD = """\
+# {name}
+
+Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
+full configuration is in `config.yaml`.
+"""
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """A run created by an import."""
+
+    path: Path
+    command: str  #: command that uses the imported run, e.g. fill-mask
+    n_parameters: int
+    vocab_size: int
+    warnings: tuple[str, ...]  #: heads that are missing or not imported
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model of another system, converted, and what its run needs."""
+
+    task: str
+    config: Any
+    texts: dict[str, bytes]  #: files of the checkpoint beside weights and configuration, e.g. tokenizer.json
+    model: nn.Module
+    vocab_size: int
+    warnings: tuple[str, ...] = ()
+
+
+def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> ImportResult:
+    """Write a model imported from ``folder`` as a checkpoint of step 0, without optimizer state."""
+    texts = {"config.yaml": dump_yaml(imported.config).encode(), **imported.texts}
+    spec = TASKS[imported.task]
+    card = _CARD.format(name=run.absolute().name, kind=spec.description, folder=folder)
+    write_new_run(run, texts, {MODEL: to_bytes(tensors_of(imported.model))}, card, f"imported from {folder}")
+    n_parameters = sum(parameter.numel() for parameter in imported.model.parameters())
+    return ImportResult(run, spec.command, n_parameters, imported.vocab_size, imported.warnings)

@@ -1,0 +1,76 @@
+"""Tensor names and layouts of translation models in transformers."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from attnkit.formats.huggingface.layout import Link, Tensors, linked, to_theirs
+from attnkit.models.config import TransformerConfig
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
+
+BIAS = "final_logits_bias"  #: bias of the output layer, (1, V)
+WORDS = ("encoder.embedding.words.weight", "decoder.embedding.words.weight", "output.weight", "output.bias")
+"""Our tensors with a row per word: of the source, then three of the target."""
+BUFFERS = re.compile(r"model\.(encoder|decoder)\.embed_positions\.weights?")
+"""Tables of sinusoids, which old files contain."""
+
+
+def marian_links(config: TransformerConfig) -> list[Link]:
+    """Return the links of Marian; the Transformer must pass ``check_marian``."""
+    # In Marian's order: columns of layers that read the residual stream, rows of norms and of layers that add to it.
+    reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
+    links = [Link("output.bias", (BIAS,))]
+    words = {"model.encoder.embed_tokens": "encoder", "model.decoder.embed_tokens": "decoder"}
+    if config.tie_embeddings == "all":
+        words = {"model.shared": "decoder"}
+    links += [Link(f"{side}.embedding.words.weight", (f"{name}.weight",), width_axis=1) for name, side in words.items()]
+    if config.tie_embeddings == "none":
+        links.append(Link("output.weight", ("lm_head.weight",), width_axis=1))
+    for side, n_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for i in range(n_layers):
+            near, there = f"{side}.layers.{i}", f"model.{side}.layers.{i}"
+            links += reading(f"{near}.attention.projection", *(f"{there}.self_attn.{part}_proj" for part in "qkv"))
+            links += adding(f"{near}.attention.output", f"{there}.self_attn.out_proj")
+            links += adding(f"{near}.around_attention.norm", f"{there}.self_attn_layer_norm")
+            if side == "decoder":
+                links += reading(f"{near}.cross.projection", f"{there}.encoder_attn.q_proj")
+                links += adding(f"{near}.cross.output", f"{there}.encoder_attn.out_proj")
+                links += adding(f"{near}.around_cross.norm", f"{there}.encoder_attn_layer_norm")
+            links += reading(f"{near}.feed_forward.up", f"{there}.fc1")
+            links += adding(f"{near}.feed_forward.down", f"{there}.fc2")
+            links += adding(f"{near}.around_feed_forward.norm", f"{there}.final_layer_norm")
+    attentions = [f"model.decoder.layers.{i}.encoder_attn" for i in range(config.decoder_layers)]
+    # attnkit projects keys and values of the memory with one matrix for all layers.
+    return links + reading("decoder.memory", *(f"{name}.{part}_proj" for name in attentions for part in "kv"))
+
+
+def to_marian(config: TransformerConfig, ours: Tensors) -> dict[str, Tensor]:
+    """Return Marian's tensors; the Transformer must pass ``check_marian``."""
+    tensors = to_theirs(marian_links(config), ours)
+    return {**tensors, BIAS: tensors[BIAS][None]}
+
+
+def redundant_names(config: TransformerConfig) -> set[str]:
+    """Return names of copies of tensors, which a file may contain or not."""
+    sides = {f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
+    names = {"none": set[str](), "target": {"lm_head.weight"}, "all": {"lm_head.weight", *sides}}[config.tie_embeddings]
+    return names if config.tie_embeddings == "all" else names | {"model.shared.weight"}
+
+
+def to_our_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """Return rows (V, ...) in the order of our ids, each with its id in transformers."""
+    return tensor[torch.tensor(order)]
+
+
+def to_their_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """Return rows in the order of transformers.
+
+    If BOS of ours is only a copy of padding, as for Marian, their row of padding is zero and has no bias.
+    """
+    first = EOS_ID if order[PAD_ID] == order[BOS_ID] else 0
+    theirs = tensor.new_zeros(max(order) + 1, *tensor.shape[1:])
+    theirs[torch.tensor(order[first:])] = tensor[first:]
+    return theirs

@@ -1,0 +1,123 @@
+"""Folders of translation models of transformers, with random weights and SentencePiece models trained here."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+import transformers
+
+SYLLABLES = [
+    "ba",
+    "be",
+    "bo",
+    "da",
+    "de",
+    "do",
+    "ing",
+    "ung",
+    "sch",
+    "ein",
+    "äu",
+    "öß",
+    "é",
+    "lo",
+    "ly",
+    "日",
+    "ма",
+    "ни",
+]
+SHAPES: dict[str, dict[str, Any]] = {
+    "shared": {"eos": 2.5},
+    "two tables": {"share_encoder_decoder_embeddings": False, "d_model": 48, "activation_function": "gelu", "eos": 0.0},
+    "untied, two vocabularies": {
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "encoder_layers": 3,
+        "activation_function": "relu",
+        "separate": True,
+        "eos": 4.0,
+    },
+}
+
+
+@lru_cache
+def sentences(seed: int = 3, n: int = 600) -> list[str]:
+    """Return made-up sentences."""
+    source = random.Random(seed)
+    words = ["".join(source.choices(SYLLABLES, k=source.randint(1, 4))) for _ in range(300)]
+    return [" ".join(source.choices(words, k=source.randint(1, 9))) + source.choice([".", "!", ""]) for _ in range(n)]
+
+
+@lru_cache
+def pieces(kind: str, n: int = 300) -> bytes:
+    made, lines = io.BytesIO(), sentences()
+    options = {"vocab_size": n, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
+    return made.getvalue()
+
+
+def piece_names(raw: bytes) -> list[str]:
+    """Return the pieces of a file without the three special ones."""
+    model = sentencepiece.SentencePieceProcessor(model_proto=raw)
+    return [model.id_to_piece(id) for id in range(3, len(model))]
+
+
+def shaken(model: Any) -> Any:
+    """Give a model weights that say different things, norms and biases included."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif "embed_positions" not in name:
+                parameter.mul_(6 if "embed" in name or "shared" in name else 8)
+    return model
+
+
+def marian_folder(folder: Path, **changes: Any) -> Any:
+    """Write a Marian as of OPUS-MT with random weights, and return its model."""
+    folder.mkdir(parents=True)
+    separate, eos = changes.pop("separate", False), changes.pop("eos", 2.5)
+    files = {"source.spm": pieces("unigram"), "target.spm": pieces("bpe")}
+    for name, raw in files.items():
+        (folder / name).write_bytes(raw)
+    known = [set(piece_names(raw)) for raw in files.values()]
+    lists = [["</s>", "<unk>", *sorted(own)] for own in (known if separate else [known[0] | known[1]])]
+    longest = max(map(len, lists))
+    for name, entries in zip(("vocab.json", "target_vocab.json"), lists, strict=False):
+        entries[2:2] = [] if separate else [">>de<<", ">>fr<<"]
+        entries += [f"other{number}" for number in range(longest - len(entries))] if separate else []
+        entries.append("<pad>")
+        (folder / name).write_text(json.dumps({entry: id for id, entry in enumerate(entries)}))
+    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    n, heads = len(lists[0]), 4
+    shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    shape |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "max_position_embeddings": 200}
+    ids = {"vocab_size": n, "pad_token_id": n - 1, "decoder_start_token_id": n - 1, "eos_token_id": 0}
+    usual = {"scale_embedding": True, "activation_function": "swish", "dropout": 0.0}
+    torch.manual_seed(5)
+    config = transformers.MarianConfig(**{**shape, **ids, **usual, **changes})
+    model = shaken(transformers.MarianMTModel(config).eval())
+    with torch.no_grad():
+        for part in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens, model.lm_head):
+            part.weight[n - 1] = 0
+        model.final_logits_bias.normal_(std=0.5)
+        model.final_logits_bias[0, 0] += eos  # some sentences should be short, others long
+        model.final_logits_bias[0, n - 1] = 0
+    model.save_pretrained(folder)
+    return model
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Return the tokenizer of transformers, which warns of a package that it does not use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformers.AutoTokenizer.from_pretrained(folder)
