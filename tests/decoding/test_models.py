@@ -16,6 +16,12 @@ from attnkit.models.translation import build_model
 
 CONFIGS = {
     "transformer": TransformerConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32),
+    "transformer from zero": TransformerConfig(
+        d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32, decoder_start="zero"
+    ),
+    "transformer from EOS": TransformerConfig(
+        d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32, decoder_start="eos"
+    ),
     "rnn": RnnConfig(kind="rnn", d_model=12, d_hidden=16),
     "rnn without attention": RnnConfig(alignment="none", d_model=12, d_hidden=16),
 }

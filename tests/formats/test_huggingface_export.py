@@ -31,7 +31,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.formats.exportable import check_marian
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface.config import bert_json, marian_json
-from attnkit.formats.huggingface.layout import to_marian
+from attnkit.formats.huggingface.translation_layout import to_marian
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel, TypeAdapter
 
 from attnkit.config.descriptions import describe_fields
+from attnkit.data.pairs import make_batch
+from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig, check_length
 from attnkit.models.recurrent import STEPS
@@ -106,3 +109,35 @@ def test_location_limits_the_length_of_a_sentence() -> None:
 @pytest.mark.parametrize("config", [*CLASSES, AttentionOptions])
 def test_every_field_is_described(config: type[BaseModel]) -> None:
     assert [*describe_fields(config)] == [*config.model_fields]
+
+
+@pytest.mark.parametrize("tied", ["none", "target", "all"])
+def test_a_zero_start_stays_zero(tied: Any) -> None:
+    """Marian decodes from a zero vector: neither the search nor training, smoothed labels included, may move it."""
+    torch.manual_seed(1)
+    sizes = {"d_model": 16, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 32}
+    model = build_model(TransformerConfig(**sizes, tie_embeddings=tied, decoder_start="zero"), 30, 30)
+    rows = [(np.array([5, 6, 7]), np.array([3])), (np.array([8, 9]), np.array([2]))]
+    loss = seq2seq_loss(model, torch.device("cpu"), 0.1)(make_batch(*rows))["nll"].total
+    assert 2.0 < float(loss.detach()) / 3 < 8.0, "words without a logit count"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    loss.backward()
+    optimizer.step()
+    decoder = dict(model.named_parameters())[
+        "decoder.embedding.words.weight" if tied != "all" else "encoder.embedding.words.weight"
+    ]
+    assert not decoder[:2].any() and decoder[2:].abs().max() > 0.05
+    log_probs = model.head(model.hidden(torch.tensor([[5, 2]]), None, torch.tensor([[1, 8]]))).log_softmax(-1)
+    assert (log_probs[..., :2] < -1e8).all() and torch.isfinite(log_probs[..., 2:]).all()
+
+
+def test_a_start_from_eos_is_the_vector_of_eos() -> None:
+    torch.manual_seed(1)
+    sizes = {"d_model": 16, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 32}
+    models = [build_model(TransformerConfig(**sizes, decoder_start=start), 30, 30).eval() for start in ("eos", "bos")]
+    models[1].load_state_dict(models[0].state_dict())
+    src = torch.tensor([[5, 2]])
+    ours, plain = (
+        model.hidden(src, None, torch.tensor([[first, 8]])) for model, first in zip(models, (1, 2), strict=True)
+    )
+    assert torch.equal(ours, plain) and not torch.equal(ours, models[1].hidden(src, None, torch.tensor([[1, 8]])))

@@ -129,6 +129,7 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     vocab_size = chance.choice([24, 63, 64, 65, 130, 300])
     beam_size = chance.choice([1, 1, 2, 3, 5, 8, 16])
     more = random.Random(d_model * vocab_size + beam_size)
+    settings["decoder_start"] = random.Random(f"{d_model} {vocab_size}").choice(["bos", "zero", "eos"])
     search = {
         "beam_size": beam_size,
         "num_hypotheses": chance.randint(1, beam_size),

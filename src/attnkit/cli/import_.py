@@ -21,8 +21,8 @@ def command(
 ) -> None:
     """Import a model from another system as a run.
 
-    Supported models are BERT, RoFormer, RoBERTa and GPT-2 of Hugging Face transformers, in a folder written by
-    save_pretrained: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle
+    Supported models are BERT, RoFormer, RoBERTa, GPT-2 and Marian (OPUS-MT) of Hugging Face transformers, in a folder
+    written by save_pretrained: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle
     is read. An imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model
     fine-tuned for classification, tagging or question answering are imported too, for predict.
 
@@ -34,6 +34,8 @@ def command(
       attnkit fill-mask bert "The cat sat on the [MASK]."
       attnkit pretrain-mlm more.txt -o own --init-from bert
       attnkit import peft lora-peft --base run -o own
+      attnkit import huggingface opus-mt-en-de -o en-de
+      attnkit translate en-de -i text.en
     """
     from attnkit.errors import UsageError
 
