@@ -37,6 +37,7 @@ from attnkit.engine.averaging import average_run
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
+from attnkit.formats.huggingface.weights import DTYPES, opened
 from attnkit.quality.check import check_pair
 from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
 from attnkit.tasks.text_classification.task import TASK as DOCUMENTS
@@ -122,6 +123,16 @@ def sentencepiece(base: Base, source: random.Random) -> None:
     tokenizer.decode(tokenizer.encode(TEXT))
     tokenizer.encode_with_offsets(TEXT)
     tokenizer.tokens(range(tokenizer.vocab_size))
+
+
+def pickled(base: Base, source: random.Random) -> None:
+    name = source.choice(("archive", "sequence"))
+    path = base.damaged("pytorch_model.bin", mutate_bytes((base.folder.parent / f"{name}.bin").read_bytes(), source))
+    with opened(path) as file:
+        file.check_size(file.entries)
+        for name, entry in file.entries.items():
+            if entry.dtype in DTYPES:
+                file.read(name)
 
 
 def manifest(base: Base, source: random.Random) -> None:
@@ -226,7 +237,20 @@ def go_on(run: Path, base: Base) -> None:
         pass
 
 
-READERS = (configuration, vocabulary, sentencepiece, manifest, state, safetensors, text, tsv, vectors, lexicon, folder)
+READERS = (
+    configuration,
+    vocabulary,
+    sentencepiece,
+    pickled,
+    manifest,
+    state,
+    safetensors,
+    text,
+    tsv,
+    vectors,
+    lexicon,
+    folder,
+)
 LOADERS = {reader.__name__: reader for reader in READERS}
 
 
@@ -236,6 +260,9 @@ def make_files(corpus: Path, place: Path) -> None:
     for kind in KINDS:
         made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
         (place / f"{kind}.json").write_text(made.to_json())
+    weights = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)).state_dict()
+    for name in ("archive", "sequence"):
+        torch.save(weights, place / f"{name}.bin", _use_new_zipfile_serialization=name == "archive")
     (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]
     np.save(place / "vectors.npy", rows, allow_pickle=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import Workshop
 
 LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
-LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece")
+LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled")
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 

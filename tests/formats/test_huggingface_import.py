@@ -342,7 +342,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda hub: (hub / "config.json").unlink(), "no config.json"),
     "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "no model.safetensors"),
     "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "no tokenizer"),
-    "pickles only": (pickled, "pytorch_model.bin is not supported; only safetensors"),
+    "a safetensors file as a pickle": (pickled, "this is not a file of torch"),
     "several files": (
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
         "sharded weights",

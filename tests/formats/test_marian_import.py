@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,27 @@ def test_a_start_that_is_not_zero_is_told(tmp_path: Path) -> None:
     assert warning.startswith("the vector from which the decoder starts is zero now; it had a norm of 3")
 
 
+@pytest.mark.parametrize("archive", [True, False])
+def test_old_files_of_weights_give_the_same_run(archive: bool, tmp_path: Path) -> None:
+    """Many of OPUS-MT have ``pytorch_model.bin`` alone, with half precision, copies of tied weights and sinusoids."""
+    theirs = marian_folder(tmp_path / "hub")
+    expected = import_huggingface(tmp_path / "hub", tmp_path / "run").path
+    (tmp_path / "hub" / "model.safetensors").unlink()
+    state = theirs.state_dict()
+    assert {
+        "lm_head.weight",
+        "model.encoder.embed_tokens.weight",
+        "model.decoder.embed_positions.weight",
+    } <= state.keys()
+    torch.save(state, tmp_path / "hub" / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
+    again = import_huggingface(tmp_path / "hub", tmp_path / "again").path
+    ours, same = (load_run(run, device="cpu").model.state_dict() for run in (expected, again))
+    assert all(torch.equal(ours[name], same[name]) for name in ours)
+    torch.save({name: tensor.half() for name, tensor in state.items()}, tmp_path / "hub" / "pytorch_model.bin")
+    half = load_run(import_huggingface(tmp_path / "hub", tmp_path / "half").path, device="cpu").model.state_dict()
+    assert all(torch.equal(half[name], ours[name].half().float()) for name in ours if name != "output.bias")
+
+
 def edit(name: str, **changes: Any) -> Any:
     def apply(folder: Path) -> None:
         tree = json.loads((folder / name).read_text())
@@ -254,6 +276,25 @@ def edit(name: str, **changes: Any) -> Any:
         (folder / name).write_text(json.dumps(tree))
 
     return apply
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch unpickled",)
+
+
+def evil(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": Evil()}, folder / "pytorch_model.bin")
+
+
+def shared(folder: Path) -> None:
+    """Let all weights of a shape be the same part of the file."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    kept: dict[Any, torch.Tensor] = {}
+    state = {name: kept.setdefault(tuple(tensor.shape), tensor) for name, tensor in tensors.items()}
+    torch.save(state, folder / "pytorch_model.bin")
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -272,6 +313,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "eos_token_id 0 of config.json is not in vocab.json",
     ),
     "two of one id": (edit("vocab.json", **{"<unk>": 5}), "or two have the same"),
+    "an evil pickle": (evil, "names (posix|nt).system, which no state dict of tensors needs"),
+    "tensors that share the file": (shared, "different weights share parts of the file"),
     "another weight": (edit("config.json", encoder_layers=1), "unexpected weight 'model.encoder.layers.1"),
 }
 

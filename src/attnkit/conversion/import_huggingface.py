@@ -1,7 +1,7 @@
 """Import of models from Hugging Face folders as runs: BERT, RoBERTa, RoFormer, GPT-2.
 
-Translation models are in ``import_translator``. Weights are read from safetensors files only. The names and shapes of
-all tensors are derived from ``config.json`` and from our model of that configuration before any tensor is read.
+Translation models are in ``import_translator``. The names and shapes of all tensors are derived from ``config.json``
+and from our model of that configuration before any tensor is read.
 """
 
 import json
@@ -79,6 +79,7 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         plan = _plan(described, tree, opened.entries, str(path))
+        opened.check_size({plan.names[name] for link in plan.links for name in link.theirs})
         vocabulary = read_vocabulary(folder, described.kind, described.vocab_size)
         config = _run_config(folder, plan, vocabulary)
         torch.manual_seed(config.seed)

@@ -23,7 +23,6 @@ from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface import weights
 from attnkit.formats.huggingface.layout import Link, their_shapes
 from attnkit.formats.huggingface.translation_config import ForeignTranslator, read_translator
-from attnkit.io.safe_read import TensorEntry
 from attnkit.models.transformer import MASKED, Transformer
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
@@ -43,7 +42,7 @@ def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         links = layout.marian_links(found.config)
-        has_bias = _check_tensors(found, links, opened.entries, str(path))
+        has_bias = _check_tensors(found, links, opened, str(path))
         sides = read_vocabularies(folder, found)
         config = _run_config(folder, found, sides)
         model = Transformer(config.model, *(side.tokenizer.vocab_size for side in sides))
@@ -53,12 +52,13 @@ def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
     return ImportedModel("translation", config, tokenizers.files(), model, size, warnings)
 
 
-def _check_tensors(found: ForeignTranslator, links: list[Link], entries: Mapping[str, TensorEntry], where: str) -> bool:
+def _check_tensors(found: ForeignTranslator, links: list[Link], opened: weights.TensorFile, where: str) -> bool:
     """Raise ``RunError`` if names and shapes do not match; return whether there is a bias."""
     with torch.device("meta"), SkipWeightInit():  # shapes only
         outline = Transformer(found.config, *found.vocab_sizes).state_dict()
     expected = their_shapes(links, outline)
     expected[layout.BIAS] = (1, found.vocab_sizes[1])
+    entries = opened.entries
     has_bias = layout.BIAS in entries
     if not has_bias:
         del expected[layout.BIAS]
@@ -72,6 +72,7 @@ def _check_tensors(found: ForeignTranslator, links: list[Link], entries: Mapping
         else:
             continue
         raise RunError(what, where=where, help=_TOGETHER)
+    opened.check_size(expected)
     left = entries.keys() - expected.keys() - layout.redundant_names(found.config)
     if strange := sorted(name for name in left if not layout.BUFFERS.fullmatch(name)):
         what = f"unexpected weight '{strange[0][:80]}' for a {found.kind} with this config.json"

@@ -1,7 +1,10 @@
-"""Reader of untrusted safetensors files: the header is checked before any tensor."""
+"""Reader of untrusted files of weights: all is checked before any tensor is read.
+
+They are safetensors files, or ``pytorch_model.bin``, whose pickle is interpreted, never loaded.
+"""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -10,34 +13,47 @@ import torch
 from torch import Tensor
 
 from attnkit.errors import RunError, system_failure
+from attnkit.formats.huggingface.pickled_weights import PickledTensors, read_pickled
 from attnkit.io.safe_read import TensorEntry, is_file_fault, open_regular_file, parse_json, tensor_entries
 
 MAX_HEADER_BYTES = 1 << 25  #: limit on the header; ten thousand tensors take about 1 MB
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
+PICKLED = "pytorch_model.bin"
+FILES = ("model.safetensors", PICKLED)  #: files of weights that are read, in order of preference
+OTHERS = ("tf_model.h5", "flax_model.msgpack")
 _PREFIX = 8  # bytes at the start of a file that encode the size of its header
 
 
 def find_weights(folder: Path) -> Path:
     """Return the file of weights in a folder; raise ``RunError`` if attnkit reads none of them."""
-    path = folder / "model.safetensors"
-    if path.exists():
-        return path
-    pickles = [name for name in PICKLES if (folder / name).exists()]
-    if pickles:
-        help = "convert it: AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)"
-        raise RunError(f"{pickles[0]} is not supported; only safetensors files are read", where=str(folder), help=help)
-    if (folder / "model.safetensors.index.json").exists():
+    for name in FILES:
+        if (folder / name).exists():
+            return folder / name
+    if (folder / "model.safetensors.index.json").exists() or (folder / f"{PICKLED}.index.json").exists():
         help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
         raise RunError("sharded weights are not supported", where=str(folder), help=help)
-    raise RunError(f"no model.safetensors in {folder}", help="use a folder written by save_pretrained")
+    others = [name for name in OTHERS if (folder / name).exists()]
+    if others:
+        help = "convert it: AutoModel.from_pretrained(DIR, from_tf=True).save_pretrained(DIR)"
+        what = f"{others[0]} is not supported; read are {' and '.join(FILES)}"
+        raise RunError(what, where=str(folder), help=help)
+    help = "use a folder written by save_pretrained"
+    raise RunError(f"no {' or '.join(FILES)} in {folder}", help=help)
 
 
 class TensorFile:
-    """Open safetensors file."""
+    """Open file of weights."""
 
-    def __init__(self, stream: BinaryIO, entries: Mapping[str, TensorEntry], where: str) -> None:
-        self._stream, self.entries, self._where = stream, entries, where
+    def __init__(self, stream: BinaryIO, tensors: PickledTensors, where: str) -> None:
+        self._stream, self._where = stream, where
+        self.entries: Mapping[str, TensorEntry] = tensors.entries
+        self._strides = tensors.strides
+
+    def check_size(self, names: Iterable[str]) -> None:
+        """Raise ``RunError`` if these tensors are larger than the file, since they share parts of it."""
+        n_bytes = sum(self.entries[name].end - self.entries[name].begin for name in names)
+        if n_bytes > os.fstat(self._stream.fileno()).st_size:
+            raise RunError("different weights share parts of the file", where=self._where)
 
     def read(self, name: str) -> Tensor:
         """Return a tensor as float32; raise ``RunError`` if truncated or not finite."""
@@ -46,7 +62,10 @@ class TensorFile:
         raw = bytearray(entry.end - entry.begin)
         if self._stream.readinto(raw) != len(raw):  # type: ignore[attr-defined]
             raise RunError("the weights file is truncated", where=self._where)
-        tensor = torch.frombuffer(raw, dtype=DTYPES[entry.dtype]).reshape(entry.shape).to(torch.float32)
+        plain = torch.frombuffer(raw, dtype=DTYPES[entry.dtype])
+        strides = self._strides.get(name)
+        tensor = plain.reshape(entry.shape) if strides is None else plain.as_strided(entry.shape, strides)
+        tensor = tensor.contiguous().to(torch.float32)
         if not bool(torch.isfinite(tensor).all()):
             raise RunError(f"the weight '{name}' has values that are not finite", where=self._where)
         return tensor
@@ -54,21 +73,21 @@ class TensorFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TensorFile]:
-    """Open a safetensors file and check its header.
+    """Open a file of weights and check what it says of its tensors.
 
     Raises ``RunError`` if the file is invalid or damaged, ``SystemFailure`` for other read errors.
     """
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))
-            entries = _header(stream)
+            tensors = read_pickled(stream) if path.name == PICKLED else PickledTensors(_header(stream), {})
         except ValueError as error:
             raise RunError(f"the weights cannot be used: {error}", where=str(path)) from error
         except OSError as error:
             if is_file_fault(error):
                 raise RunError(f"the weights cannot be read: {error.strerror}", where=str(path)) from error
             raise system_failure("read", path, error) from error
-        yield TensorFile(stream, entries, str(path))
+        yield TensorFile(stream, tensors, str(path))
 
 
 def _header(stream: BinaryIO) -> dict[str, TensorEntry]:
