@@ -66,7 +66,7 @@ def export_ctranslate2(
 
 
 def _tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
-    """Return the files of the tokenizers by name, source first; one if both sides share it."""
+    """Return the tokenizers' files by name, source first; a shared one once."""
     if src.pieces is not None and tgt.pieces is not None:  # the files that were imported
         return {"source.spm": src.pieces.raw, "target.spm": tgt.pieces.raw}
     target = {} if tgt is src else {"tokenizer.target.json": tokenizer_file(tgt)}

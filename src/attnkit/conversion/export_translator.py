@@ -21,7 +21,7 @@ print(*tokenizer.batch_decode(ids, skip_special_tokens=True), sep="\\n")"""
 def marian_contents(
     loaded: LoadedRun, config: TransformerConfig, src: PieceVocabulary, tgt: PieceVocabulary
 ) -> ExportContents:
-    """Convert an imported Marian back: every tensor and every tokenizer file as it was."""
+    """Convert an imported Marian back, with all tensors and files as they were."""
     special: dict[str, Any] = {f"{role}_token": tgt.roles[role] for role in ("pad", "eos", "unk")}
     pad, eos = tgt.order[PAD_ID], tgt.vocabulary[str(tgt.roles["eos"])]
     ids: dict[str, int | None] = {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": eos}

@@ -1,4 +1,4 @@
-"""Import of models from Hugging Face folders as runs: BERT, RoBERTa, RoFormer, GPT-2.
+"""Import of BERT, RoBERTa, RoFormer and GPT-2 from Hugging Face folders as runs.
 
 Translation models are in ``import_translator``. The names and shapes of all tensors are derived from ``config.json``
 and from our model of that configuration before any tensor is read.

@@ -29,7 +29,7 @@ class ForeignVocabulary:
 
 
 def read_vocabularies(folder: Path, found: ForeignTranslator) -> tuple[ForeignVocabulary, ForeignVocabulary]:
-    """Read the vocabularies of source and target; the same object if both sides share one.
+    """Read the vocabularies of source and target; one object if both share it.
 
     Raises ``RunError`` if they are missing, damaged, or do not fit ``config.json``.
     """

@@ -1,4 +1,4 @@
-"""Import of translation models from Hugging Face folders: Marian, with all of OPUS-MT.
+"""Import of translation models from Hugging Face folders: Marian of OPUS-MT.
 
 As for other models, the names and shapes of all tensors are derived from ``config.json`` before any is read.
 """
@@ -53,7 +53,10 @@ def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
 
 
 def _check_tensors(found: ForeignTranslator, links: list[Link], opened: weights.TensorFile, where: str) -> bool:
-    """Raise ``RunError`` if names and shapes do not match; return whether there is a bias."""
+    """Check names and shapes of tensors; return whether there is an output bias.
+
+    Raises ``RunError`` if they do not match ``config.json``.
+    """
     with torch.device("meta"), SkipWeightInit():  # shapes only
         outline = Transformer(found.config, *found.vocab_sizes).state_dict()
     expected = their_shapes(links, outline)

@@ -44,7 +44,7 @@ class ImportedModel:
 
 
 def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> ImportResult:
-    """Write a model imported from ``folder`` as a checkpoint of step 0, without optimizer state."""
+    """Write a model imported from ``folder`` as a run with a checkpoint of step 0."""
     texts = {"config.yaml": dump_yaml(imported.config).encode(), **imported.texts}
     spec = TASKS[imported.task]
     card = _CARD.format(name=run.absolute().name, kind=spec.description, folder=folder)

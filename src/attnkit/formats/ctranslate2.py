@@ -44,7 +44,7 @@ def unique_names(shown: Sequence[str]) -> list[str]:
 
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:
-    """Return a unique name for each id of a vocabulary; pieces of SentencePiece keep theirs."""
+    """Return a unique name for each id of a vocabulary; pieces keep their own."""
     if tokenizer.pieces is not None:
         symbols = tokenizer.config.symbols
         return unique_names([*SPECIALS, *symbols, *tokenizer.pieces.names[len(SPECIALS) + len(symbols) :]])

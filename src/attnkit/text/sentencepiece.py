@@ -60,7 +60,7 @@ class SentencePiece:
         return [ids for ids, _ in self.encode_with_unknown(texts)]
 
     def encode_with_unknown(self, texts: Sequence[str]) -> list[tuple[list[int], list[str]]]:
-        """Return the ids of each text, and the normalized text of each of its unknown pieces."""
+        """Return the ids of each text, and the text of each of its unknown pieces."""
         lines = [self._parts(self.normalize(text)) for text in texts]
         plain = list(
             dict.fromkeys(part for line in lines for part in line if part not in self._fixed or not self._cuts)

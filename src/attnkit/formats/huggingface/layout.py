@@ -54,7 +54,7 @@ class Link:
 
 
 def sines_first(width: int) -> Tensor:
-    """Return the order of Marian, 0, 2, 4, ..., 1, 3, 5, ...; attnkit alternates sines and cosines."""
+    """Return Marian's order, 0, 2, 4, ..., 1, 3, 5, ...; attnkit's alternates."""
     order = torch.arange(width)
     return torch.cat((order[::2], order[1::2]))
 

@@ -1,4 +1,4 @@
-"""Reader of ``pytorch_model.bin``: an interpreter of the pickle opcodes of a state dict.
+"""Reader of ``pytorch_model.bin``: an interpreter of the opcodes of state dicts.
 
 It builds tuples, lists, dictionaries, numbers and texts, and descriptions of tensors. It imports nothing, calls nothing
 and makes no object of a class that the file names: the few names that state dicts contain are known by their text, and
@@ -64,7 +64,7 @@ _MARK = _Mark()
 
 
 class PickledTensors(NamedTuple):
-    """Tensors of a file: where they lie, and strides in items of those that are not in the order of their axes."""
+    """Places of tensors in a file, and strides in items of transposed ones."""
 
     entries: dict[str, TensorEntry]
     strides: dict[str, tuple[int, ...]]
@@ -91,7 +91,7 @@ def read_pickled(stream: BinaryIO) -> PickledTensors:
 
 
 def _entry(name: str, tensor: _Tensor, places: dict[str, tuple[int, int]]) -> TensorEntry:
-    """Return where a tensor lies; raise ``ValueError`` if it is not inside its storage."""
+    """Return a tensor's place; raise ``ValueError`` if outside of its storage."""
     storage, shape = tensor.storage, tensor.shape
     if storage.key not in places:
         raise ValueError(f"the storage of '{name[:80]}' is missing")
@@ -125,7 +125,7 @@ def _read_archive(stream: BinaryIO, size: int) -> tuple[Any, dict[str, tuple[int
 
 
 def _members(stream: BinaryIO, size: int) -> dict[str, tuple[int, int]]:
-    """Return begin and size of each member of a zip archive, as its directory lists them."""
+    """Return begin and size of each member in the directory of a zip archive."""
     n_tail = min(size, 22 + (1 << 16))
     tail = _bytes_at(stream, size - n_tail, n_tail, n_tail)
     at = tail.rfind(b"PK\x05\x06")
@@ -168,7 +168,7 @@ def _bytes_at(stream: BinaryIO, begin: int, n_bytes: int, most: int) -> bytes:
 
 
 def _read_sequence(stream: BinaryIO, size: int) -> tuple[Any, dict[str, tuple[int, int]]]:
-    """Return the state dict of a file before torch 1.6, and place and size of each storage."""
+    """Return the state dict and the storages of a file before torch 1.6."""
     stream.seek(0)
     raw = stream.read(min(size, MAX_PICKLE_BYTES))
     if raw[:1] != b"\x80":
@@ -311,10 +311,10 @@ class _Interpreter:
         self.stack.append(_Storage(DTYPES[kind.name], key, n_items))
 
     def reduce(self) -> None:
-        """Push what a known name makes of its arguments: a dictionary, or the description of a tensor."""
+        """Push what a known name makes of its arguments: a dictionary or a tensor."""
         given, name = self.pop(), self.pop()
         if not isinstance(given, tuple) or not isinstance(name, _Global):
-            raise ValueError("its pickle calls what is no name")
+            raise ValueError("its pickle calls a value")
         if name == _DICT and given == ():
             self.stack.append({})
         elif name == _PARAMETER and len(given) == 3 and isinstance(given[0], _Tensor):
@@ -332,7 +332,7 @@ class _Interpreter:
         """Drop attributes: versions of modules, which dictionaries of torch have."""
         self.pop()
         if not isinstance(self.stack[-1] if self.stack else None, dict):
-            raise ValueError("its pickle sets attributes of what is no dictionary")
+            raise ValueError("its pickle sets attributes of a value other than a dictionary")
 
     def set_items(self, single: bool = False) -> None:
         values = [self.pop(), self.pop()][::-1] if single else self._pop_to_mark()

@@ -88,7 +88,7 @@ def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
 
 
 def _check(keys: _Marian, sizes: tuple[int, int]) -> None:
-    """Raise ``RunError`` for the first setting that attnkit's Transformer does not have."""
+    """Raise ``RunError`` for the first setting that attnkit's model lacks."""
     for key, value, wanted in (
         ("scale_embedding", keys.scale_embedding, True),
         ("activation_function", keys.activation, keys.activation if keys.activation in UNITS else ", ".join(UNITS)),

@@ -25,7 +25,7 @@ _PREFIX = 8  # bytes at the start of a file that encode the size of its header
 
 
 def find_weights(folder: Path) -> Path:
-    """Return the file of weights in a folder; raise ``RunError`` if attnkit reads none of them."""
+    """Return the file of weights in a folder; raise ``RunError`` without one."""
     for name in FILES:
         if (folder / name).exists():
             return folder / name
@@ -50,7 +50,7 @@ class TensorFile:
         self._strides = tensors.strides
 
     def check_size(self, names: Iterable[str]) -> None:
-        """Raise ``RunError`` if these tensors are larger than the file, since they share parts of it."""
+        """Raise ``RunError`` if these tensors share parts, thus exceed the file."""
         n_bytes = sum(self.entries[name].end - self.entries[name].begin for name in names)
         if n_bytes > os.fstat(self._stream.fileno()).st_size:
             raise RunError("different weights share parts of the file", where=self._where)
