@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,19 @@ def test_a_refusal_names_all_types(tmp_path: Path) -> None:
     with pytest.raises(AttnkitError) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert caught.value.help == "supported: bert, roberta, roformer, gpt2, marian"
+
+
+@pytest.mark.parametrize("sets", [[], ["joint_vocabulary=false", "model.tie_embeddings=target"]], ids=["joint", "two"])
+def test_our_own_export_comes_back(
+    sets: list[str], digits: Path, train_on_digits: Callable[[Path, list[str]], Path], tmp_path: Path
+) -> None:
+    run = train_on_digits(
+        tmp_path / "run", ["limits.max_steps=30", "vocabulary.kind=bpe", "vocabulary.size=300", *sets]
+    )
+    folder = export_huggingface(run, tmp_path / "hub").path
+    again = import_huggingface(folder, tmp_path / "again").path
+    lines = (digits / "test.src").read_text().splitlines()[:100]
+    expected = load_translator([run], checkpoint="best").translate(lines)
+    assert load_translator([again]).translate(lines) == expected and len(set(expected)) > 3
+    ours, same = (load_run(at, device="cpu").model.state_dict() for at in (run, again))
+    assert all(torch.equal(ours[name], same[name]) for name in ours)

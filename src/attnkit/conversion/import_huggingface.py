@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from attnkit.checkpoints.weights import tensors_of
+from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import validate
 from attnkit.conversion.import_translator import convert_translator
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
@@ -89,7 +89,10 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode()}
     if plan.labels is not None:
         texts["labels.json"] = plan.labels.to_bytes()
-    return write_imported_run(folder, run, ImportedModel(plan.task, config, texts, model, size, plan.warnings))
+    content, n_parameters = to_bytes(tensors_of(model)), sum(parameter.numel() for parameter in model.parameters())
+    return write_imported_run(
+        folder, run, ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings)
+    )
 
 
 def _plan(

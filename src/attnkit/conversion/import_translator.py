@@ -3,14 +3,16 @@
 As for other models, the names and shapes of all tensors are derived from ``config.json`` before any is read.
 """
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import validate
 from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
 from attnkit.conversion.import_vocabulary import read_tree
@@ -23,6 +25,8 @@ from attnkit.formats.huggingface import translation_layout as layout
 from attnkit.formats.huggingface import weights
 from attnkit.formats.huggingface.layout import Link, their_shapes
 from attnkit.formats.huggingface.translation_config import ForeignTranslator, read_translator
+from attnkit.models.config import TransformerConfig
+from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.models.transformer import MASKED, Transformer
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
@@ -45,11 +49,68 @@ def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
         has_bias = _check_tensors(found, links, opened, str(path))
         sides = read_vocabularies(folder, found)
         config = _run_config(folder, found, sides)
-        model = Transformer(config.model, *(side.tokenizer.vocab_size for side in sides))
-        warnings = _fill(model, links, opened, sides, has_bias)
+        source = WeightSource(path, config.model, links, sides, has_bias)
+        warnings = source.warnings(opened)
     tokenizers = Vocabularies(*(side.tokenizer for side in sides))
+    n_parameters = sum(map(math.prod, source.shapes.values()))
     size = tokenizers.tgt.vocab_size
-    return ImportedModel("translation", config, tokenizers.files(), model, size, warnings)
+    return ImportedModel("translation", config, tokenizers.files(), source.chunks, n_parameters, size, warnings)
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """Weights of a run that are made of a file, tensor by tensor: a whole model takes no memory."""
+
+    path: Path
+    config: TransformerConfig
+    links: list[Link]
+    sides: tuple[ForeignVocabulary, ForeignVocabulary]
+    has_bias: bool
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of each tensor of our checkpoint."""
+        return transformer_shapes(self.config, *(side.tokenizer.vocab_size for side in self.sides))
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield a safetensors file; raise ``RunError`` if a tensor is damaged."""
+        header: dict[str, Any] = {}
+        end, shapes = 0, self.shapes
+        for name, shape in shapes.items():
+            begin, end = end, end + 4 * math.prod(shape)
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (begin, end)}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+        yield len(text).to_bytes(8, "little") + text
+        links = {link.ours if link.ours in shapes else layout.WORDS[0]: link for link in self.links}
+        with weights.opened(self.path) as opened:
+            for name, shape in shapes.items():
+                tensor = self._tensor(links[name], opened)
+                assert tuple(tensor.shape) == shape
+                yield tensor.reshape(-1).view(torch.uint8).numpy().data
+
+    def _tensor(self, link: Link, opened: weights.TensorFile) -> Tensor:
+        """Return one of our tensors, with words in the order of our ids."""
+        side = self.sides[link.ours != layout.WORDS[0]]
+        if link.theirs == (layout.BIAS,) and not self.has_bias:
+            tensor = torch.zeros(len(side.order))
+        else:
+            tensor = link.join({name: opened.read(name) for name in link.theirs})
+            if link.theirs == (layout.BIAS,):
+                tensor = tensor[0]  # (1, V) to (V,)
+            if link.ours in layout.WORDS:
+                tensor = layout.to_our_order(tensor, side.order)
+        if self.config.decoder_start == "zero" and link.ours in layout.WORDS:
+            tensor[PAD_ID:EOS_ID] = MASKED if link.ours == "output.bias" else 0
+        return tensor.contiguous()
+
+    def warnings(self, opened: weights.TensorFile) -> tuple[str, ...]:
+        """Return a warning if the decoder of the file does not start from zero."""
+        if self.config.decoder_start != "zero":
+            return ()
+        (name,) = next(link.theirs for link in self.links if link.ours == "decoder.embedding.words.weight")
+        norm = float(opened.read(name)[self.sides[1].order[BOS_ID]].norm())
+        return (_DRIFTED.format(norm=norm),) if norm else ()
 
 
 def _check_tensors(found: ForeignTranslator, links: list[Link], opened: weights.TensorFile, where: str) -> bool:
@@ -101,34 +162,3 @@ def _run_config(folder: Path, found: ForeignTranslator, sides: tuple[ForeignVoca
         return validate(spec.config, tree)
     except UsageError as error:
         raise RunError(f"the model cannot be imported: {error.what}", where=str(folder / "config.json")) from error
-
-
-def _fill(
-    model: Transformer,
-    links: list[Link],
-    opened: weights.TensorFile,
-    sides: tuple[ForeignVocabulary, ForeignVocabulary],
-    has_bias: bool,
-) -> tuple[str, ...]:
-    """Copy the imported weights into our model; return warnings."""
-    own, warnings = tensors_of(model), list[str]()
-    zero = model.first_target == EOS_ID
-    with torch.no_grad():
-        for link in links:
-            if link.theirs == (layout.BIAS,) and not has_bias:
-                continue
-            tensor = link.join({name: opened.read(name) for name in link.theirs})
-            if link.ours in layout.WORDS:
-                side = sides[0] if link.ours == layout.WORDS[0] else sides[1]
-                tensor = layout.to_our_order(tensor.reshape(-1, *own[_known(own, link.ours)].shape[1:]), side.order)
-                if zero and link.ours == "decoder.embedding.words.weight" and (norm := float(tensor[BOS_ID].norm())):
-                    warnings.append(_DRIFTED.format(norm=norm))
-                if zero:
-                    tensor[PAD_ID:EOS_ID] = MASKED if link.ours == "output.bias" else 0
-            own[_known(own, link.ours)].copy_(tensor)
-    return tuple(warnings)
-
-
-def _known(own: Mapping[str, Tensor], name: str) -> str:
-    """Return the name of a tensor in a checkpoint, which names tied ones once."""
-    return name if name in own else "encoder.embedding.words.weight"

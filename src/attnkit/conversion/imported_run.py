@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from attnkit.checkpoints.checkpoint import MODEL
-from attnkit.checkpoints.weights import tensors_of, to_bytes
+from attnkit.checkpoints.checkpoint import MODEL, Content
 from attnkit.config import dump_yaml
 from attnkit.conversion.new_run import write_new_run
 from attnkit.engine.registry import TASKS
@@ -38,7 +35,8 @@ class ImportedModel:
     task: str
     config: Any
     texts: dict[str, bytes]  #: files of the checkpoint beside weights and configuration, e.g. tokenizer.json
-    model: nn.Module
+    weights: Content  #: model.safetensors
+    n_parameters: int
     vocab_size: int
     warnings: tuple[str, ...] = ()
 
@@ -48,6 +46,5 @@ def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> Impo
     texts = {"config.yaml": dump_yaml(imported.config).encode(), **imported.texts}
     spec = TASKS[imported.task]
     card = _CARD.format(name=run.absolute().name, kind=spec.description, folder=folder)
-    write_new_run(run, texts, {MODEL: to_bytes(tensors_of(imported.model))}, card, f"imported from {folder}")
-    n_parameters = sum(parameter.numel() for parameter in imported.model.parameters())
-    return ImportResult(run, spec.command, n_parameters, imported.vocab_size, imported.warnings)
+    write_new_run(run, texts, {MODEL: imported.weights}, card, f"imported from {folder}")
+    return ImportResult(run, spec.command, imported.n_parameters, imported.vocab_size, imported.warnings)
