@@ -59,7 +59,7 @@ def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Weights of a run that are made of a file, tensor by tensor: a whole model takes no memory."""
+    """Weights of a run, made of a file tensor by tensor to save memory."""
 
     path: Path
     config: TransformerConfig
