@@ -37,6 +37,7 @@ from json_types import (
 )
 from typing_extensions import NotRequired, TypedDict
 
+from attnkit.analysis.compare_translators import TestComparison
 from attnkit.analysis.contextual import WordComparison
 from attnkit.analysis.verify import CheckResult
 from attnkit.conversion.imported_run import ImportResult
@@ -207,6 +208,7 @@ OUTPUTS: dict[str, Printed] = {
     "embed": Printed((Row, Reconstruction, LineTotals, VectorTotals), "row; with --reconstruct, totals come last"),
     "score": Printed((PairScore, ScoreTotals), "pair; the last line has the totals"),
     "score-bleu": Printed((list[MetricScore], list[Comparison], list[NotesScore], list[SentenceScores])),
+    "compare": Printed((list[TestComparison],)),
     "average": Printed((Averaged,)),
     "verify": Printed((Verified,), "run"),
     "export": Printed((Exported,)),

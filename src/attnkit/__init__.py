@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnkit.library.language_models import CausalLM, MaskedLM
     from attnkit.library.loading import load
     from attnkit.library.results import confusion, curves, project
-    from attnkit.library.runs import average, compare_lm, export, import_run, verify
+    from attnkit.library.runs import average, compare, compare_lm, export, import_run, verify
     from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
@@ -57,6 +57,7 @@ __all__ = [
     "back_translate",
     "check",
     "clean",
+    "compare",
     "compare_alignments",
     "compare_lm",
     "confusion",
@@ -98,6 +99,7 @@ _MODULES = {
     "curves": "library.results",
     "project": "library.results",
     "average": "library.runs",
+    "compare": "library.runs",
     "compare_lm": "library.runs",
     "export": "library.runs",
     "import_run": "library.runs",

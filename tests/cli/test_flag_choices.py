@@ -51,7 +51,7 @@ MODELS = {
         ("vocab", "kind", choices(TrainedKind)),
         ("vocab", "normalize", key(VocabularyConfig, "normalize")),
         ("export", "quantization", choices(Quantization)),
-        ("export", "to", choices(System)),
+        ("export", "to", {*choices(System), "peft", "attnkit"}),
         ("check", "export_to", choices(System)),
     ],
 )

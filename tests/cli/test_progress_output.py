@@ -20,6 +20,7 @@ SILENT = {
     *(
         "back-translate",
         "distill",
+        "compare",
         "toy-corpus",
         "embed",
         "predict",

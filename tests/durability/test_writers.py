@@ -56,6 +56,7 @@ PASSES: dict[str, list[str]] = {
     "licenses": ["licenses"],
     "score": ["score run {corpus}/test.src {corpus}/test.tgt --device cpu"],
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
+    "compare": ["compare run run --src {corpus}/test.src --tgt {corpus}/test.tgt"],
     "average": ["average run"],
     "export": ["export run exported --to ctranslate2"],
     "import": [

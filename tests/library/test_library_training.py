@@ -130,6 +130,7 @@ CALLS = {
     "translate": "Translator.translate Translator.translate_document",
     "back-translate": "back_translate",
     "distill": "distill",
+    "compare": "compare",
     "score": "Translator.score",
     "score-bleu": "score_bleu",
     "embed": "MaskedLM.embed CausalLM.embed AutoEncoder.embed AutoEncoder.reconstruct",

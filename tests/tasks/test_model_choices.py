@@ -82,11 +82,12 @@ FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
 
 def test_every_kind_has_a_size_for_every_preset() -> None:
     assert {name for kind in TASKS.values() for name in kind.presets} == set(PRESETS)
-    assert [tuple(sizes) for sizes in SIZES.values()] == [TASKS["translation"].presets] * len(SIZES)
+    assert [tuple(sizes) for sizes in SIZES.values()] == [(*TASKS["translation"].presets[:-1],)] * len(SIZES)
+    assert TASKS["translation"].presets[-1] == TASKS["translation"].init_preset == "adapt"
 
 
 @pytest.mark.parametrize("kind", SIZES)
-@pytest.mark.parametrize("name", TASKS["translation"].presets)
+@pytest.mark.parametrize("name", TASKS["translation"].presets[:-1])
 def test_every_preset_resolves(name: str, kind: str) -> None:
     resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)
     assert resolved.config.model.kind == kind
@@ -150,7 +151,7 @@ def test_a_preset_can_be_named_in_a_file(tmp_path: Path) -> None:
     for wrong in ("huge", "[small]", "{a: b}"):
         with pytest.raises(UsageError, match="unknown preset") as caught:
             resolve(FLAGS, sets=[f"preset={wrong}"])
-        assert caught.value.help == "choose one of auto, tiny, small, base, big"
+        assert caught.value.help == "choose one of auto, tiny, small, base, big, adapt"
 
 
 @pytest.mark.parametrize(("content", "n"), [(b"a\nb\n", 2), (b"a\nb", 2), (b"\n", 1), (b"a\r\nb\x0c\n", 2)])

@@ -49,6 +49,17 @@ def command(
             metavar="RUN",
         ),
     ] = None,
+    add_symbols: Annotated[
+        list[str] | None, Option(help="Symbol to add to the vocabulary of --init-from; repeatable.", metavar="SYMBOL")
+    ] = None,
+    extend_vocab: Annotated[
+        list[str] | None,
+        Option(help="Text for which entries are added to that vocabulary; repeatable.", metavar="FILE"),
+    ] = None,
+    mix: Annotated[
+        tuple[str, str] | None,
+        Option(help="General text mixed in with --init-from, against forgetting.", metavar="SRC TGT"),
+    ] = None,
     *,
     training: TrainingOptions,
 ) -> None:
@@ -64,7 +75,7 @@ def command(
       attnkit train --pair en:de a.en a.de --pair de:en b.de b.en -o many
       attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
-        --set adapter.kind=lora
+        --set adapter.kind=lora --mix b.en b.de
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels
     """
@@ -73,6 +84,9 @@ def command(
     flags |= {"data.pairs": split_values(pair), "data.valid_pairs": split_values(valid_pair)}
     flags |= {"data.bidirectional": bidirectional}
     flags |= {"data.valid_src": valid_src, "data.valid_tgt": valid_tgt, "vocabulary_files": vocab}
+    flags |= {"extension.symbols": add_symbols, "extension.files": extend_vocab}
+    if mix is not None:
+        flags |= {"data.mix_src": [mix[0]], "data.mix_tgt": [mix[1]]}
     flags |= {"model.kind": model, "checkpoints.average": average}
     run_training(flags, training, output, preset=preset, init_from=init_from)
 

@@ -42,6 +42,12 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Number of pairs held out for validation if no validation files are given; at most 5% of all pairs."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
     """Random seed for the selection of held-out pairs, and for nothing else."""
+    mix_src: tuple[str, ...] = ()
+    """Source files of general text, mixed with the others so that an adapted model does not forget it (rehearsal)."""
+    mix_tgt: tuple[str, ...] = ()
+    """Target files of general text, one per file in ``mix_src``."""
+    mix_share: float = Field(default=0.2, gt=0, lt=1)
+    """Share of the pairs of an epoch that are general text; a random part of it is drawn every epoch."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
     """Maximum tokens on either side of a training pair; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=20.0, ge=1.0, le=1e9)
@@ -60,8 +66,10 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     @property
     def training_pairs(self) -> list[FilePair]:
-        """Training files in each direction; reversed ones come last."""
-        return self._pairs(self.src, self.tgt, self.directions)
+        """Training files in each direction; reversed ones and general text come last."""
+        pairs = self._pairs(self.src, self.tgt, self.directions)
+        mixed = enumerate(zip(self.mix_src, self.mix_tgt, strict=True), len(self.src))
+        return pairs + [FilePair(src, tgt, "", number) for number, (src, tgt) in mixed]
 
     @property
     def validation_pairs(self) -> list[FilePair]:
@@ -82,8 +90,16 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def sampling_weights(self, n_pairs: Sequence[int]) -> list[float] | None:
         """Return the passes per epoch over each of ``training_pairs``; None: one over all.
 
-        ``n_pairs`` are the numbers of pairs of each.
+        ``n_pairs`` are the numbers of pairs of each. General text gets as many passes as give it ``mix_share``.
+
+        >>> DataConfig(src=("a",), tgt=("b",), mix_src=("c",), mix_tgt=("d",)).sampling_weights([400, 1000])
+        [1.0, 0.1]
         """
+        if self.mix_src:
+            own = list(self.weights or [1.0] * len(self.src))
+            n_own = sum(weight * n for weight, n in zip(own, n_pairs, strict=False))
+            passes = self.mix_share / (1 - self.mix_share) * n_own / max(1, sum(n_pairs[len(own) :]))
+            return own + [min(passes, float(_MAX_WEIGHT))] * len(self.mix_src)
         weights = None if self.weights is None else list(self.weights) * (1 + self.bidirectional)
         if self.temperature == 1:
             return weights
@@ -96,6 +112,25 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if not self.bidirectional:
             return pairs
         return [*pairs, *(FilePair(two.tgt, two.src, reverse(two.direction), two.number) for two in pairs)]
+
+    @model_validator(mode="after")
+    def _check_files(self) -> DataConfig:
+        if len(self.src) != len(self.tgt):
+            raise ValueError(f"src has {len(self.src)} files but tgt has {len(self.tgt)}; expected equal numbers")
+        if self.weights is not None and len(self.weights) != len(self.src):
+            raise ValueError(f"weights has {len(self.weights)} values for {len(self.src)} pairs of files")
+        if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MAX_WEIGHT):
+            raise ValueError(f"weights must be between 0 and {_MAX_WEIGHT:,}, with at least one above 0")
+        if len(self.mix_src) != len(self.mix_tgt):
+            raise ValueError(f"mix_src has {len(self.mix_src)} files but mix_tgt has {len(self.mix_tgt)}")
+        if self.mix_src and self.directions is not None:
+            raise ValueError("mix_src cannot be combined with directions: use --pair and weights")
+        if (self.valid_src is None) != (self.valid_tgt is None):
+            raise ValueError("valid_src and valid_tgt must be given together")
+        if self.valid_src is not None and self.valid_tgt is not None:
+            if not self.valid_src or len(self.valid_src) != len(self.valid_tgt):
+                raise ValueError("valid_src and valid_tgt must name the same number of files, at least one")
+        return self
 
     @model_validator(mode="after")
     def _check_directions(self) -> DataConfig:
@@ -118,21 +153,6 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         unknown = {pair.target_language for pair in self.validation_pairs} - {*self.target_languages, ""}
         if unknown:
             raise ValueError(f"valid_directions: no training files have the target language {min(unknown)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_files(self) -> DataConfig:
-        if len(self.src) != len(self.tgt):
-            raise ValueError(f"src has {len(self.src)} files but tgt has {len(self.tgt)}; expected equal numbers")
-        if self.weights is not None and len(self.weights) != len(self.src):
-            raise ValueError(f"weights has {len(self.weights)} values for {len(self.src)} pairs of files")
-        if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MAX_WEIGHT):
-            raise ValueError(f"weights must be between 0 and {_MAX_WEIGHT:,}, with at least one above 0")
-        if (self.valid_src is None) != (self.valid_tgt is None):
-            raise ValueError("valid_src and valid_tgt must be given together")
-        if self.valid_src is not None and self.valid_tgt is not None:
-            if not self.valid_src or len(self.valid_src) != len(self.valid_tgt):
-                raise ValueError("valid_src and valid_tgt must name the same number of files, at least one")
         return self
 
 

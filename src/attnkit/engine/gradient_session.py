@@ -138,7 +138,7 @@ class GradientSession(TrainingSession):
         model: torch.nn.Module = task.build_model(config, self.data)
         messages: list[PrepareEvent] = []
         if writer.source is not None:
-            task.init_weights(config, model, writer.source)
+            task.init_weights(config, model, writer.source, self.data)
         elif writer.run_state.checkpoint is None and any(self._embeddings):
             from attnkit.engine.pretrained_embeddings import init_embeddings
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Preset = Literal["tiny", "mini", "small", "base", "big"]
+Preset = Literal["tiny", "mini", "small", "base", "big", "adapt"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
 LanguagePreset = Literal["tiny", "mini", "small", "base"]  #: presets for language models and fine-tuning
 TaskName = Literal[

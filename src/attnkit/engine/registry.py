@@ -61,6 +61,10 @@ class TaskSpec:
     """All presets of the task, each with the number of lines below which it is selected."""
     lengthen_path: str | None = None
     """Function (preset's tree, lines in the training files) -> tree, for a task that trains longer on few examples."""
+    init_preset: str | None = None
+    """Preset of runs with initial weights of the same task; it needs such weights."""
+    adjust_init_path: str | None = None
+    """Function (tree of ``init_preset``, other settings) -> tree, if it depends on the model or on adapters."""
     # Initialization from runs of other tasks.
     init_from_tasks: tuple[str, ...] = ()  #: other tasks whose runs ``--init-from`` accepts
     excluded_init_keys: tuple[str, ...] = ()  #: model keys that are not inherited from these tasks
@@ -72,7 +76,7 @@ class TaskSpec:
     @property
     def presets(self) -> tuple[str, ...]:
         """Names of the task's presets."""
-        return tuple(name for _, name in self.preset_thresholds)
+        return tuple(name for _, name in self.preset_thresholds) + ((self.init_preset,) if self.init_preset else ())
 
     @property
     def config(self) -> type[Any]:
@@ -132,9 +136,11 @@ TASKS: dict[str, TaskSpec] = {
         default_kind="transformer",
         required_keys=("data.src", "data.tgt"),
         example="two files: --src a.en --tgt a.de",
-        input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
+        input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt", "data.mix_src", "data.mix_tgt"),
         init_from_tasks=("mlm",),
         adapt_init_path="tasks.translation.bert_encoder:config_from_bert",
+        init_preset="adapt",
+        adjust_init_path="tasks.translation.config:adjust_adapting",
     ),
     "autoencode": TaskSpec(
         description="an auto-encoder",

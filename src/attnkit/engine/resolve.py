@@ -99,6 +99,8 @@ LIST_KEYS = {
     "vocabulary_files",
     "adapter.maps",
     "finetuning.freeze",
+    "extension.symbols",
+    "extension.files",
 }
 """Keys that take a list of names; a single name may be given without brackets."""
 LIMIT_KEYS = {"max_steps", "max_epochs", "max_tokens"}
@@ -178,8 +180,13 @@ def resolve(
     elif name not in kind.presets:
         help = f"choose one of auto, {', '.join(kind.presets)}"
         raise UsageError(f"unknown preset '{name}' for {kind.description}", help=help)
+    if name == kind.init_preset and not _is_of_task(fixed, given):
+        help = f"name a run: --init-from RUN, or choose one of {', '.join(kind.presets[:-1])}"
+        raise UsageError(f"the preset {name} needs {kind.description} to begin from", where="--preset", help=help)
     model = _model_kind(given, fixed) or kind.default_kind
     tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
+    if name == kind.init_preset and kind.adjust_init_path is not None:
+        tree = load_symbol(kind.adjust_init_path)(tree, merge([*([fixed] if fixed else []), *layers])[0])
     if kind.lengthen_path is not None:
         tree = _lengthened(kind.lengthen_path, tree, given, earlier if earlier and earlier.name == name else None)
     if _get(given, "joint_vocabulary") is False:
@@ -301,11 +308,18 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
     return kind, Layer(fixed.origin, tree)
 
 
+def _is_of_task(fixed: Layer | None, given: Tree) -> bool:
+    """Return whether the initial weights are of a run of the requested task."""
+    return fixed is not None and _get(fixed.tree, "task") == (_get(given, "task") or "translation")
+
+
 def _choose_preset(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
     """Return the preset for the initial model or number of rows, and its origin."""
     model = _get(fixed.tree, "model") if fixed is not None else None
     if kind.preset_for_init_path is not None and isinstance(model, Mapping):
         return load_symbol(kind.preset_for_init_path)(model), "width of the model"
+    if kind.init_preset is not None and _is_of_task(fixed, given):
+        return kind.init_preset, "--init-from"
     n_rows = 0
     for path in _paths(given, kind.input_keys[0]):
         if path.suffix == ".npy":

@@ -50,6 +50,12 @@ SCALES: dict[str, Tree] = {
         "evaluation": {"every_steps": 5000},
         "checkpoints": {"average": 5},
     },
+    # Of a run with initial weights of its own task: short, with small steps; ``adjust_init_path`` sets the rate.
+    "adapt": {
+        "optimization": {"schedule": "linear", "warmup_steps": 100, "warmup_fraction": 0.1, "batch_tokens": 2048},
+        "limits": {"max_epochs": 10.0, "early_stopping_patience": 3},
+        "evaluation": {"every_epochs": 1.0},
+    },
 }
 PRESETS: tuple[str, ...] = get_args(Preset)
 

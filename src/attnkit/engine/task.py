@@ -187,8 +187,11 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Check compatibility, then build a model for the weights of a checkpoint."""
         raise NotImplementedError
 
-    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
-        """Copy initial weights from a run of this task or of ``init_from_tasks``."""
+    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint, data: DataT) -> None:
+        """Copy initial weights from a run of this task or of ``init_from_tasks``.
+
+        ``data`` are those of the new run, whose vocabulary may have more entries.
+        """
         from attnkit.checkpoints.weights import load_weights  # imports torch
 
         load_weights(cast("torch.nn.Module", model), source)

@@ -62,6 +62,9 @@ def check_has_weights(config: RunConfig, init_from: Path | None) -> None:
     if config.lora is not None and init_from is None:
         help = "name the run to adapt: --init-from RUN"
         raise UsageError("an adapter needs weights to adapt", where="adapter", help=help)
+    if init_from is None and getattr(config, "extension", None) is not None:
+        help = "name the run with the vocabulary to extend: --init-from RUN"
+        raise UsageError("an extension needs a vocabulary to extend", where="extension", help=help)
     frozen = getattr(getattr(config, "finetuning", None), "freeze", None)
     if init_from is None and frozen:
         help = "name the run that they are from: --init-from RUN"

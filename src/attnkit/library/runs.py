@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.errors import UsageError
+
 if TYPE_CHECKING:
+    from attnkit.analysis.compare_translators import TestComparison
     from attnkit.analysis.verify import VerificationReport
     from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
     from attnkit.conversion.imported_run import ImportResult
@@ -41,16 +44,30 @@ def export(
     run: str | Path,
     folder: str | Path,
     *,
-    to: Literal["huggingface", "ctranslate2"],
+    to: Literal["huggingface", "ctranslate2", "peft", "attnkit"],
     checkpoint: str | None = None,
+    adapter: str | Path | None = None,
     quantization: Quantization = "float32",
 ) -> ExportResult:
-    """Export a run to transformers or CTranslate2; ``quantization`` is CTranslate2's.
+    """Export a run to another system; ``quantization`` is CTranslate2's.
+
+    ``attnkit`` is a run with merged weights: those of the run's adapter, or of the run ``adapter``.
 
     Raises:
         RunError: the run is damaged, or the other system has no such model.
-        UsageError: the folder is not empty, or ctranslate2 is not installed.
+        UsageError: the folder is not empty, ctranslate2 is not installed, or ``adapter`` is given for another system.
     """
+    if adapter is not None and to != "attnkit":
+        raise UsageError("adapter requires to='attnkit'", help="merge it first")
+    if to == "peft":
+        from attnkit.conversion.adapters import export_peft
+
+        return export_peft(Path(run), Path(folder), checkpoint=checkpoint)
+    if to == "attnkit":
+        from attnkit.conversion.adapters import merge_run
+
+        given = None if adapter is None else Path(adapter)
+        return merge_run(Path(run), Path(folder), checkpoint=checkpoint, adapter=given)
     if to == "huggingface":
         from attnkit.conversion.export_huggingface import export_huggingface
 
@@ -60,16 +77,41 @@ def export(
     return export_ctranslate2(Path(run), Path(folder), checkpoint=checkpoint, quantization=quantization)
 
 
-def import_run(folder: str | Path, run: str | Path) -> ImportResult:
-    """Import a Hugging Face folder as a run.
+def import_run(folder: str | Path, run: str | Path, *, base: str | Path | None = None) -> ImportResult:
+    """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
     Raises:
         RunError: the model is unsupported or damaged.
         UsageError: the run exists.
     """
+    if base is not None:
+        from attnkit.conversion.adapters import import_peft
+
+        return import_peft(Path(folder), Path(base), Path(run))
     from attnkit.conversion.import_huggingface import import_huggingface
 
     return import_huggingface(Path(folder), Path(run))
+
+
+def compare(
+    before: str | Path, after: str | Path, tests: Sequence[tuple[str | Path, str | Path]], *, threads: int | None = None
+) -> list[TestComparison]:
+    """Return the scores of two translators on test files, with the paired test.
+
+    Args:
+        before: first run, e.g. before adaptation.
+        after: second run.
+        tests: source and target file of each test.
+        threads: CPU threads; None: all.
+
+    Raises:
+        RunError: a run cannot be used.
+        DataError: a file is missing or empty, or line counts differ.
+    """
+    from attnkit.analysis.compare_translators import compare_translators
+
+    files = [(Path(src), Path(tgt)) for src, tgt in tests]
+    return list(compare_translators(Path(before), Path(after), files, threads=threads))
 
 
 def compare_lm(

@@ -38,13 +38,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     @field_validator("symbols")
     @classmethod
     def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
-        for symbol in symbols:
-            if not symbol or symbol.split() != [symbol]:
-                raise ValueError(f"the symbol {symbol!r} is empty or contains white space")
-            if symbol in SPECIALS:
-                raise ValueError(f"{symbol!r} is a special entry and cannot be a symbol")
-        if len(set(symbols)) != len(symbols):
-            raise ValueError("symbols must be unique")
+        check_symbols(symbols)
         return symbols
 
     @model_validator(mode="after")
@@ -53,6 +47,17 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if changed and self.kind in get_args(ImportedKind):
             raise ValueError(f"normalize and lowercase cannot be set for kind {self.kind}")
         return self
+
+
+def check_symbols(symbols: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` if symbols contain white space, are special or repeated."""
+    for symbol in symbols:
+        if not symbol or symbol.split() != [symbol]:
+            raise ValueError(f"the symbol {symbol!r} is empty or contains white space")
+        if symbol in SPECIALS:
+            raise ValueError(f"{symbol!r} is a special entry and cannot be a symbol")
+    if len(set(symbols)) != len(symbols):
+        raise ValueError("symbols must be unique")
 
 
 class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True):

@@ -71,6 +71,21 @@ class Tokenizer:
         """Number of entries; ids range from 0 to ``vocab_size - 1``."""
         return len(self._names)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the entries in id order: of text, in the alphabet of the kind."""
+        return list(self._names)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Entries and merges, in the JSON form of Hugging Face ``tokenizers``."""
+        model: dict[str, Any] = self._engine_json["model"]
+        return model
+
+    def pieces_of(self, word: str) -> list[str]:
+        """Return the entries of a word in the alphabet of the kind, as it is split off."""
+        return [token.value for token in self._engine.model.tokenize(word)]
+
     @cached_property
     def n_unused(self) -> int:
         """Number of unused entries, which only round up the vocabulary size."""

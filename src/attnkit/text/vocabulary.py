@@ -208,7 +208,7 @@ def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -
 def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) -> dict[str, float]:
     from attnkit.text.unigram import train_unigram
 
-    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
+    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in count_words(lines, config).items()}
     seen = set(range(256)) if config.byte_fallback else {byte for word in counts for byte in word}
     return {
         "".join(CHARACTERS[byte] for byte in piece.text): piece.score
@@ -221,7 +221,7 @@ def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -
     """Return the entries of ``word`` or ``char`` by frequency, ties by code point."""
     base: list[str] = []
     if config.kind == "word":
-        counts = _count_words(lines, config)
+        counts = count_words(lines, config)
         for symbol in config.symbols:
             counts.pop(" " + symbol, None)
     else:
@@ -234,7 +234,7 @@ def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -
     return base + sorted(frequent, key=lambda text: (-counts[text], text))[: max(0, most - len(base))]
 
 
-def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
+def count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
     """Count the words, which are split and normalized as for the model."""
     chunks: Counter[str] = Counter()
     for line in lines:

@@ -134,7 +134,7 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
                 help = f"leave model.{key} out, or set finetuning.from_scratch=true"
                 raise RunError(what, where=str(checkpoint.path), help=help)
 
-    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
+    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint, data: DataT) -> None:
         """Copy the encoder of a pretrained run, or all weights of a run of the same task."""
         if config.finetuning.from_scratch:
             return

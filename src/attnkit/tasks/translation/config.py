@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -13,6 +14,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
 from attnkit.models.lora import KIND_MAPS, LoraConfig
 from attnkit.models.parts import PartName
+from attnkit.text.config import MAX_ENTRIES, check_symbols
 
 
 class AdaptationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -23,6 +25,36 @@ class AdaptationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     layerwise_lr_decay: float = Field(default=1.0, gt=0, le=1)
     """Learning rate of each layer relative to the layer above it (Howard and Ruder 2018, section 3.2), in encoder and
     decoder alike; the top layers are trained at ``learning_rate``, the embeddings most slowly."""
+
+
+class ExtensionConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Additions to the vocabulary of ``--init-from``."""
+
+    symbols: tuple[str, ...] = ()
+    """Symbols to add, e.g. tags: each is always a single token."""
+    files: tuple[str, ...] = ()
+    """Text files for whose frequent words or subwords entries are added, e.g. of a new language."""
+    entries: int = Field(default=1000, ge=1, le=MAX_ENTRIES)
+    """Maximum number of entries added for ``files``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ExtensionConfig:
+        if not self.symbols and not self.files:
+            raise ValueError("name symbols or files to add")
+        check_symbols(self.symbols)
+        return self
+
+
+def adjust_adapting(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the preset of adapted runs with a learning rate for the width.
+
+    Wide models take smaller steps; adapters, which start from zero, larger ones.
+    """
+    model = settings.get("model")
+    width = model.get("d_model") if isinstance(model, Mapping) else None
+    rate = 0.064 / (width if isinstance(width, int) and width > 0 else 256)
+    rate *= 5 if settings.get("adapter") else 1
+    return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -43,6 +75,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     weights."""
     finetuning: AdaptationConfig = AdaptationConfig()
     """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
+    extension: ExtensionConfig | None = None
+    """Additions to the vocabulary of ``--init-from``. Null: none."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
 
@@ -90,9 +124,13 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         for key in ("placeholders", "annotate_terms"):
             if getattr(self.data, key) and self.vocabulary.kind == "word":
                 raise ValueError(f"data.{key} needs subwords or characters, not vocabulary.kind=word")
+        if self.extension is not None and self.extension.files and not self.joint_vocabulary:
+            raise ValueError("extension.files needs a joint vocabulary")
         if self.fsdp and self.finetuning.freeze:
             raise ValueError("finetuning.freeze cannot be combined with fsdp")
         if self.adapter is not None:
+            if self.extension is not None:
+                raise ValueError("adapters do not train the rows of new entries: use extension without adapter")
             if self.finetuning.freeze:
                 raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
             if self.fsdp:

@@ -79,7 +79,7 @@ def prepare(
         UsageError: the files changed since the folder was prepared.
     """
     data = config.data
-    named = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
+    named = [*data.src, *data.tgt, *data.mix_src, *data.mix_tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
     if prepared_dir.is_prepared(folder, named, origin):
         return
     yield StatusEvent("checking the text")
@@ -279,7 +279,8 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
     from attnkit.quality.doctor import Expected, examine_pair  # imported here: a resumed run checks no text
 
     limits = CheckConfig(max_ratio=data.max_character_ratio)
-    training, validation = file_pairs(data.src, data.tgt), file_pairs(data.valid_src, data.valid_tgt)
+    training = file_pairs(data.src + data.mix_src, data.tgt + data.mix_tgt)
+    validation = file_pairs(data.valid_src, data.valid_tgt)
     alike = _training_files_alike(data)
     for src, tgt in [*training, *validation]:
         others = next(iter(alike.get((src, tgt), ())), None)

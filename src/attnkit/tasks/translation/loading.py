@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded, read_run_config, read_tree
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
-from attnkit.errors import RunError
+from attnkit.errors import RunError, UsageError
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -163,9 +164,30 @@ def provided_vocabularies(
     """
     if source is not None:
         if config.joint_vocabulary or read_tree(source).get("task") == config.task:
-            return read_vocabularies(source), None
+            return _extended(config, source, read_vocabularies(source)), None
         return None, read_tokenizer(source)
     if config.vocabulary_files is None:
         return None, None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
     return Vocabularies(loaded[0], loaded[-1]), None
+
+
+def _extended(config: TranslationConfig, source: Checkpoint, given: Vocabularies) -> Vocabularies:
+    """Return vocabularies with the extension of a configuration.
+
+    Those of a checkpoint of the run itself have it already.
+    """
+    extension = config.extension
+    if extension is None or read_tree(source).get("extension") == extension.model_dump(mode="json"):
+        return given
+    if is_bert(source):
+        raise UsageError("the vocabulary of BERT cannot be extended", where="extension", help="remove extension")
+    from attnkit.text.extension import extend_vocabulary  # imported here: few runs extend any
+    from attnkit.text.lines import read_lines
+
+    def extended(tokenizer: Tokenizer) -> Tokenizer:
+        lines = chain.from_iterable(read_lines(Path(name)) for name in extension.files)
+        return extend_vocabulary(tokenizer, extension.symbols, lines if extension.files else None, extension.entries)
+
+    src = extended(given.src)
+    return Vocabularies(src, src if given.tgt is given.src else extended(given.tgt))

@@ -58,11 +58,14 @@ class ParallelData:
         """Choose pairs of the training text for validation."""
         # What a model wrote is no standard to validate by, unless there is nothing else.
         written = [is_back_translated(src) for src, _ in self.training]
-        self._validates = [not is_written or all(written) for is_written in written]
-        n_files = len(data.src)  # both directions of two files hold out the same lines
+        n_files = len(data.src)  # both directions of two files hold out the same lines, and general text none
+        self._validates = [
+            (not is_written or all(written)) and pair.number < n_files
+            for is_written, pair in zip(written, pairs, strict=True)
+        ]
         own = zip(self.training[:n_files], self._validates, strict=False)
         *starts, total = accumulate((count_lines(src) * validates for (src, _), validates in own), initial=0)
-        self._starts = [starts[pair.number] for pair in pairs]
+        self._starts = [starts[pair.number] if pair.number < n_files else 0 for pair in pairs]
         where = str(self.training[0][0])
         if total < 2:
             raise DataError(f"{total} sentence pairs are too few for training and held-out validation", where=where)

@@ -75,13 +75,19 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
         check_encoder_fits(checkpoint, config)
 
-    def init_weights(self, config: TranslationConfig, model: TranslationModel, source: Checkpoint) -> None:
-        if not is_bert(source):
-            load_weights(model, source)
-            return
-        from attnkit.tasks.translation.bert_encoder import init_encoder
+    def init_weights(
+        self, config: TranslationConfig, model: TranslationModel, source: Checkpoint, data: TranslationData
+    ) -> None:
+        if config.extension is not None:
+            from attnkit.tasks.translation.extension import init_extended  # imported here: few runs extend any
 
-        init_encoder(model, source)
+            init_extended(model, source, data.vocabularies)
+        elif not is_bert(source):
+            load_weights(model, source)
+        else:
+            from attnkit.tasks.translation.bert_encoder import init_encoder
+
+            init_encoder(model, source)
 
     def freeze(self, config: TranslationConfig, model: TranslationModel) -> None:
         for name, parameter in model.named_parameters():
