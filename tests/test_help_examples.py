@@ -166,6 +166,7 @@ def write_text(folder: Path) -> None:
     (folder / "questions-words.txt").write_text(": capitals\nparis france berlin london\nman king woman queen\n")
 
 
+MARIAN = "--set model.positions=sinusoidal --set model.activation=relu --set model.glu=false"
 RUNS = (
     f"train --src a.en --tgt a.de -o run {SMALL} --max-steps 5 --set evaluation.every_steps=1 --set "
     "checkpoints.keep_last=5",
@@ -185,6 +186,7 @@ RUNS = (
     "word2vec convert vectors glove.6B.100d.txt",
     "word2vec phrases text.txt -o joined.txt --save p.tsv",
     f"train --src a.de --tgt a.en -o de-en {SMALL}",
+    f"train --src a.en --tgt a.de -o en-de --set model.decoder_start=zero --set model.norm=post {MARIAN} {SMALL}",
     f"train --src a.en --tgt a.de --bidirectional -o both {SMALL}",
     f"back-translate de-en mono.de -o synthetic {ADDED['back-translate']}",
     f"distill run test.en -o distilled {ADDED['distill']}",

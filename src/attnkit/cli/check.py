@@ -50,7 +50,7 @@ def command(
         float, Option(help="Maximum factor by which a pair's length ratio may differ from the corpus median.")
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
-        Literal["ctranslate2", "huggingface"] | None,
+        Literal["ctranslate2", "huggingface", "marian"] | None,
         Option(help="Also check whether a trained model can be exported (translation, or --set task=NAME)."),
     ] = None,
     settings: Annotated[Path | None, Option("--config", help="Configuration file for --export-to.")] = None,

@@ -12,7 +12,7 @@ from attnkit.cli.options import CheckpointName, Json, RunPath
 def command(
     run: RunPath,
     folder: Annotated[Path, Argument(help="Output folder.", metavar="DIR")],
-    to: Annotated[Literal["ctranslate2", "huggingface", "peft", "attnkit"], Option(help="Target system.")],
+    to: Annotated[Literal["ctranslate2", "huggingface", "marian", "peft", "attnkit"], Option(help="Target system.")],
     checkpoint: CheckpointName = None,
     adapter: Annotated[
         Path | None, Option(help="Run of an adapter to merge into RUN (attnkit only).", metavar="RUN")
@@ -26,14 +26,15 @@ def command(
 
     CTranslate2 supports all Transformers except those with ALiBi positions; its float32 translations are identical.
     Hugging Face transformers supports BERT, models fine-tuned from BERT, GPT, and post-norm Transformers with
-    sinusoidal positions (Marian). PEFT takes the adapters of such Transformers; all others take merged weights, and
-    attnkit a run with them.
+    sinusoidal positions (Marian). Marian's own format, which Bergamot reads too, also requires model.decoder_start
+    zero. PEFT takes the adapters of such Transformers; all others take merged weights, and attnkit a run with them.
 
     \b
     Examples:
       attnkit export run --to ctranslate2 run-ct2
       attnkit export run --to ctranslate2 run-int8 --quantization int8
       attnkit export bert --to huggingface bert-hf
+      attnkit export en-de --to marian en-de-marian
       attnkit export lora-run --to peft adapter
       attnkit export run --adapter lora-run --to attnkit merged
     """
@@ -50,6 +51,10 @@ def command(
         from attnkit.conversion.export_huggingface import export_huggingface
 
         done = export_huggingface(run, folder, checkpoint=checkpoint)
+    elif to == "marian":
+        from attnkit.conversion.export_marian import export_marian
+
+        done = export_marian(run, folder, checkpoint=checkpoint)
     elif to == "peft":
         from attnkit.conversion.adapters import export_peft
 

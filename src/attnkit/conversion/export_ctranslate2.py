@@ -44,7 +44,7 @@ def export_ctranslate2(
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
     # CTranslate2 writes one shared list if both sides have the same names, even for separate vocabularies.
     src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
-    files = _tokenizer_files(src, tgt)
+    files = tokenizer_files(src, tgt)
     used = list(files)
     given = {"src_names": src_names, "tgt_names": tgt_names, "src_tokenizer": used[0], "tgt_tokenizer": used[-1]}
     use = (_USE if src.pieces is None else _USE_OF_PIECES).format(**given)
@@ -65,7 +65,7 @@ def export_ctranslate2(
     return ExportResult(folder, loaded.checkpoint, n_bytes_of(folder), loaded.warnings)
 
 
-def _tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
+def tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
     """Return the tokenizers' files by name, source first; a shared one once."""
     if src.pieces is not None and tgt.pieces is not None:  # the files that were imported
         return {"source.spm": src.pieces.raw, "target.spm": tgt.pieces.raw}

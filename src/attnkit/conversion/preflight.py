@@ -8,9 +8,14 @@ from attnkit.config import Layer, load_yaml, merge, parse_assignment
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.exportable import check_ctranslate2, check_huggingface
+from attnkit.formats.marian import check_marian_format
 
-System = Literal["ctranslate2", "huggingface"]
-NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face's transformers"}
+System = Literal["ctranslate2", "huggingface", "marian"]
+NAMES: dict[System, str] = {
+    "ctranslate2": "CTranslate2",
+    "huggingface": "Hugging Face's transformers",
+    "marian": "Marian",
+}
 
 
 def check_exportable(
@@ -32,8 +37,10 @@ def check_exportable(
         if to == "huggingface":
             check_huggingface(config)
         elif config.task != "translation":
-            what = f"CTranslate2 does not support runs of task '{config.task}'"
+            what = f"{NAMES[to]} does not support runs of task '{config.task}'"
             raise RunError(what, where="task", help="supported: translation")
+        elif to == "marian":
+            check_marian_format(config.model)
         else:
             check_ctranslate2(config.model)
     except RunError as error:

@@ -44,7 +44,7 @@ def export(
     run: str | Path,
     folder: str | Path,
     *,
-    to: Literal["huggingface", "ctranslate2", "peft", "attnkit"],
+    to: Literal["huggingface", "ctranslate2", "marian", "peft", "attnkit"],
     checkpoint: str | None = None,
     adapter: str | Path | None = None,
     quantization: Quantization = "float32",
@@ -72,6 +72,10 @@ def export(
         from attnkit.conversion.export_huggingface import export_huggingface
 
         return export_huggingface(Path(run), Path(folder), checkpoint=checkpoint)
+    if to == "marian":
+        from attnkit.conversion.export_marian import export_marian
+
+        return export_marian(Path(run), Path(folder), checkpoint=checkpoint)
     from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(Path(run), Path(folder), checkpoint=checkpoint, quantization=quantization)
