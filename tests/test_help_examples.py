@@ -166,7 +166,7 @@ def write_text(folder: Path) -> None:
     (folder / "questions-words.txt").write_text(": capitals\nparis france berlin london\nman king woman queen\n")
 
 
-MARIAN = "--set model.positions=sinusoidal --set model.activation=relu --set model.glu=false"
+MARIAN = "--set model.positions=sinusoidal --set model.activation=relu"
 RUNS = (
     f"train --src a.en --tgt a.de -o run {SMALL} --max-steps 5 --set evaluation.every_steps=1 --set "
     "checkpoints.keep_last=5",

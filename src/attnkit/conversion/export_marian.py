@@ -1,4 +1,7 @@
-"""Export of translation runs to Marian's own format, which Bergamot and CTranslate2's converters read too."""
+"""Export of translation runs to Marian's own format.
+
+Bergamot and CTranslate2's converter of OPUS-MT read it too.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +28,9 @@ from attnkit.text.tokenizer import Tokenizer
 
 
 def export_marian(run: Path, folder: Path, *, checkpoint: str | None = None) -> ExportResult:
-    """Export a Transformer run to Marian: ``model.npz``, vocabularies, ``decoder.yml``, tokenizers and a README.
+    """Export a Transformer run to Marian.
+
+    The folder has ``model.npz``, vocabularies, ``decoder.yml``, tokenizers and a README.
 
     Marian has neither padding nor BOS in its vocabularies: their rows are left out. Raises ``RunError`` if the run is
     missing, damaged or not supported by Marian, ``UsageError`` if the folder is not empty.
@@ -59,7 +64,10 @@ def export_marian(run: Path, folder: Path, *, checkpoint: str | None = None) -> 
 
 
 def _order(tokenizer: Tokenizer) -> list[int]:
-    """Return our id of each of Marian's: as the imported model had them, else EOS, unknown and the rest."""
+    """Return our id for each of Marian's.
+
+    They are those of an imported model, else EOS, unknown and the rest.
+    """
     if tokenizer.pieces is not None:
         theirs = tokenizer.pieces.order
         return sorted((id for id in range(len(theirs)) if id not in (PAD_ID, BOS_ID)), key=theirs.__getitem__)

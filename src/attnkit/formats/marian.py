@@ -1,4 +1,4 @@
-"""Marian's own format: parameters of a Transformer, its configuration and vocabularies.
+"""Marian's own format: parameters, configuration and vocabularies.
 
 A model is an ``.npz`` of float32 arrays, and its configuration, YAML with a zero byte, is one of them. Vocabularies are
 YAML, a quoted entry and its id per line. Marian, Bergamot and CTranslate2's converters read both.
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from attnkit.errors import RunError
@@ -43,7 +42,6 @@ def check_marian_format(config: ModelConfig) -> TransformerConfig:
     names = " or ".join(ACTIVATIONS)
     for applies, key, lacking, taken in (
         (config.decoder_start != "zero", "decoder_start", "a decoder that starts from a word", "decoder_start zero"),
-        (config.glu, "glu", "gated units", "glu false"),
         (config.activation not in ACTIVATIONS, "activation", f"activation {config.activation}", f"activation {names}"),
     ):
         if applies:
@@ -59,11 +57,14 @@ def marian_config(config: TransformerConfig, vocab_sizes: tuple[int, int]) -> by
         "transformer-ffn-activation": ACTIVATIONS[config.activation],
         "tied-embeddings": config.tie_embeddings == "target", "tied-embeddings-all": config.tie_embeddings == "all",
     }  # fmt: skip
-    return yaml.safe_dump({**_FIXED, **own}).encode()
+    settings = sorted({**_FIXED, **own}.items())
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings).encode()
 
 
 def marian_parameters(config: TransformerConfig, theirs: Mapping[str, NDArray[np.float32]]) -> Arrays:
-    """Return Marian's parameters, given those of its form in transformers, which has the same order of dimensions.
+    """Return Marian's parameters, given those of its form in transformers.
+
+    Both have the same order of dimensions.
 
     Rows of embeddings (V, D) and of the output bias are already those of Marian's vocabularies. Matrices of linear maps
     are transposed, (in, out); vectors are rows (1, n).
@@ -108,7 +109,7 @@ def _row(vector: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def npz(parameters: Mapping[str, NDArray[np.float32]], config: bytes) -> bytes:
-    """Return the ``.npz`` file of parameters and a configuration; the same bytes for the same model."""
+    """Return the ``.npz`` file of a model; the same bytes for the same model."""
     text = np.frombuffer(config + b"\0", np.int8)
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {name: np.ascontiguousarray(array, np.float32) for name, array in parameters.items()}
@@ -123,7 +124,7 @@ def vocabulary_file(names: Sequence[str]) -> bytes:
 
 
 def marian_names(names: Sequence[str]) -> list[str]:
-    """Return names of entries as Marian needs them: printable, and without white space, which separates entries.
+    """Return unique printable names without white space, which separates entries.
 
     >>> marian_names(["a", "b c", ""])
     ['a', 'b_c#1', '#2']
