@@ -88,3 +88,9 @@ def test_the_seed_decides_the_parameters_and_nothing_else() -> None:
 def test_a_pair_without_meaning_says_why() -> None:
     with pytest.raises(UsageError, match="dot and normalize cannot be combined: its scores may be negative"):
         worked_example("dot", "normalize", 1)
+
+
+def test_a_function_of_a_user_is_shown_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(FORMULAS, "additive")
+    shown = render_example(worked_example("additive", "softmax", 1))
+    assert "additive: its source has the formula" in shown and FORMULAS["softmax"] in shown

@@ -25,7 +25,8 @@ FORMULAS = {
     "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
     "local": "weight = softmax near a centre c, times exp(-(i - c)² / 2σ²)",
 }
-"""Function name -> formula, in the notation of Table 2 of the notes: q is the query, k a key."""
+"""Function name -> formula, in the notation of Table 2 of the notes: q is the query, k a key. Functions of a user, which
+are not in it, are shown by name."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,9 @@ def render_example(walk: WorkedExample) -> str:
     if "dot products" in before:
         lines += ["1. Compare the query with each key: q · k", *_numbers(walk, before["dot products"]), ""]
         verb, number = "Scale", 2
-    lines += [f"{number}. {verb} by {alignment}", f"   {FORMULAS[alignment]}", *_numbers(walk, walk.scores), ""]
-    lines += [f"{number + 1}. Compute weights by {distribution}", f"   {FORMULAS[distribution]}"]
+    formulas = [FORMULAS.get(name, f"{name}: its source has the formula") for name in walk.pair]
+    lines += [f"{number}. {verb} by {alignment}", f"   {formulas[0]}", *_numbers(walk, walk.scores), ""]
+    lines += [f"{number + 1}. Compute weights by {distribution}", f"   {formulas[1]}"]
     if "exponentials" in before:
         powers = before["exponentials"]
         lines += ["   exp(s)", *_numbers(walk, powers), f"   their sum is {sum(powers):.3f}; each is divided by it"]

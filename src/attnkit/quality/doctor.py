@@ -195,7 +195,7 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 _TEXTS: dict[StretchKind, tuple[str, Literal["source", "target", "pair"]]] = {
     "shifted": ("[pair is misaligned: its|pairs are misaligned: their] target is some lines away", "pair"),
     "no_target": ("source [line has|lines have] no target", "source"),
-    "unrelated": ("pairs do not belong together, and their targets are nowhere", "pair"),
+    "unrelated": ("pairs do not belong together, and their targets are not nearby", "pair"),
     "swapped": ("pairs have source and target swapped", "pair"),
     "target_in_source_language": ("target lines in a row are in the language of the source", "target"),
     "source_in_target_language": ("source lines in a row are in the language of the target", "source"),
