@@ -25,8 +25,9 @@ FORMULAS = {
     "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
     "local": "weight = softmax near a centre c, times exp(-(i - c)² / 2σ²)",
 }
-"""Function name -> formula, in the notation of Table 2 of the notes: q is the query, k a key. Functions of a user, which
-are not in it, are shown by name."""
+"""Function name -> formula, in the notation of Table 2 of the notes: q is the query, k a key.
+
+Functions of a user, which are not in it, are shown by name."""
 
 
 @dataclass(frozen=True)
