@@ -177,3 +177,23 @@ def test_a_resumed_run_has_the_same_scores_and_weights(workshop: Any, both: Path
     workshop.train(configure(workshop), tmp_path / "run", stops=[9])
     for name in ("checkpoints/step-20/model.safetensors", "metrics.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (both / name).read_bytes(), name
+
+
+def test_weights_that_know_tags_are_not_trained_without(both: Path, workshop: Any, tmp_path: Path) -> None:
+    config = configure(workshop, limits__max_steps=2)
+    plain = config.model_copy(
+        update={
+            "data": config.data.model_copy(
+                update={"directions": None, "valid_directions": None, "bidirectional": False}
+            )
+        }
+    )
+    with pytest.raises(UsageError, match="has several directions"):
+        workshop.train(plain, tmp_path / "plain", init_from=both)
+    one = config.model_copy(update={"data": config.data.model_copy(update={"bidirectional": False})})
+    workshop.train(one, tmp_path / "one", init_from=both)
+    translator = attnkit.Translator.load(tmp_path / "one", device="cpu", threads=1)
+    lines = lines_of(workshop.file("test.src"))
+    assert translator.translate_texts(lines) == translator.translate_texts(lines), "the only language needs no choice"
+    with pytest.raises(UsageError, match="this run has down"):
+        translator.translate(lines, tgt_lang="up")

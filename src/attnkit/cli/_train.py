@@ -109,6 +109,8 @@ def run_training(
     from attnkit.runtime.signals import StopRequests, launched_rank
 
     use = task_spec(resolved.config.task, resolved.config.model_kind).command
+    languages = getattr(resolved.config.data, "target_languages", ())
+    options = ("--tgt-lang", languages[0]) if languages else ()
 
     def show_outcome(done: TrainingFinished) -> None:
         if training.json:
@@ -118,7 +120,7 @@ def run_training(
         else:
             limit = "early_stopping_patience" if done.reason == "patience" else f"max_{done.reason}"
             said = f"done: {done.step:,} steps ({limit} reached); best: {done.best}"
-            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(*use.split(), output)}")
+            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(*use.split(), output, *options)}")
 
     rank = launched_rank()  # only rank 0 prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:

@@ -13,13 +13,14 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
 from attnkit.data.prepared_dir import StatusEvent, read_index
+from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
-from attnkit.errors import RunError, SystemFailure
+from attnkit.errors import RunError, SystemFailure, UsageError
 from attnkit.kernels.native import compiling_note, has_loops, load_loops
 from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
@@ -69,6 +70,7 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
 
     def check_compatible(self, checkpoint: Checkpoint, config: TranslationConfig) -> None:
         if not is_bert(checkpoint):
+            check_directions(checkpoint, config)
             _vocabulary_sizes(checkpoint, config)
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
@@ -157,6 +159,15 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
         self, config: TranslationConfig, model: TranslationModel, data: TranslationData, device: torch.device
     ) -> LossFunction:
         return seq2seq_loss(model, device, config.optimization.label_smoothing)
+
+
+def check_directions(checkpoint: Checkpoint, config: TranslationConfig) -> None:
+    """Raise ``UsageError`` if weights that know tags would be trained without them."""
+    data = read_tree(checkpoint).get("data")
+    known = data.get("directions") if isinstance(data, dict) else None
+    if known and config.data.directions is None:
+        what = "the run to initialize from has several directions, whose sources have tags"
+        raise UsageError(what, where="data.directions", help=f"name the direction: --pair {known[0]} SRC TGT")
 
 
 def _vocabulary_sizes(checkpoint: Checkpoint, config: TranslationConfig) -> tuple[int, int]:
