@@ -85,6 +85,8 @@ _PARTS: dict[tuple[str, ...], str] = {
     ("data.tgt",): "tgt target trg train_tgt tgt_train target_lang",
     ("data.valid_src",): "valid_src dev_src validpref src_dev",
     ("data.valid_tgt",): "valid_tgt dev_tgt tgt_dev",
+    ("data.directions",): "lang_pairs language_pairs",
+    ("data.temperature",): "sampling_temperature",
     ("data.files",): "train_file train train_files corpus input",
     ("data.valid_files",): "validation_file valid dev valid_file dev_file",
     _LENGTH: "max_sent_length max_seq_length max_seq_len seq_len seq_length max_len block_size src_seq_length",
