@@ -15,6 +15,8 @@ from torch import Tensor
 
 from attnkit.conversion.adapters import export_peft, import_peft, merge_run
 from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
@@ -200,3 +202,27 @@ def test_models_and_runs_without_a_counterpart(workshop: Any, base: Path, tmp_pa
     with pytest.raises(RunError, match="does not support translation models of kind 'rnn'"):
         export_peft(tmp_path / "run", tmp_path / "peft")
     assert not (tmp_path / "peft").exists()
+
+
+def test_an_imported_model_is_adapted_and_the_adapter_fits_its_folder(
+    workshop: Any, base: Path, tmp_path: Path
+) -> None:
+    """The folder that was imported is the base of the exported adapter, whoever wrote it."""
+    export_huggingface(base, tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "imported")
+    flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
+    sets = ["adapter.rank=2", "limits.max_steps=4", "device=cpu", "threads=1", "evaluation.n_samples=0"]
+    config = resolve(flags, sets=sets, fixed=inherited(tmp_path / "imported", None)).config
+    assert config.preset == "adapt"
+    workshop.train(config, tmp_path / "run", init_from=tmp_path / "imported")
+    export_peft(tmp_path / "run", tmp_path / "peft")
+    export_huggingface(tmp_path / "run", tmp_path / "merged")
+    before, after = (safetensors.torch.load_file(tmp_path / name / "model.safetensors") for name in ("hub", "merged"))
+    found = apply_peft(before, tmp_path / "peft")
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, after[name], rtol=1e-6, atol=1e-6, msg=name)
+    lines = list(read_lines(workshop.file("test.src")))[:8]
+    texts = [
+        load_translator([tmp_path / "run"], device="cpu", engine=e).translate(lines) for e in ("compiled", "torch")
+    ]
+    assert texts[0] == texts[1]

@@ -32,6 +32,7 @@ from attnkit.engine.vocabularies import read_vocabularies
 from attnkit.errors import RunError
 from attnkit.formats.exportable import check_marian
 from attnkit.formats.huggingface import translation_layout, weights
+from attnkit.formats.huggingface.layout import sines_first
 from attnkit.io import atomic
 from attnkit.io.safe_read import Entry
 from attnkit.models.lora import LoraConfig, MapName, RowBlock, adapted_blocks, factor_names
@@ -95,12 +96,6 @@ def _modules(config: Any, adapted: Mapping[str, list[RowBlock]]) -> list[_Module
     return modules
 
 
-def _marian_order(width: int) -> Tensor:
-    # attnkit alternates sines and cosines; Marian has all sines first.
-    order = torch.arange(width)
-    return torch.cat((order[::2], order[1::2]))
-
-
 def _model(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
     """Return the configuration of a run, and the tensors of its model, not read."""
     config = read_run_config(checkpoint, "translation")
@@ -122,7 +117,7 @@ def export_peft(run: Path, folder: Path, *, checkpoint: str | None = None) -> Ex
     check_marian(config.model)
     lora, blocks, shapes = adapter_layout(chosen, {name: tuple(t.shape) for name, t in tensors.items()})
     factors = read_tensors(chosen, ADAPTER, {name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
-    order, made = _marian_order(config.model.d_model), dict[str, Tensor]()
+    order, made = sines_first(config.model.d_model), dict[str, Tensor]()
     modules = _modules(config.model, blocks)
     for module in modules:
         n = sum(other.factors == module.factors for other in modules)
@@ -201,7 +196,7 @@ def _read_factors(
 ) -> dict[str, Tensor]:
     """Return attnkit's factors from PEFT's; raise ``RunError`` for a wrong shape."""
     blocks = adapted_blocks(shapes, lora)
-    back, parts = torch.argsort(_marian_order(model.d_model)), dict[str, list[Tensor]]()
+    back, parts = torch.argsort(sines_first(model.d_model)), dict[str, list[Tensor]]()
     for module in _modules(model, blocks):
         weight = next(name for name in blocks if factor_names(name) == module.factors)
         rows = blocks[weight][module.number].rows
