@@ -76,6 +76,8 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
         --set adapter.kind=lora --mix b.en b.de
+      attnkit train --src a.en --tgt a.de -o new --init-from run1 \\
+        --add-symbols '<med>' --extend-vocab a.de
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task text-classification --data reviews.tsv -o labels
     """
