@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "adapt_translation.json"
-EPOCHS = "3"  #: as many as five minutes of two cores allow
+EPOCHS = "3"  #: about 300 seconds of CPU time
 LONGEST = 11  #: English words of a caption of the short half
 HALVES = ("short", "long")
 LORA = ["--set", "adapter.kind=lora", "--set", "adapter.rank=6", "--set", "adapter.alpha=12"]  # 4.7 % of the weights
