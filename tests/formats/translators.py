@@ -121,3 +121,47 @@ def tokenizer_of(folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def m2m_model(folder: Path, n: int, seed: int = 10, end: float = 2.0, **changes: Any) -> Any:
+    """Write the model of an M2M100 or NLLB-200 with random weights."""
+    shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    shape |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 200}
+    rest = {"dropout": 0.0, "attention_dropout": 0.0, "vocab_size": n, **changes}
+    rest |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+    torch.manual_seed(seed)
+    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**{**shape, **rest})).eval()
+    shaken(model)
+    with torch.no_grad():
+        model.model.decoder.layer_norm.bias.add_(model.model.shared.weight[2] * end)  # some sentences should be short
+    model.save_pretrained(folder)
+    return model
+
+
+def m2m_folder(folder: Path, **changes: Any) -> Any:
+    """Write an M2M100: pieces in ``vocab.json``, then a hundred languages and eight more words."""
+    folder.mkdir(parents=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces("bpe"))
+    names = SPECIALS + sorted(piece_names(pieces("bpe")))[:-5]  # some pieces the network does not know
+    (folder / "vocab.json").write_text(json.dumps({name: id for id, name in enumerate(names)}))
+    tokenizer = transformers.M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
+    tokenizer.save_pretrained(folder)
+    codes = [f"__{code}__" for code in tokenizer.lang_code_to_id]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"additional_special_tokens": codes}))
+    return m2m_model(folder, len(names) + 108, **changes)
+
+
+def nllb_folder(folder: Path, **changes: Any) -> Any:
+    """Write an NLLB-200 as it is published: ids are one above those of its SentencePiece model."""
+    folder.mkdir(parents=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces("unigram"))
+    names = SPECIALS + piece_names(pieces("unigram"))
+    added = ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
+    tokens = [(id, name) for id, name in enumerate(names + added) if name in SPECIALS + added]
+    tree = {"model": {"type": "BPE", "vocab": {name: id for id, name in enumerate(names)}}}
+    tree |= {"added_tokens": [{"id": id, "content": name} for id, name in tokens]}
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+    return m2m_model(folder, len(names) + len(added), **changes)

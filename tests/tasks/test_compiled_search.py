@@ -46,7 +46,7 @@ from attnkit.tasks.translation.loading import open_run
 from attnkit.tasks.translation.translator import load_translator
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="numba is not installed")
-POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
+POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "alibi", "relative", "none")
 BASE: dict[str, Any] = {"d_model": 32, "n_heads": 2, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
 DRAWS = 10  #: models of one case
 

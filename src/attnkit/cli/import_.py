@@ -17,15 +17,21 @@ def command(
     folder: Annotated[Path, Argument(help="Local folder of the model.", metavar="DIR")],
     output: RunOutput,
     base: Annotated[Path | None, Option(help="Run that the adapter adapts (peft only).", metavar="RUN")] = None,
+    src_lang: Annotated[
+        str | None, Option(help="Source language of M2M100 or NLLB-200, e.g. eng_Latn.", metavar="LANG")
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, Option(help="Target language of M2M100 or NLLB-200, e.g. deu_Latn.", metavar="LANG")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Import a model from another system as a run.
 
-    Supported models are BERT, RoFormer, RoBERTa, GPT-2 and Marian (OPUS-MT) of Hugging Face transformers, in a folder
-    written by save_pretrained: config.json, model.safetensors or pytorch_model.bin, and a tokenizer. Nothing is
-    downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An imported run cannot be
-    resumed; pass it to --init-from or finetune. The head and the labels of a model fine-tuned for classification,
-    tagging or question answering are imported too, for predict.
+    Supported models are BERT, RoFormer, RoBERTa, GPT-2, Marian (OPUS-MT), M2M100 and NLLB-200 of Hugging Face
+    transformers, in a folder written by save_pretrained: config.json, model.safetensors or pytorch_model.bin, and a
+    tokenizer. Nothing is downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An
+    imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model fine-tuned
+    for classification, tagging or question answering are imported too, for predict.
 
     An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
 
@@ -36,6 +42,7 @@ def command(
       attnkit pretrain-mlm more.txt -o own --init-from bert
       attnkit import peft lora-peft --base run -o own
       attnkit import huggingface opus-mt-en-de -o en-de
+      attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn --tgt-lang deu_Latn
       attnkit translate en-de -i text.en
     """
     from attnkit.errors import UsageError
@@ -53,7 +60,7 @@ def command(
     else:
         from attnkit.conversion.import_huggingface import import_huggingface
 
-        done = import_huggingface(folder, output)
+        done = import_huggingface(folder, output, src_lang=src_lang, tgt_lang=tgt_lang)
     for text in done.warnings:
         console.warn(text)
     if json:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnkit.compiled.packed_layers import PackedLayers, Weights
 from attnkit.kernels.simd.targets import Precision, Target
 from attnkit.models.config import TransformerConfig
-from attnkit.models.position_tables import sinusoids
+from attnkit.models.position_tables import fairseq_sinusoids, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID
 
 SIDES = ("encoder", "decoder")
@@ -66,6 +66,8 @@ class PackedTransformer(PackedLayers):
     def position_tables(self, n: int) -> list[NDArray[np.float32] | None]:
         if self.config.positions == "sinusoidal":
             return [sinusoids(n, self.config.d_model)] * 2
+        if self.config.positions == "fairseq":
+            return [fairseq_sinusoids(n, self.config.d_model)] * 2
         if self.config.positions == "learned":
             return [self._weights[f"{side}.embedding.positions.table"] for side in SIDES]
         return [None, None]

@@ -64,8 +64,12 @@ class ImportPlan:
         return name if name in self.names else layout.SEGMENTS
 
 
-def import_huggingface(folder: Path, run: Path) -> ImportResult:
+def import_huggingface(
+    folder: Path, run: Path, *, src_lang: str | None = None, tgt_lang: str | None = None
+) -> ImportResult:
     """Import the model of a Hugging Face folder as a new run.
+
+    ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes, M2M100 or NLLB-200.
 
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
@@ -74,7 +78,10 @@ def import_huggingface(folder: Path, run: Path) -> ImportResult:
     check_is_new(run)
     tree = read_tree(folder / "config.json")
     if tree.get("model_type") in TRANSLATORS:
-        return write_imported_run(folder, run, convert_translator(folder, tree))
+        return write_imported_run(folder, run, convert_translator(folder, tree, (src_lang, tgt_lang)))
+    if src_lang is not None or tgt_lang is not None:
+        what = "this model has no language codes"
+        raise UsageError(what, where="--src-lang, --tgt-lang", help="leave them out; M2M100 and NLLB-200 need them")
     described = configs.read(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from attnkit.conversion.import_vocabulary import read_file, read_own_vocabulary, read_tree
-from attnkit.errors import RunError
+from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.piece_vocabulary import make_tree
+from attnkit.text.piece_vocabulary import Codes, make_tree
 from attnkit.text.sentencepiece_file import MAX_FILE_BYTES
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 T = TypeVar("T")
 _MOST_CODES = 4096
+_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}")  #: language code of M2M100, or of NLLB-200
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,19 @@ class ForeignVocabulary:
     order: list[int]
 
 
-def read_vocabularies(folder: Path, found: ForeignTranslator) -> tuple[ForeignVocabulary, ForeignVocabulary]:
+def read_vocabularies(
+    folder: Path, found: ForeignTranslator, languages: tuple[str | None, str | None] = (None, None)
+) -> tuple[ForeignVocabulary, ForeignVocabulary]:
     """Read the vocabularies of source and target; one object if both share it.
 
-    Raises ``RunError`` if they are missing, damaged, or do not fit ``config.json``.
+    ``languages`` are codes of the model. Raises ``UsageError`` if it needs them or has none, ``RunError`` if files are
+    missing, damaged, or do not fit ``config.json``.
     """
+    if found.kind == "m2m_100":
+        return read_m2m(folder, found, languages)
+    if languages != (None, None):
+        what = "the languages of a Marian are in its files, or codes such as >>fra<< at the start of lines"
+        raise UsageError(what, where="--src-lang, --tgt-lang", help="leave them out; M2M100 and NLLB-200 need them")
     if found.config.decoder_start == "bos":  # only attnkit's own exports start from a token of its own
         return _read_own(folder, found)
     settings_path = folder / "tokenizer_config.json"
@@ -62,16 +72,80 @@ def _marian(
             raise RunError(what, where=str(folder / file), help="use the files of one model")
     codes = sorted((id, name) for id, name in names.items() if name.startswith(">>") and name.endswith("<<"))
     symbols = [name for _, name in codes if len(name) <= 100 and name.split() == [name]][:_MOST_CODES]
-    where = str(folder / spm)
+    return _piece_vocabulary(folder / spm, raw, vocabulary, roles, n_rows, symbols, "marked")
+
+
+def _piece_vocabulary(
+    path: Path,
+    raw: bytes,
+    vocabulary: dict[str, int],
+    roles: dict[str, str | None],
+    n_rows: int,
+    symbols: list[str],
+    codes: Codes,
+    code: str | None = None,
+) -> ForeignVocabulary:
+    """Return a vocabulary; raise ``RunError`` if its parts do not fit."""
     try:
         config = VocabularyConfig(
             kind="sentencepiece", size=max(8, n_rows + 1), symbols=tuple(symbols), multiple_of=1, min_frequency=1
         )
-        tokenizer = Tokenizer(config, make_tree(raw, vocabulary, roles, n_rows, "marked"))
+        tokenizer = Tokenizer(config, make_tree(raw, vocabulary, roles, n_rows, codes, code))
     except ValueError as error:
-        raise RunError(f"the tokenizer cannot be imported: {error}", where=where) from error
+        raise RunError(f"the tokenizer cannot be imported: {error}", where=str(path)) from error
     assert tokenizer.pieces is not None
     return ForeignVocabulary(tokenizer, tokenizer.pieces.order)
+
+
+def read_m2m(
+    folder: Path, found: ForeignTranslator, languages: tuple[str | None, str | None]
+) -> tuple[ForeignVocabulary, ForeignVocabulary]:
+    """Read the vocabulary of an M2M100 or NLLB-200, with a language per side.
+
+    Raises ``UsageError`` if a language is missing or unknown, ``RunError`` as ``read_vocabularies``.
+    """
+    raw = read_file(folder / "sentencepiece.bpe.model", MAX_FILE_BYTES, bytes)
+    vocabulary, added = _m2m_names(folder)
+    vocabulary |= {name: id for name, id in added.items() if name not in vocabulary}
+    names = {id: name for name, id in vocabulary.items()}
+    roles = {"pad": names.get(found.pad_id), "bos": names.get(0), "eos": names.get(found.eos_id), "unk": "<unk>"}
+    used = {*roles.values(), "<mask>"}
+    symbols = sorted((name for name in added if name not in used and _CODE.fullmatch(name)), key=vocabulary.__getitem__)
+    sides = []
+    for option, language in zip(("--src-lang", "--tgt-lang"), languages, strict=True):
+        code = language if language in symbols else f"__{language}__"
+        if language is None or code not in symbols:
+            shown = ", ".join(symbol.strip("_") for symbol in symbols[:200])
+            what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
+            raise UsageError(what, where=option, help=f"choose one of {shown}")
+        path, sizes = folder / "sentencepiece.bpe.model", found.vocab_sizes
+        sides.append(_piece_vocabulary(path, raw, vocabulary, roles, sizes[0], symbols, "spaced", code))
+    return sides[0], sides[1]
+
+
+def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the ids of pieces, and those of added tokens such as language codes."""
+    settings_path, pieces_path = folder / "tokenizer_config.json", folder / "vocab.json"
+    settings = read_tree(settings_path) if settings_path.exists() else {}
+    if not pieces_path.exists():  # NLLB-200
+        tree = read_tree(folder / "tokenizer.json", MAX_BYTES)
+        model, listed = tree.get("model"), tree.get("added_tokens")
+        vocabulary = model.get("vocab") if isinstance(model, dict) else None
+        if not isinstance(vocabulary, dict) or not isinstance(listed, list):
+            what = "tokenizer.json has no vocabulary, or no added tokens"
+            raise RunError(what, where=str(folder), help="use a folder of NLLB-200 as it was published")
+        entries = [(token.get("content"), token.get("id")) for token in listed if isinstance(token, dict)]
+    else:
+        vocabulary = read_tree(pieces_path, MAX_BYTES)
+        decoder = settings.get("added_tokens_decoder")
+        if isinstance(decoder, dict):
+            pairs = [(token, id) for id, token in decoder.items() if isinstance(token, dict) and id.isdecimal()]
+            entries = [(token.get("content"), int(id)) for token, id in pairs]
+        else:  # the codes follow the pieces in the order in which they are listed
+            names = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
+            entries = [(name, len(vocabulary) + number) for number, name in enumerate(names)]
+    added = {name: id for name, id in entries if isinstance(name, str) and type(id) is int}
+    return {name: id for name, id in vocabulary.items() if type(id) is int}, added
 
 
 def _read_own(folder: Path, found: ForeignTranslator) -> tuple[ForeignVocabulary, ForeignVocabulary]:

@@ -37,17 +37,21 @@ the vector from which the decoder starts is zero now; it had a norm of {norm:.3g
 training, unlike Marian and CTranslate2"""
 
 
-def convert_translator(folder: Path, tree: Mapping[str, Any]) -> ImportedModel:
+def convert_translator(
+    folder: Path, tree: Mapping[str, Any], languages: tuple[str | None, str | None] = (None, None)
+) -> ImportedModel:
     """Convert the translation model of a folder, whose ``config.json`` is ``tree``.
+
+    ``languages`` are the codes of source and target, for a model with codes of its own.
 
     Raises ``RunError`` if it is unsupported or damaged.
     """
     found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
-        links = layout.marian_links(found.config)
+        links = (layout.m2m_links if found.kind == "m2m_100" else layout.marian_links)(found.config)
         has_bias = _check_tensors(found, links, opened, str(path))
-        sides = read_vocabularies(folder, found)
+        sides = read_vocabularies(folder, found, languages)
         config = _run_config(folder, found, sides)
         source = WeightSource(path, config.model, links, sides, has_bias)
         warnings = source.warnings(opened)
@@ -83,6 +87,7 @@ class WeightSource:
         text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
         yield len(text).to_bytes(8, "little") + text
         links = {link.ours if link.ours in shapes else layout.WORDS[0]: link for link in self.links}
+        links.setdefault("output.bias", Link("output.bias", (layout.BIAS,)))
         with weights.opened(self.path) as opened:
             for name, shape in shapes.items():
                 tensor = self._tensor(links[name], opened)

@@ -37,6 +37,7 @@ class Sources:
     context_ids: Tensor | None = None  #: (B, T) preceding ids, e.g. a prompt, seen by the repetition constraints
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, unless a prefix has them
     required: RequiredTerms | None = None  #: terms that translations must have; for beam search
+    n_given: int = 0  #: first tokens of the prefixes that are part of the task, whose probability does not count
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class SourceBatch:
     keys: list[int]  #: random-number key per sentence, combined with the seed
     device: torch.device
     context_ids: Tensor | None = None  #: words (B, T) that precede the first step, or None
+    n_given: int = 0  #: first tokens of the prefixes whose probability does not count
     suppressed: SuppressedPhrases | None = None
     words: Tensor | None = None  #: ids (M,) of the words of a shortlist, or None
     required: RequiredTerms | None = None
@@ -97,6 +99,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
         keys=list(range(n_sentences)) if keys is None else list(keys),
         device=sources.ids.device,
         context_ids=sources.context_ids,
+        n_given=sources.n_given,
         suppressed=sources.suppressed,
         required=sources.required,
     )
@@ -107,7 +110,7 @@ class Constraints:
 
     def __init__(self, config: SearchConfig, batch: SourceBatch) -> None:
         self.config = config
-        self.prefix = batch.prefix
+        self.prefix, self.n_given = batch.prefix, batch.n_given
         self.words: Tensor | None = None
         self.suppression: SuppressionState | None = None
         if batch.suppressed is not None:
@@ -145,6 +148,8 @@ class Constraints:
             return
         words, there = forced[0].expand(log_probs.shape[:2])[..., None], forced[1][..., None]
         kept = log_probs.gather(-1, words)  # (B, K, 1)
+        if step < self.n_given:
+            kept = torch.zeros_like(kept)
         self.mask_scores(log_probs, step)
         log_probs.masked_fill_(there, -torch.inf)
         log_probs.scatter_(-1, words, torch.where(there, kept, log_probs.gather(-1, words)))

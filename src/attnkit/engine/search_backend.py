@@ -46,6 +46,7 @@ class SearchJob:
     config: SearchConfig
     record: bool = False
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced
+    n_given: int = 0  #: first tokens of the prefixes, such as a language code, whose probability does not count
     joins: NDArray[np.bool_] | None = None
     """(V,), True for tokens that continue a word; None searches without the terms that segments require."""
 

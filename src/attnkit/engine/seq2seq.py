@@ -42,7 +42,9 @@ class LocalSearch:
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
         required = require_terms(parts, job, self.device)
-        sources = Sources(src, mask, prefix, keys, allowed, suppressed=job.suppressed, required=required)
+        sources = Sources(
+            src, mask, prefix, keys, allowed, suppressed=job.suppressed, required=required, n_given=job.n_given
+        )
         return search(self.models, sources, job.config, record=job.record)
 
 

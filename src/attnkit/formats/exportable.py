@@ -58,6 +58,8 @@ def check_marian(config: ModelConfig) -> None:
         lacking = f"translation models of kind '{config.kind}'"
         return _refuse("transformers", (True, "model.kind", lacking, "kind transformer"))
     positions, attention = config.positions, "attention other than scaled_dot with softmax"
+    other = (positions == "fairseq", "model.positions", "M2M100 and NLLB-200", "translators in Marian's layout")
+    _refuse("attnkit's export to transformers", other)
     _refuse(
         "transformers",
         (config.norm != "post", "model.norm", "Marian with pre-norm sublayers", "norm post"),

@@ -81,12 +81,21 @@ def export(
     return export_ctranslate2(Path(run), Path(folder), checkpoint=checkpoint, quantization=quantization)
 
 
-def import_run(folder: str | Path, run: str | Path, *, base: str | Path | None = None) -> ImportResult:
+def import_run(
+    folder: str | Path,
+    run: str | Path,
+    *,
+    base: str | Path | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
+
+    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100 or NLLB-200, e.g. ``eng_Latn``.
 
     Raises:
         RunError: the model is unsupported or damaged.
-        UsageError: the run exists.
+        UsageError: the run exists, or a language is missing or unknown.
     """
     if base is not None:
         from attnkit.conversion.adapters import import_peft
@@ -94,7 +103,7 @@ def import_run(folder: str | Path, run: str | Path, *, base: str | Path | None =
         return import_peft(Path(folder), Path(base), Path(run))
     from attnkit.conversion.import_huggingface import import_huggingface
 
-    return import_huggingface(Path(folder), Path(run))
+    return import_huggingface(Path(folder), Path(run), src_lang=src_lang, tgt_lang=tgt_lang)
 
 
 def compare(

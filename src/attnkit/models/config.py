@@ -91,8 +91,8 @@ class LayerConfig:
             raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
         if self.positions == "rotary" and self.d_head % 2:
             raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        if self.positions in ("sinusoidal", "fairseq") and self.d_model % 2:
+            raise ValueError(f"{self.positions} positions need an even d_model, not {self.d_model}")
         for name, names in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(names, str) and len(names) != self.n_heads:
                 what = f"{name} names {len(names)} functions, but n_heads is {self.n_heads}"
@@ -171,8 +171,9 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     embedding_norm: bool = False
     """Apply LayerNorm to the source embeddings as well, as in post-norm BERT."""
     # Only learned positions limit the sentence length.
-    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
-    """Position encoding; learned positions end at max_length, the others allow any length."""
+    positions: Literal["sinusoidal", "fairseq", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
+    """Position encoding; learned positions end at max_length, the others allow any length. Fairseq is the form of
+    sinusoids that M2M100 and NLLB-200 have."""
     alignment: Alignments = "scaled_dot"
     """Alignment function: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"

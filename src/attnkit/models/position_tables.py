@@ -23,6 +23,16 @@ def sinusoids(n: int, d_model: int) -> NDArray[np.float32]:
     return np.stack((np.sin(turns), np.cos(turns)), -1).reshape(n, d_model).astype(np.float32)
 
 
+def fairseq_sinusoids(n: int, d_model: int) -> NDArray[np.float32]:
+    """Return the table (n, D) of fairseq: all sines, then all cosines.
+
+    Wavelengths end at 10000 · 2π itself, and the first position is 2, as 0 and 1 are of padding there.
+    """
+    half = d_model // 2
+    turns = np.arange(2, n + 2)[:, None] * 10000.0 ** (-np.arange(half) / max(1, half - 1))
+    return np.concatenate((np.sin(turns), np.cos(turns)), 1).astype(np.float32)
+
+
 def rotations(n: int, d_head: int) -> NDArray[np.float32]:
     """Return sines, then cosines of rotary positions, (n, 2, d / 2) (Su et al. 2021)."""
     turns = angles(n, d_head)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes, angles
+from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes, angles, fairseq_sinusoids
 
 
 @lru_cache(maxsize=16)
@@ -30,6 +30,12 @@ def _interleaved(n: int, width: int, dtype: torch.dtype, device: torch.device) -
     sine, cosine = _angles(n, width, torch.float64, torch.device("cpu"))
     with torch.inference_mode(False):
         return torch.stack((sine, cosine), dim=-1).flatten(1).to(device, dtype)  # (n, width / 2, 2) to (n, width)
+
+
+@lru_cache(maxsize=16)
+def _fairseq(n: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.from_numpy(fairseq_sinusoids(n, width)).to(device, dtype)
 
 
 def _rounded(n: int) -> int:
@@ -61,14 +67,14 @@ def rotation_table(n: int, width: int, device: torch.device) -> Tensor:
 
 
 class PositionEmbedding(nn.Module):
-    """Position vectors that are added to words: sinusoidal, learned, or none."""
+    """Position vectors that are added to words: sinusoids, learned, or none."""
 
     __call__: Callable[..., Tensor]
 
     def __init__(self, kind: str, max_length: int, d_model: int) -> None:
         super().__init__()
         # Rotary positions, ALiBi and relative biases act inside attention.
-        self.sinusoidal, learned = kind == "sinusoidal", kind == "learned"
+        self.kind, learned = kind, kind == "learned"
         self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5)) if learned else None
 
     def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
@@ -80,8 +86,10 @@ class PositionEmbedding(nn.Module):
             if stop > len(self.table):
                 raise ValueError(f"sequence length {stop} exceeds the {len(self.table)} learned positions")
             rows = self.table[start:stop]  # (T, D), the same for the whole batch
-        elif self.sinusoidal:
+        elif self.kind == "sinusoidal":
             rows = sinusoids(start, stop, like=x)
+        elif self.kind == "fairseq":
+            rows = _fairseq(_rounded(stop), x.shape[-1], x.dtype, x.device)[start:stop]
         else:
             return x
         # The table is indexed: sinusoids are never computed per packed row.

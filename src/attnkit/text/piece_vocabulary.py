@@ -21,7 +21,12 @@ Codes = Literal["marked", "spaced"]
 
 
 def make_tree(
-    raw: bytes, vocabulary: dict[str, int], roles: dict[str, str | None], n_rows: int, codes: Codes
+    raw: bytes,
+    vocabulary: dict[str, int],
+    roles: dict[str, str | None],
+    n_rows: int,
+    codes: Codes,
+    code: str | None = None,
 ) -> dict[str, Any]:
     """Return the JSON form of a vocabulary.
 
@@ -31,9 +36,17 @@ def make_tree(
         roles: names of the special tokens, by ``ROLES``; ``bos`` may be None, then it is a copy of padding.
         n_rows: number of ids of the network.
         codes: form of the language codes.
+        code: language code of texts without one; None: they have none.
     """
     text = base64.b64encode(raw).decode()
-    return {"sentencepiece": text, "vocabulary": vocabulary, "roles": roles, "rows": n_rows, "codes": codes}
+    return {
+        "sentencepiece": text,
+        "vocabulary": vocabulary,
+        "roles": roles,
+        "rows": n_rows,
+        "codes": codes,
+        "code": code,
+    }
 
 
 class PieceVocabulary:
@@ -44,10 +57,10 @@ class PieceVocabulary:
 
     def __init__(self, config: VocabularyConfig, tree: Any) -> None:
         """Check and store a JSON form; raise ``ValueError`` if it is invalid."""
-        keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes")
+        keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes", "code")
         if not isinstance(tree, dict) or tree.keys() != set(keys):
             raise ValueError("missing or unexpected keys")
-        raw, vocabulary, roles, n_rows, self.codes = (tree[key] for key in keys)
+        raw, vocabulary, roles, n_rows, self.codes, code = (tree[key] for key in keys)
         try:
             self.raw = base64.b64decode(raw, validate=True) if isinstance(raw, str) else b""
         except binascii.Error as error:
@@ -64,7 +77,7 @@ class PieceVocabulary:
         self.order = [*fixed, *sorted(set(range(n_rows)).difference(fixed))]
         named = {id: name for name, id in vocabulary.items()}
         rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
-        self.names = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols))), *rest]
+        self.names = [*SPECIALS, *config.symbols, *rest]
         self._encoder = SentencePiece(read_sentencepiece(self.raw))
         model = self._encoder.model
         self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
@@ -82,6 +95,12 @@ class PieceVocabulary:
             n_used -= 1
         self.n_unused = len(self.order) - n_used
         self._symbols = frozenset(config.symbols)
+        if code is not None and (self.codes != "spaced" or code not in self._symbols):
+            raise ValueError("the language code is not in the vocabulary")
+        self.code_ids = [] if code is None else [self._numbers[code]]
+        if self.codes == "spaced":  # part of the task, not of the text
+            for number in range(len(ROLES), len(fixed)):
+                self.bytes[number] = b""
 
     @property
     def n_dropped_spaces(self) -> int | None:
@@ -98,7 +117,9 @@ class PieceVocabulary:
                 code, rest = text[: end + 2], text[end + 2 :]
         elif (first := text.partition(" "))[0] in self._symbols:
             code, _, rest = first
-        parts: list[tuple[str, int | None]] = [(code, self._numbers.get(code, UNK_ID))] if code else []
+        parts: list[tuple[str, int | None]] = [("", id) for id in self.code_ids]
+        if code:
+            parts = [(code, self._numbers.get(code, UNK_ID))]
         return [*parts, (rest, None)] if rest else parts
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -107,6 +107,11 @@ class Tokenizer:
         """Ids of the symbols."""
         return range(len(SPECIALS), len(SPECIALS) + len(self._symbols))
 
+    @property
+    def code_ids(self) -> list[int]:
+        """Id of the language code before every text; empty for most vocabularies."""
+        return [] if self.pieces is None else self.pieces.code_ids
+
     def is_continuation(self, id: int) -> bool:
         """Return whether an entry is a WordPiece continuation, used only inside words."""
         mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)
@@ -122,7 +127,7 @@ class Tokenizer:
         if self.config.kind == "gpt2":  # encodes the first word differently
             return _BEFORE_SPACES.split(line) if line else []
         if self.config.kind == "sentencepiece":  # normalizes the whole line
-            return [line] if line else []
+            return [line] if line or self.code_ids else []
         return cut(line, runs=self.config.kind != "word")
 
     @property

@@ -1,7 +1,7 @@
 """Tensor names and layouts of translation models in transformers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -22,13 +22,34 @@ def marian_links(config: TransformerConfig) -> list[Link]:
     """Return the links of Marian; the Transformer must pass ``check_marian``."""
     # In Marian's order: columns of layers that read the residual stream, rows of norms and of layers that add to it.
     reading, adding = partial(linked, width_axes=(1, None)), partial(linked, width_axes=(0, 0))
-    links = [Link("output.bias", (BIAS,))]
+    return [Link("output.bias", (BIAS,)), *_links(config, reading, adding, 1)]
+
+
+def m2m_links(config: TransformerConfig) -> list[Link]:
+    """Return the links of M2M100 and NLLB-200, which have no bias of the output layer."""
+    links = _links(config, linked, linked, None)
+    return links + [
+        link for side in ("encoder", "decoder") for link in linked(f"{side}.norm", f"model.{side}.layer_norm")
+    ]
+
+
+def _links(
+    config: TransformerConfig,
+    reading: Callable[..., list[Link]],
+    adding: Callable[..., list[Link]],
+    width_axis: int | None,
+) -> list[Link]:
+    """Return the links of embeddings and layers; two functions make those of layers."""
+    links: list[Link] = []
     words = {"model.encoder.embed_tokens": "encoder", "model.decoder.embed_tokens": "decoder"}
     if config.tie_embeddings == "all":
         words = {"model.shared": "decoder"}
-    links += [Link(f"{side}.embedding.words.weight", (f"{name}.weight",), width_axis=1) for name, side in words.items()]
+    links += [
+        Link(f"{side}.embedding.words.weight", (f"{name}.weight",), width_axis=width_axis)
+        for name, side in words.items()
+    ]
     if config.tie_embeddings == "none":
-        links.append(Link("output.weight", ("lm_head.weight",), width_axis=1))
+        links.append(Link("output.weight", ("lm_head.weight",), width_axis=width_axis))
     for side, n_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for i in range(n_layers):
             near, there = f"{side}.layers.{i}", f"model.{side}.layers.{i}"

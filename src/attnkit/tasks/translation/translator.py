@@ -217,7 +217,7 @@ class TranslationPipeline:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
         needs_terms = self.terminology is not None or self.inline.has_symbols
         joins = self._joins if needs_terms and not config.sampling else None
-        return SearchJob(config, record, self.suppressed, joins)
+        return SearchJob(config, record, self.suppressed, len(self.tgt_tokenizer.code_ids), joins)
 
     @cached_property
     def _joins(self) -> NDArray[np.bool_]:
@@ -322,10 +322,11 @@ class TranslationPipeline:
         if prefixes is not None:
             prefixes = [one.mask_other(text) for one, text in zip(masked, prefixes, strict=True)]
         encoded = self.src_tokenizer.encode(lines)
-        given: list[list[int]] = [[] for _ in lines]
+        code = self.tgt_tokenizer.code_ids
+        given = [code for _ in lines]
         if prefixes is not None:  # a blank line means no prefix; its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
-            given = [[] if is_blank(text) else ids for text, ids in zip(prefixes, forced, strict=True)]
+            given = [code if is_blank(text) else ids for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[LineSegment]] = []
         for number, (line, ids, prefix) in enumerate(zip(masked, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:
@@ -338,7 +339,7 @@ class TranslationPipeline:
                 allowed = None
                 if self.shortlist is not None:
                     allowed = self.shortlist.of(piece.ids, self.inline.own_ids(piece.text))
-                begun = [] if k else prefix
+                begun = code if k else prefix
                 needed = self.inline.required(piece.text)
                 if self.terminology is not None:
                     needed += self.terminology.required(piece.text, len(begun))

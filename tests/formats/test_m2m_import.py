@@ -1,0 +1,174 @@
+"""An imported M2M100 or NLLB-200 computes, searches, learns and cuts text as it did in transformers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")  # which needs Python 3.11
+pytest.importorskip("sentencepiece")
+
+import numpy as np
+import sentencepiece
+import torch
+import transformers
+from translators import m2m_folder, nllb_folder, piece_names, pieces, sentences
+
+from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.data.pairs import make_batch
+from attnkit.engine.seq2seq import pad_sources, seq2seq_loss
+from attnkit.errors import RunError, UsageError
+from attnkit.models.transformer import Transformer
+from attnkit.tasks.translation.engines import Engine
+from attnkit.tasks.translation.loading import LoadedRun, load_run
+from attnkit.tasks.translation.translator import load_translator
+
+MODELS: dict[str, tuple[Callable[..., Any], tuple[str, str], dict[str, Any]]] = {
+    "m2m100": (m2m_folder, ("en", "de"), {"end": 0.5}),
+    "nllb": (nllb_folder, ("eng_Latn", "deu_Latn"), {}),
+    "nllb, wider": (nllb_folder, ("zho_Hans", "eng_Latn"), {"d_model": 48, "encoder_layers": 3, "seed": 6}),
+}
+ENGINES: tuple[Engine, ...] = ("torch", "compiled")
+
+
+class Imported:
+    """A folder of transformers, its model, and the run made of it."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        make, self.languages, changes = MODELS[name]
+        self.folder = place / "hub"
+        self.theirs = make(self.folder, **changes)
+        src, tgt = self.languages
+        self.path = import_huggingface(self.folder, place / "run", src_lang=src, tgt_lang=tgt).path
+        self.run: LoadedRun = load_run(self.path, device="cpu")
+        pieces_of_run = self.run.src_tokenizer.pieces
+        assert pieces_of_run is not None
+        self.order = torch.tensor(pieces_of_run.order)  # one for both sides
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    return Imported(tmp_path_factory.mktemp("m2m"), request.param)
+
+
+def test_logits_are_equal(imported: Imported) -> None:
+    source, run = random.Random(1), imported.run
+    for _ in range(20):
+        src = [source.randrange(4, run.src_tokenizer.vocab_size) for _ in range(source.randint(1, 60))]
+        tgt = [source.randrange(2, run.tgt_tokenizer.vocab_size) for _ in range(source.randint(0, 60))]
+        with torch.no_grad():
+            ours = run.model.head(run.model.hidden(torch.tensor([[*src, 2]]), None, torch.tensor([[1, *tgt]])))[0]
+            ids = {"input_ids": imported.order[[*src, 2]][None], "decoder_input_ids": imported.order[[2, *tgt]][None]}
+            theirs = imported.theirs(**ids).logits[0]
+        torch.testing.assert_close(ours, theirs[:, imported.order], rtol=0, atol=1e-4)
+        assert float(theirs.std()) > 0.3, "the weights say nothing"
+
+
+def test_text_is_cut_as_in_sentencepiece_with_codes(imported: Imported) -> None:
+    lines = ["", "  ba  be ", "e\u0301 ﬁ ①", "🌱 日本", "ba\u200bbe", "<s> </s>", *sentences()[:300]]
+    is_nllb = imported.languages[0].endswith(("Latn", "Hans"))
+    raw = pieces("unigram" if is_nllb else "bpe")
+    model, names = sentencepiece.SentencePieceProcessor(model_proto=raw), piece_names(raw)
+    if is_nllb:
+        known = {name: id + 4 for id, name in enumerate(names)}
+        codes = dict(
+            zip(("ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans"), range(len(names) + 4, len(names) + 8), strict=True)
+        )
+    else:
+        tokenizer = transformers.M2M100Tokenizer.from_pretrained(imported.folder, src_lang="en", tgt_lang="de")
+        known, codes = tokenizer.encoder, tokenizer.lang_code_to_id
+    for side, language in zip(
+        (imported.run.src_tokenizer, imported.run.tgt_tokenizer), imported.languages, strict=True
+    ):
+        for line, ids in zip(lines, side.encode(lines), strict=True):
+            expected = [codes[language], *(known.get(piece, 3) for piece in model.encode(line, out_type=str))]
+            assert imported.order[ids].tolist() == expected, ascii(line)
+            if 3 not in ids:
+                assert side.decode([ids])[0] == model.decode(model.encode(line))
+    if not is_nllb:
+        for line in lines[6:]:
+            ids = imported.run.src_tokenizer.encode([line])[0]
+            assert imported.order[[*ids, 2]].tolist() == tokenizer(line).input_ids
+            target = imported.run.tgt_tokenizer.encode([line])[0]
+            assert imported.order[[*target, 2]].tolist() == tokenizer(text_target=line).input_ids
+
+
+def test_another_code_may_start_a_line(imported: Imported) -> None:
+    tokenizer, (_, other) = imported.run.src_tokenizer, imported.languages
+    code = other if "_" in other else f"__{other}__"
+    (usual,), (changed,) = tokenizer.encode(["ba be"]), tokenizer.encode([f"{code} ba be"])
+    assert changed == [tokenizer.token_id(code), *usual[1:]] and changed[0] != usual[0]
+
+
+def test_three_hundred_beams_are_equal(imported: Imported) -> None:
+    theirs, run = imported.theirs, imported.run
+    lines, lengths = sentences()[:300], set()
+    settings: dict[str, Any] = {"beam_size": 4, "max_length": 20, "length_penalty": 1.0}
+    texts = {engine: load_translator([imported.path], engine=engine).translate(lines, **settings) for engine in ENGINES}
+    assert texts["torch"] == texts["compiled"]
+    rows = run.src_tokenizer.encode(lines)
+    (code,), ours = run.tgt_tokenizer.code_ids, {id: number for number, id in enumerate(imported.order.tolist())}
+    for first in range(0, 300, 100):
+        src, real = pad_sources(rows[first : first + 100], torch.device("cpu"))
+        assert real is not None
+        options = {"num_beams": 4, "max_length": 21, "early_stopping": True, "forced_eos_token_id": None}
+        options |= {"bad_words_ids": [[0], [1]], "forced_bos_token_id": int(imported.order[code])}
+        expected = theirs.generate(
+            input_ids=torch.where(real, imported.order[src], 1), attention_mask=real.long(), **options
+        )
+        for text, row in zip(texts["torch"][first : first + 100], expected.tolist(), strict=True):
+            assert row[1] == imported.order[code]
+            ids = [ours[id] for id in row[2:] if id not in (1, 2)]
+            assert run.tgt_tokenizer.decode([ids]) == [text]
+            lengths.add(len(ids))
+    assert len(set(texts["torch"])) > 8
+    assert len(lengths) > 2 or imported.languages[0] == "en", "no sentence ends"
+
+
+def test_three_steps_of_training_are_equal(tmp_path: Path) -> None:
+    imported = Imported(tmp_path, "nllb")
+    config, sizes = imported.run.config.model, (len(imported.order),) * 2
+    assert config.kind == "transformer"
+    ours, theirs = Transformer(config, *sizes).train(), imported.theirs.train()
+    ours.load_state_dict(imported.run.model.state_dict())
+    ours.output.bias.requires_grad_(False)  # which transformers does not have
+    loss = seq2seq_loss(ours, torch.device("cpu"), 0.0)
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0) for model in (ours, theirs)]
+    rows = [tokenizer.encode(sentences()) for tokenizer in (imported.run.src_tokenizer, imported.run.tgt_tokenizer)]
+    losses = []
+    for step in range(3):
+        part = slice(20 * step, 20 * step + 20)
+        src, tgt = rows[0][part], rows[1][part][::-1]
+        ragged = [(np.concatenate(side), np.array([len(row) for row in side])) for side in (src, tgt)]
+        term = loss(make_batch(*ragged))["nll"].total / sum(len(row) + 1 for row in tgt)
+        labels = torch.nn.utils.rnn.pad_sequence([imported.order[[*row, 2]] for row in tgt], True, -100)
+        ids, real = pad_sources(src, torch.device("cpu"))
+        assert real is not None
+        found = theirs(input_ids=torch.where(real, imported.order[ids], 1), attention_mask=real.long(), labels=labels)
+        losses.append((float(term.detach()), float(found.loss.detach())))
+        for value, optimizer in zip((term, found.loss), optimizers, strict=True):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+    assert np.allclose(*zip(*losses, strict=True), rtol=0, atol=1e-5), losses
+    assert losses[2][0] < losses[0][0] - 0.01, "nothing was learned"
+
+
+def test_languages_are_needed_and_known(tmp_path: Path) -> None:
+    nllb_folder(tmp_path / "hub")
+    with pytest.raises(UsageError, match="this model needs a language") as caught:
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert caught.value.where == "--src-lang"
+    assert caught.value.help == "choose one of ace_Arab, deu_Latn, eng_Latn, zho_Hans"
+    with pytest.raises(UsageError, match="the model has no language 'german'"):
+        import_huggingface(tmp_path / "hub", tmp_path / "run", src_lang="eng_Latn", tgt_lang="german")
+
+
+def test_what_is_not_written_is_refused(imported: Imported, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="M2M100 and NLLB-200"):
+        export_huggingface(imported.path, tmp_path / "back")
