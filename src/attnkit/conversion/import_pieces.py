@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,7 +116,9 @@ def read_m2m(
     for option, language in zip(("--src-lang", "--tgt-lang"), languages, strict=True):
         code = language if language in symbols else f"__{language}__"
         if language is None or code not in symbols:
-            shown = ", ".join(symbol.strip("_") for symbol in symbols[:200])
+            named = [symbol.strip("_") for symbol in symbols]
+            close = get_close_matches(language or "", named, n=3, cutoff=0.4)
+            shown = ", ".join(named) if len(named) <= 12 else f"{len(named)}, such as {', '.join(close or named[:6])}"
             what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
             raise UsageError(what, where=option, help=f"choose one of {shown}")
         path, sizes = folder / "sentencepiece.bpe.model", found.vocab_sizes
