@@ -18,6 +18,7 @@ import torch
 import transformers
 from translators import m2m_folder, nllb_folder, piece_names, pieces, sentences
 
+from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.data.pairs import make_batch
@@ -128,6 +129,29 @@ def test_three_hundred_beams_are_equal(imported: Imported) -> None:
             lengths.add(len(ids))
     assert len(set(texts["torch"])) > 8
     assert len(lengths) > 2 or imported.languages[0] == "en", "no sentence ends"
+
+
+def test_ctranslate2_says_the_same(imported: Imported, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    folder, lines = export_ctranslate2(imported.path, tmp_path / "ct2").path, sentences()[:60]
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    codes = [code if "_" in code else f"__{code}__" for code in imported.languages]
+    results = ctranslate2.Translator(str(folder), compute_type="float32").translate_batch(
+        [[codes[0], *model.encode(line, out_type=str)] for line in lines],
+        target_prefix=[[codes[1]]] * len(lines),
+        beam_size=1,  # beams after a forced first token end by rules of their own
+        max_decoding_length=20,
+        min_decoding_length=0,
+    )
+    is_code = imported.run.tgt_tokenizer.config.symbols.__contains__
+    pieces_of = [[piece for piece in result.hypotheses[0][1:] if not is_code(piece)] for result in results]
+    expected = [model.decode_pieces(found).replace("▁", " ").strip() for found in pieces_of]
+    found = load_translator([imported.path]).translate(lines, beam_size=1, max_length=20)
+    pairs = {pair for pair in zip(found, expected, strict=True) if "⁇" not in pair[1]}
+    assert [ours.strip() for ours, _ in sorted(pairs)] == [theirs for _, theirs in sorted(pairs)] and len(pairs) > 3
+    readme = (folder / "README.md").read_text()
+    assert f'[["{codes[0]}", *src.encode(line, out_type=str)]' in readme
+    assert f'target_prefix=[["{codes[1]}"]] * len(tokens),' in readme and "(result.hypotheses[0][1:])" in readme
 
 
 def test_three_steps_of_training_are_equal(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from attnkit.errors import UsageError, system_failure
 from attnkit.formats.ctranslate2 import entry_names, make_spec
 from attnkit.formats.huggingface.tokenizer import MARIAN, files
 from attnkit.io import atomic
+from attnkit.protocols import SPECIALS
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
@@ -48,6 +49,9 @@ def export_ctranslate2(
     used = list(files)
     given = {"src_names": src_names, "tgt_names": tgt_names, "src_tokenizer": used[0], "tgt_tokenizer": used[-1]}
     use = (_USE if src.pieces is None else _USE_OF_PIECES).format(**given)
+    if src.code_ids and tgt.code_ids:  # a language code before each text
+        codes = [side.config.symbols[side.code_ids[0] - len(SPECIALS)] for side in (src, tgt)]
+        use = _with_codes(use, *codes)
     card = _CARD.format(
         checkpoint=loaded.checkpoint,
         max_source=loaded.config.max_source,
@@ -71,6 +75,16 @@ def tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
         return {"source.spm": src.pieces.raw, "target.spm": tgt.pieces.raw}
     target = {} if tgt is src else {"tokenizer.target.json": tokenizer_file(tgt)}
     return {"tokenizer.json": tokenizer_file(src), **target}
+
+
+def _with_codes(use: str, src_code: str, tgt_code: str) -> str:
+    """Return the example with a language code before sources and translations."""
+    use = use.replace("[src.encode(line, out_type=str) for", f'[["{src_code}", *src.encode(line, out_type=str)] for')
+    prefix = f'target_prefix=[["{tgt_code}"]] * len(tokens)'
+    use = use.replace(
+        "        tokens, beam_size=beam_size,", f"        tokens,\n        {prefix},\n        beam_size=beam_size,"
+    )
+    return use.replace("(result.hypotheses[0])", "(result.hypotheses[0][1:])")
 
 
 def tokenizer_file(tokenizer: Tokenizer) -> bytes:

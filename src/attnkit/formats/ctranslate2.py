@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnkit.errors import UsageError
 from attnkit.formats.exportable import check_ctranslate2
 from attnkit.models.config import ModelConfig, TransformerConfig
+from attnkit.models.position_tables import fairseq_sinusoids
 from attnkit.models.positions import sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from attnkit.text.tokenizer import Tokenizer
@@ -121,6 +122,8 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
             table = arrays[f"{side}.embedding.positions.table"]
         elif config.positions == "none":  # without a table, CTranslate2 would add its own sinusoids
             table = np.zeros((N_POSITIONS, config.d_model), np.float32)
+        elif config.positions == "fairseq":
+            table = fairseq_sinusoids(N_POSITIONS, config.d_model)
         else:
             table = sinusoids(0, N_POSITIONS, like=torch.empty(0, config.d_model)).numpy()
         stack.position_encodings.encodings = table

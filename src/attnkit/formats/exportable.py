@@ -8,7 +8,7 @@ from attnkit.models.language_config import BertConfig, LanguageConfig
 
 HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs can be exported to transformers."""
-CTRANSLATE2_POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
+CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
 NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2 and Marian
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
