@@ -34,6 +34,12 @@ def test_both_directions_of_each_pair_of_files() -> None:
     assert plain.training_pairs == [FilePair("a", "b")] and plain.target_languages == plain.known_directions == ()
 
 
+def test_files_given_both_ways_hold_out_the_same_lines() -> None:
+    files = {"src": ("a.en", "b.en", "a.de"), "tgt": ("a.de", "b.fr", "a.en")}
+    config = DataConfig(**files, directions=("en:de", "en:fr", "de:en"))
+    assert [pair.number for pair in config.training_pairs] == [0, 1, 0]
+
+
 def test_shares_of_directions_follow_the_temperature() -> None:
     """Arivazhagan et al. 2019: the share of a direction is proportional to p**(1/T)."""
     config = data(bidirectional=True, weights=(1.0, 2.0), temperature=5.0)

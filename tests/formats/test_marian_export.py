@@ -14,7 +14,8 @@ import yaml
 
 from attnkit.conversion.export_marian import export_marian
 from attnkit.errors import RunError, UsageError
-from attnkit.formats.marian import marian_names, vocabulary_file
+from attnkit.formats.marian import check_marian_format, marian_names, vocabulary_file
+from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.tasks.translation.translator import load_translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -127,8 +128,14 @@ def test_an_imported_opus_mt_has_its_own_ids_and_pieces(tmp_path: Path) -> None:
     assert found == [line.replace("<unk>", " ⁇ ") for line in expected] and len(set(expected)) > 20
 
 
-def test_names_are_printable_and_unique() -> None:
-    names = marian_names(["</s>", "<unk>", "a", "a b", "a_b#3", "\n", "", 'q"\\', "é", "\u200b"])
-    assert len(set(names)) == 10 and not any(re.search(r"\s", name) or not name for name in names)
+def test_other_models_are_refused_in_the_name_of_marian() -> None:
+    for config, lacking in ((RnnConfig(), "of kind 'rnn'"), (TransformerConfig(norm="pre"), "pre-norm")):
+        with pytest.raises(RunError, match=f"^Marian does not support .*{lacking}"):
+            check_marian_format(config)
+
+
+def test_names_are_unique_and_have_no_white_space() -> None:
+    names = marian_names(["</s>", "<unk>", "a", "a b", "a_b#3", "\n", "", 'q"\\', "é", "\u200b", "\\x41"])
+    assert len(set(names)) == 11 and not any(re.search(r"\s", name) or not name for name in names)
     read = yaml.safe_load(vocabulary_file(names))
     assert read == {name: id for id, name in enumerate(names)}

@@ -137,6 +137,7 @@ def edit(change: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:
         first = min(factors)
         return {
             "kind": lambda: tree.update(peft_type="LOHA"),
+            "other weights": lambda: tree.update(init_lora_weights="pissa"),
             "dora": lambda: tree.update(use_dora=True),
             "bias": lambda: tree.update(bias="all"),
             "ranks": lambda: tree.update(rank_pattern={"q_proj": 2}),
@@ -157,6 +158,7 @@ def edit(change: str) -> Callable[[dict[str, Any], dict[str, Tensor]], object]:
     ("change", "message"),
     [
         ("kind", "not supported: peft_type"),
+        ("other weights", "not supported: init_lora_weights"),
         ("dora", "not supported: use_dora"),
         ("bias", "not supported: bias"),
         ("ranks", "not supported: rank_pattern"),

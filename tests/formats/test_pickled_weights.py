@@ -97,6 +97,7 @@ def tensor(
 GOOD = archive(pickled(tensor()))
 REFUSED: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "an object": (lambda: archive(pickle.dumps(Evil(), 2)), "names sys.exit, which no state dict"),
+    "a number of 20 bytes": (archive(pickled(b"\x8a\x14" + b"\1" * 20)), "more than 16 bytes"),
     "another protocol": (lambda: archive(pickle.dumps({}, 4)), "not of protocol 2"),
     "an object of the first protocol": (lambda: archive(pickle.dumps(Evil(), 0)), "opcode 0x|names"),
     "a call of a text": (archive(pickled(b"X\1\0\0\0a)R")), "calls a value"),

@@ -125,10 +125,14 @@ def test_a_killed_job_resumes_and_is_the_same(
             break
         except KeyboardInterrupt:
             n_kills += 1
+            (tmp_path / "out" / ".tmp-progress.json-999999999").write_text("{")  # as a SIGKILL leaves it
             assert n_kills < 200 and not (tmp_path / "out" / "report.json").exists()
     assert n_kills and after
     for path in (tmp_path / "whole").iterdir():
         assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes(), path.name
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
 
 
 def test_filters_drop_what_they_say(words: Path, workshop: Any, tmp_path: Path) -> None:

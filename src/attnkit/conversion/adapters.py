@@ -59,6 +59,8 @@ class _PeftConfig(BaseModel, extra="ignore", strict=True):
     lora_alpha: int | float = Field(gt=0)
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     use_rslora: bool = False
+    # Other methods change the weights of the base, too.
+    init_lora_weights: Literal[True, False, "gaussian"] = True
     use_dora: Literal[False] = False
     fan_in_fan_out: Literal[False] = False
     bias: Literal["none"] = "none"
@@ -66,6 +68,10 @@ class _PeftConfig(BaseModel, extra="ignore", strict=True):
     alpha_pattern: dict[str, int] | None = Field(default=None, max_length=0)
     modules_to_save: list[str] | None = Field(default=None, max_length=0)
     layers_to_transform: list[int] | None = Field(default=None, max_length=0)
+    layer_replication: list[list[int]] | None = Field(default=None, max_length=0)
+    target_parameters: list[str] | None = Field(default=None, max_length=0)
+    trainable_token_indices: list[int] | None = Field(default=None, max_length=0)
+    alora_invocation_tokens: list[int] | None = Field(default=None, max_length=0)
 
     @property
     def alpha(self) -> float:

@@ -77,7 +77,8 @@ def _order(tokenizer: Tokenizer) -> list[int]:
 def _names(tokenizer: Tokenizer, order: Sequence[int]) -> list[str]:
     names = entry_names(tokenizer)
     names[EOS_ID], names[UNK_ID] = EOS, UNK
-    return marian_names([names[id] for id in order])
+    chosen = [names[id] for id in order]
+    return chosen if tokenizer.pieces is not None else marian_names(chosen)  # sentencepiece writes pieces as they are
 
 
 def _decoder(vocabularies: Sequence[str]) -> bytes:
@@ -112,6 +113,7 @@ _USE = """\
 ```python
 import json
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -119,24 +121,35 @@ from tokenizers import Tokenizer
 folder = Path(".")
 
 
+@lru_cache
 def names(file: str) -> list[str]:
     \"\"\"Return the entries of a vocabulary in the order of Marian's ids.\"\"\"
     lines = (folder / file).read_text(encoding="utf-8").rstrip("\\n").split("\\n")
     return [json.loads(line.rpartition(": ")[0]) for line in lines]
 
 
+@lru_cache
+def ids(file: str) -> dict[str, int]:
+    \"\"\"Return Marian's id of each entry of a vocabulary.\"\"\"
+    return {{name: id for id, name in enumerate(names(file))}}
+
+
+@lru_cache
+def tokenizer(file: str) -> Tokenizer:
+    \"\"\"Return a tokenizer, which is read once.\"\"\"
+    return Tokenizer.from_file(str(folder / file))
+
+
 def encode(line: str) -> str:
     \"\"\"Return a line as Marian reads it; the tokenizer counts padding and <s> first, Marian does not.\"\"\"
-    src = Tokenizer.from_file(str(folder / "{src}"))
-    own = {{2: 0, 3: 1}}  # </s> and <unk>
-    return " ".join(names("{src_names}")[own.get(id, id - 2)] for id in src.encode(line).ids)
+    entries, own = names("{src_names}"), {{2: 0, 3: 1}}  # </s> and <unk>
+    return " ".join(entries[own.get(id, id - 2)] for id in tokenizer("{src}").encode(line).ids)
 
 
 def decode(line: str) -> str:
     \"\"\"Return the text of a line that Marian wrote.\"\"\"
-    tgt, ids = Tokenizer.from_file(str(folder / "{tgt}")), {{name: id for id, name in enumerate(names("{tgt_names}"))}}
-    own = {{0: 2, 1: 3}}
-    return tgt.decode([own.get(id, id + 2) for id in (ids[name] for name in line.split())])
+    entries, own = ids("{tgt_names}"), {{0: 2, 1: 3}}
+    return tokenizer("{tgt}").decode([own.get(id, id + 2) for id in (entries[name] for name in line.split())])
 
 
 if __name__ == "__main__":  # python code.py encode < text | marian-decoder -c decoder.yml | python code.py decode

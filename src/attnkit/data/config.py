@@ -108,7 +108,12 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     def _pairs(self, src: Sequence[str], tgt: Sequence[str], directions: Sequence[str] | None) -> list[FilePair]:
         named = directions or [""] * len(src)
-        pairs = [FilePair(*sides, number) for number, sides in enumerate(zip(src, tgt, named, strict=True))]
+        # Files given again, the other way round, have the number of the first: both hold out the same lines.
+        first: dict[frozenset[str], int] = {}
+        pairs = [
+            FilePair(*sides, first.setdefault(frozenset(sides[:2]), number))
+            for number, sides in enumerate(zip(src, tgt, named, strict=True))
+        ]
         if not self.bidirectional:
             return pairs
         return [*pairs, *(FilePair(two.tgt, two.src, reverse(two.direction), two.number) for two in pairs)]

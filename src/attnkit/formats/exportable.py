@@ -9,7 +9,7 @@ from attnkit.models.language_config import BertConfig, LanguageConfig
 HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs can be exported to transformers."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
-NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2 and Marian
+NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2, and of Marian in transformers
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
 
@@ -52,22 +52,22 @@ def check_language(config: LanguageConfig) -> None:
     )
 
 
-def check_marian(config: ModelConfig) -> None:
-    """Check that Marian supports a translation model; raise ``RunError`` if not."""
+def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tuple[float, ...] = (NORM_EPS,)) -> None:
+    """Check that a translation model is a Marian; raise ``RunError`` naming ``system``."""
     if not isinstance(config, TransformerConfig):
         lacking = f"translation models of kind '{config.kind}'"
-        return _refuse("transformers", (True, "model.kind", lacking, "kind transformer"))
+        return _refuse(system, (True, "model.kind", lacking, "kind transformer"))
     positions, attention = config.positions, "attention other than scaled_dot with softmax"
     other = (positions == "fairseq", "model.positions", "M2M100 and NLLB-200", "translators in Marian's layout")
     _refuse("attnkit's export to transformers", other)
     _refuse(
-        "transformers",
+        system,
         (config.norm != "post", "model.norm", "Marian with pre-norm sublayers", "norm post"),
         (positions != "sinusoidal", "model.positions", f"Marian with {positions} positions", "sinusoidal positions"),
         (not config.plain_attention, _FUNCTIONS, f"Marian with {attention}", _PLAIN),
         (config.pattern != "none", "model.pattern", "Marian with sparse attention patterns", "pattern none"),
         (config.embedding_norm, "model.embedding_norm", "Marian with normalized embeddings", "embedding_norm false"),
-        (config.norm_eps != NORM_EPS, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
+        (config.norm_eps not in norm_eps, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
     )
 
 

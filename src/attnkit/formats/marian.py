@@ -8,6 +8,7 @@ Letters: D model width, V vocabulary.
 
 import io
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import RunError
-from attnkit.formats.exportable import check_marian
+from attnkit.formats.exportable import NORM_EPS, check_marian
 from attnkit.models.config import ModelConfig, TransformerConfig
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -37,7 +38,7 @@ _FIXED = {
 
 def check_marian_format(config: ModelConfig) -> TransformerConfig:
     """Return ``config`` if Marian can run it; raise ``RunError`` if not."""
-    check_marian(config)
+    check_marian(config, "Marian", (NORM_EPS, 1e-6))  # Marian's own is 1e-6
     assert isinstance(config, TransformerConfig)
     names = " or ".join(ACTIVATIONS)
     for applies, key, lacking, taken in (
@@ -124,7 +125,9 @@ def vocabulary_file(names: Sequence[str]) -> bytes:
 
 
 def marian_names(names: Sequence[str]) -> list[str]:
-    """Return unique printable names without white space, which separates entries.
+    """Return unique names without white space and control characters.
+
+    Marian separates entries by white space. A backslash at the beginning is replaced too: CTranslate2 would read an escape.
 
     >>> marian_names(["a", "b c", ""])
     ['a', 'b_c#1', '#2']
@@ -132,11 +135,16 @@ def marian_names(names: Sequence[str]) -> list[str]:
     taken, found = set(names), []
     for id, name in enumerate(names):
         own = name
-        if not name or not all(letter.isprintable() and not letter.isspace() for letter in name):
-            plain = "".join(letter if letter.isprintable() and not letter.isspace() else "_" for letter in name)
+        if not name or name[0] == "\\" or any(map(_separates, name)):
+            plain = "".join("_" if _separates(letter) else letter for letter in name)
+            plain = f"_{plain[1:]}" if plain[:1] == "\\" else plain
             own = f"{plain}#{id}"
             while own in taken:
                 own += "#"
             taken.add(own)
         found.append(own)
     return found
+
+
+def _separates(letter: str) -> bool:
+    return letter.isspace() or unicodedata.category(letter) == "Cc"

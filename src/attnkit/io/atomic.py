@@ -267,11 +267,16 @@ def remove_tree(path: Path) -> None:
             _remove(temporary)
 
 
+def is_temporary(name: str) -> bool:
+    """Return whether a file of this name is one that an atomic write had begun."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def remove_stale_temporaries(folder: Path) -> None:
     """Remove all temporaries in a folder; the caller must hold the folder's lock."""
     with _os_errors("clean", folder):
         for entry in folder.iterdir():
-            if _TEMPORARY.fullmatch(entry.name):
+            if is_temporary(entry.name):
                 _remove(entry)
 
 

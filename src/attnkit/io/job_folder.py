@@ -36,6 +36,7 @@ def open_job_folder(folder: Path, outputs: Sequence[str], *, overwrite: bool = F
     atomic.make_dirs(folder)
     with take_lock(folder):
         try:
+            atomic.remove_stale_temporaries(folder)  # of a job that was killed while it wrote
             _check_own(folder, outputs, overwrite)  # another process may have finished meanwhile
             if overwrite:
                 for name in (PROGRESS, REPORT, *(f"{name}.part" for name in outputs)):
@@ -65,7 +66,7 @@ def _check_own(folder: Path, outputs: Sequence[str], overwrite: bool) -> None:
 def _is_own(folder: Path, outputs: Sequence[str]) -> bool:
     """Return whether a folder holds only what the job writes."""
     own = {PROGRESS, REPORT, LOCK, *outputs, *(f"{name}.part" for name in outputs)}
-    found = {entry.name for entry in folder.iterdir()}
+    found = {entry.name for entry in folder.iterdir() if not atomic.is_temporary(entry.name)}
     begun = any((folder / name).is_file() for name in (PROGRESS, REPORT))
     # A job killed at its very start leaves empty parts, and its lock.
     empty = all(name == LOCK or (name.endswith(".part") and not (folder / name).stat().st_size) for name in found)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import platform
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -109,4 +110,13 @@ def set_threads(threads: int | None) -> None:
 def has_triton(device: torch.device) -> bool:
     """Return whether Triton is installed and supports this GPU (Ampere or later)."""
     found = torch.version.hip is None and importlib.util.find_spec("triton") is not None
-    return found and torch.cuda.get_device_capability(device) >= (8, 0)
+    if not found or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()  # compiles a small C module, which needs a compiler and Python's headers
+    except Exception as error:
+        warnings.warn(f"Triton does not work here, so slower kernels are used: {error}", stacklevel=2)
+        return False
+    return True

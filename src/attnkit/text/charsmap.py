@@ -42,6 +42,8 @@ class Charsmap:
         found, units = None, self._units
         at = _offset(units[0])
         for end in range(begin, min(len(text), begin + MAX_KEY)):
+            if "\ud800" <= text[end] <= "\udfff":
+                return found  # half a character, which the encoder refuses
             for byte in text[end].encode():
                 if (at := at ^ byte) >= len(units) or not byte or units[at] & (_IS_VALUE | 0xFF) != byte:
                     return found

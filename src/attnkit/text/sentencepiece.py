@@ -1,5 +1,7 @@
 """Encoding by a SentencePiece model: the same pieces as sentencepiece finds.
 
+Only ties of unigram models, in runs of one character, may be cut differently.
+
 They are found by Hugging Face ``tokenizers``. Three things differ from a plain conversion. Control, unknown, unused and
 byte pieces never match text, so the library does not get them. Spaces are U+0020 alone: normalization is done here,
 with the longest match of the character map. Of BPE's pieces, those with the higher score are merged first, whatever

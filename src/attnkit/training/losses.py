@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from attnkit.runtime.devices import HAS_PRODUCT, has_triton, linear_product
 
 _BUFFER_BYTES_ON_CPU = 16 << 20  # fits in the caches; the time is flat from 8 to 32 MiB
-_BUFFER_BYTES_ELSEWHERE = 512 << 20  # accelerators need fewer and larger products
+_BUFFER_BYTES_ELSEWHERE = 256 << 20  # accelerators need fewer and larger products
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def linear_cross_entropy(
     if chunk_rows is None:
         size = hidden.element_size()
         per_logit = size if size >= 4 or fused else size + 4  # half-precision logits also have a float32 copy
-        budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
+        budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE * (1 + fused)
         chunk_rows = max(1, budget // (per_logit * len(weight)))
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def linear_cross_entropy(
                 from attnkit.training.cross_entropy_kernel import cross_entropy_rows
 
                 log_norms[span], chosen[span] = cross_entropy_rows(
-                    logits, targets[span], label_smoothing, gradients.any
+                    logits, targets[span].contiguous(), label_smoothing, gradients.any
                 )
                 if gradients.any:
                     gradients.add(span, logits)

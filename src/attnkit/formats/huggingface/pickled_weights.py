@@ -99,8 +99,16 @@ def _entry(name: str, tensor: _Tensor, places: dict[str, tuple[int, int]]) -> Te
     item = ITEM_BYTES[storage.dtype]
     n_items = math.prod(shape)
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, tensor.strides, strict=True)) if n_items else 0
-    # A tensor whose items overlap would be larger than its part of the file.
-    if extent != n_items or n_bytes < item * storage.n_items or tensor.offset + extent > storage.n_items:
+    # Each axis steps over all items of the smaller ones: else items would overlap.
+    covered, dense = 1, True
+    for step, n in sorted((step, n) for n, step in zip(shape, tensor.strides, strict=True) if n > 1):
+        dense, covered = dense and step == covered, covered * n
+    if (
+        not (dense or not n_items)
+        or extent != n_items
+        or n_bytes < item * storage.n_items
+        or tensor.offset + extent > storage.n_items
+    ):
         raise ValueError(f"'{name[:80]}' does not fit its storage")
     begin += item * tensor.offset
     return TensorEntry(storage.dtype, shape, begin, begin + item * n_items)
@@ -265,7 +273,10 @@ class _Interpreter:
         self.stack.append(self._number(n_bytes, signed))
 
     def long(self) -> None:
-        self.stack.append(self._number(min(self._number(1), 16), signed=True))
+        n_bytes = self._number(1)
+        if n_bytes > 16:
+            raise ValueError("its pickle has a number of more than 16 bytes")
+        self.stack.append(self._number(n_bytes, signed=True))
 
     def text(self) -> None:
         self.stack.append(self._take(self._number(4)).decode())

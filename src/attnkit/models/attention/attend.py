@@ -138,14 +138,14 @@ class Passages:
         starts, ends = (
             torch.repeat_interleave(part, bounds.diff(), output_size=n_rows * length).to(torch.int32) for part in parts
         )
-        return Passages(starts, ends, PACKED_TILE % length == 0)
+        return Passages(starts, ends, length == PACKED_TILE)
 
     @staticmethod
     def whole(n_rows: int, length: int, device: torch.device) -> "Passages":
         """Return the passages of rows that are one passage each."""
         at = torch.arange(n_rows * length, dtype=torch.int32, device=device)
         starts = at - at % length
-        return Passages(starts, starts + length, PACKED_TILE % length == 0)
+        return Passages(starts, starts + length, length == PACKED_TILE)
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ def backward(
     n_tokens, d = len(qkv), qkv.shape[1] // (3 * n_heads)
     grad, scale, rotary = torch.empty_like(qkv), LOG2E / math.sqrt(d), table is not None
     turns = qkv if table is None else table
-    if within:
+    if within and d <= 64:  # wider heads need more shared memory than GPUs of consumers have
         one = tiles[0]
         _backward_within[triton.cdiv(n_tokens, TILE), n_heads](
             qkv, turns, starts, ends, norms, change, grad, n_tokens, scale, n_heads, d, causal, rotary, TILE,
