@@ -53,7 +53,7 @@ def check_language(config: LanguageConfig) -> None:
 
 
 def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tuple[float, ...] = (NORM_EPS,)) -> None:
-    """Check that a translation model is a Marian; raise ``RunError`` naming ``system``."""
+    """Check that a translator is a Marian; raise ``RunError`` naming ``system``."""
     if not isinstance(config, TransformerConfig):
         lacking = f"translation models of kind '{config.kind}'"
         return _refuse(system, (True, "model.kind", lacking, "kind transformer"))

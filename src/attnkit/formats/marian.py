@@ -127,7 +127,8 @@ def vocabulary_file(names: Sequence[str]) -> bytes:
 def marian_names(names: Sequence[str]) -> list[str]:
     """Return unique names without white space and control characters.
 
-    Marian separates entries by white space. A backslash at the beginning is replaced too: CTranslate2 would read an escape.
+    Marian separates entries by white space. A backslash at the beginning is replaced too: CTranslate2 would read an
+    escape.
 
     >>> marian_names(["a", "b c", ""])
     ['a', 'b_c#1', '#2']
