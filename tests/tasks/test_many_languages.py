@@ -11,6 +11,7 @@ import pytest
 import sacrebleu
 
 import attnkit
+from attnkit.analysis.compare_translators import compare_translators
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.data import open_prepared
@@ -18,6 +19,7 @@ from attnkit.tasks.translation.evaluate import scores_by_direction
 from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tags import tag_ids, with_tag
 from attnkit.text.vocabulary import train_vocabulary
@@ -164,6 +166,20 @@ def test_a_vocabulary_without_the_tags_is_refused(workshop: Any, tmp_path: Path)
     config = configure(workshop).model_copy(update={"vocabulary_files": (str(tmp_path / "vocab.json"),)})
     with pytest.raises(UsageError, match="lacks <2down>, the tag of a target language"):
         workshop.train(config, tmp_path / "run")
+
+
+def test_two_runs_are_compared_in_one_language(both: Path, trained: Path, workshop: Any) -> None:
+    tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
+    with pytest.raises(UsageError, match="no target language is chosen"):
+        list(compare_translators(trained, both, tests))
+    (one,) = compare_translators(trained, both, tests, tgt_lang="down")
+    translator = load_translator([both], device="cpu")
+    translator.set_target_language("down")
+    texts = translator.translate(workshop.file("test.src").read_text().splitlines())
+    bleu = sacrebleu.corpus_bleu(texts, [workshop.file("test.tgt").read_text().splitlines()]).score
+    assert one.scores[0].system == pytest.approx(bleu)
+    with pytest.raises(UsageError, match="has no tag"):
+        list(compare_translators(trained, trained, tests, tgt_lang="down"))
 
 
 def test_runs_of_other_languages_are_no_ensemble(both: Path, trained: Path, tmp_path: Path) -> None:

@@ -51,18 +51,23 @@ def compare_translators(
     after: Path,
     tests: Sequence[Files],
     *,
+    tgt_lang: str | None = None,
     threads: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[TestComparison]:
     """Yield the comparison on each test file, by the search settings of each run.
 
-    ``tell`` receives progress and notes. Raises ``RunError`` for an unusable run, ``DataError`` for an unusable file.
+    ``tgt_lang`` is the target language of runs with several; ``tell`` receives progress and notes. Raises ``RunError``
+    for an unusable run, ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
     """
     texts = [list(read_parallel(*files)) for files in tests]
     for files, pairs in zip(tests, texts, strict=True):
         if not pairs:
             raise DataError("the file is empty", where=str(files[0]))
     translators = [load_translator([run], threads=threads, notify=tell) for run in (before, after)]
+    several = [one for one in translators if len(one.runs[0].config.data.target_languages) > 1]
+    for translator in several or translators[:1]:  # if neither has several, a language that is given is refused
+        translator.set_target_language(tgt_lang)
     training = training_text(translators[1].runs[0].config)
     if training is None:
         tell(f"the training files of {after} are gone: overlap with the test files is unknown")

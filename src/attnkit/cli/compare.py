@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import Json, Quiet, Threads
+from attnkit.cli.options import Json, Quiet, TargetLanguage, Threads
 
 if TYPE_CHECKING:
     from attnkit.analysis.compare_translators import TestComparison
@@ -20,6 +20,7 @@ def command(
     after: Annotated[Path, Argument(help="Second run, e.g. adapted from the first.", metavar="AFTER")],
     src: Annotated[list[Path] | None, Option(help="Test source; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[Path] | None, Option(help="Test target; once per --src.", metavar="FILE")] = None,
+    tgt_lang: TargetLanguage = None,
     threads: Threads = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -42,7 +43,8 @@ def command(
     tests = check_tests(src or [], tgt or [])
     with console.StatusLine(plain_every=60.0) as status:
         found = []
-        for comparison in compare_translators(before, after, tests, threads=threads, tell=status.update):
+        given = (before, after, tests)
+        for comparison in compare_translators(*given, tgt_lang=tgt_lang, threads=threads, tell=status.update):
             found.append(comparison)
             if not json:
                 status.clear()

@@ -107,7 +107,12 @@ def import_run(
 
 
 def compare(
-    before: str | Path, after: str | Path, tests: Sequence[tuple[str | Path, str | Path]], *, threads: int | None = None
+    before: str | Path,
+    after: str | Path,
+    tests: Sequence[tuple[str | Path, str | Path]],
+    *,
+    tgt_lang: str | None = None,
+    threads: int | None = None,
 ) -> list[TestComparison]:
     """Return the scores of two translators on test files, with the paired test.
 
@@ -115,6 +120,7 @@ def compare(
         before: first run, e.g. before adaptation.
         after: second run.
         tests: source and target file of each test.
+        tgt_lang: target language of runs with several, e.g. ``de``.
         threads: CPU threads; None: all.
 
     Raises:
@@ -124,7 +130,7 @@ def compare(
     from attnkit.analysis.compare_translators import compare_translators
 
     files = [(Path(src), Path(tgt)) for src, tgt in tests]
-    return list(compare_translators(Path(before), Path(after), files, threads=threads))
+    return list(compare_translators(Path(before), Path(after), files, tgt_lang=tgt_lang, threads=threads))
 
 
 def compare_lm(

@@ -196,7 +196,8 @@ def check_tags(config: TranslationConfig, tokenizer: Tokenizer) -> None:
     for tag in map(language_tag, config.data.target_languages):
         if tokenizer.token_id(tag) is None:
             what = f"the given vocabulary lacks {tag}, the tag of a target language"
-            raise UsageError(what, where="data.directions", help=f'build it with --symbol "{tag}" (attnkit vocab)')
+            help = f'add --add-symbols "{tag}" to --init-from, or build it with --symbol "{tag}" (attnkit vocab)'
+            raise UsageError(what, where="data.directions", help=help)
 
 
 @dataclass(frozen=True)
