@@ -18,6 +18,10 @@ def test_cases(case):
 @pytest.mark.slow
 def test_long():
     pass
+
+@pytest.mark.slow
+def test_other():
+    pass
 """
 
 
@@ -34,9 +38,11 @@ def test_parts_are_disjoint_and_complete(tmp_path: Path) -> None:
     (tmp_path / "test_cases.py").write_text(CASES)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: x\n  sample(n): x\n")
     whole = run(tmp_path, "-m", "slow")
-    assert whole == {"test_long", *(f"test_cases[{case}]" for case in range(10) if case % 3)}
+    assert whole == {"test_long", "test_other", *(f"test_cases[{case}]" for case in range(10) if case % 3)}
     parts = [run(tmp_path, "-m", "slow", "--part", f"{k}/4") for k in range(4)]
-    assert set.union(*parts) == whole and set.intersection(*parts) == {"test_long"}
-    assert sum(map(len, parts)) == len(whole) - 1 + 4
+    assert set.union(*parts) == whole and set.intersection(*parts) == set()
+    # Even parts run one half of the slow tests, odd parts the other.
+    assert [parts[k] & {"test_long", "test_other"} for k in range(4)] == [{"test_long"}, {"test_other"}] * 2
+    assert sum(map(len, parts)) == len(whole) + 2
     usual = run(tmp_path, "-m", "not slow", "--part", "1/4")
     assert usual == {f"test_cases[{case}]" for case in range(0, 10, 3)}

@@ -15,7 +15,7 @@ from attnkit.models.linear import Dropout
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
 
-Positions = Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"]
+Positions = Literal["sinusoidal", "fairseq", "learned", "rotary", "alibi", "relative", "none"]
 Norm = Literal["post", "pre"]
 KINDS: tuple[Positions, ...] = get_args(Positions)
 NORMS: tuple[Norm, ...] = ("post", "pre")

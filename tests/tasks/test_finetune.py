@@ -74,7 +74,7 @@ def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: An
     config, giver = finetuned(pretrained, workshop.file("table.tsv")), weights_of(pretrained, 3)
     vocab_size = len(giver["embedding.weight"])
     model, before = (fresh(config, vocab_size) for _ in range(2))
-    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0], None)
     for (name, now), old in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
         there = "next_sentence." + name if name.startswith("pooler.") else name.removeprefix("encoder.")
         assert torch.equal(now, old if name.startswith("output.") else giver[there]), name
@@ -91,14 +91,14 @@ def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Pa
     name = next(name for name in giver if name.endswith("directions"))
     model = SequenceClassifier(config.model, len(giver["embedding.weight"]), 3)
     model.get_buffer(f"encoder.{name}").zero_()
-    TASK.init_weights(config, model, RunFolder(run).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(run).checkpoint()[0], None)
     assert torch.equal(model.state_dict()[f"encoder.{name}"], giver[name])
 
 
 def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.max_steps=1")
     model, before = (fresh(config, 300) for _ in range(2))
-    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
+    TASK.init_weights(config, model, RunFolder(pretrained).checkpoint()[0], None)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
     assert TASK.lr_multipliers(config, model) == {}
     list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))

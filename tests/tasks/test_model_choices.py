@@ -44,7 +44,7 @@ def choices() -> list[tuple[str, str, Any]]:
 def test_the_choices_are_found() -> None:
     names = {name for _, name, _ in choices()}
     assert names == {
-        *("norm", "embedding_norm", "positions", "pattern", "activation", "tie_embeddings"),
+        *("norm", "embedding_norm", "positions", "pattern", "activation", "tie_embeddings", "decoder_start"),
         *("cell", "bidirectional", "alignment", "distribution", "attention_query", "input_feeding", "decoder_init"),
     }
 

@@ -42,7 +42,8 @@ def command(
       attnkit pretrain-mlm more.txt -o own --init-from bert
       attnkit import peft lora-peft --base run -o own
       attnkit import huggingface opus-mt-en-de -o en-de
-      attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn --tgt-lang deu_Latn
+      attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
+        --tgt-lang deu_Latn
       attnkit translate en-de -i text.en
     """
     from attnkit.errors import UsageError
