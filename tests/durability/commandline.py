@@ -124,7 +124,7 @@ def serve() -> None:
     # A child that is another user may not read Python's own library any more.
     late = ("sacrebleu.metrics.bleu", "concurrent.futures.process", "encodings.utf_32_le")
     for name in [*(module.name for module in modules), *late]:
-        if not name.endswith("__main__"):
+        if not name.endswith(("__main__", "_kernel")):  # Triton kernels need Triton
             import_module(name)
     gc.freeze()
     for line in sys.stdin:
