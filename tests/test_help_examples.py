@@ -195,6 +195,7 @@ RUNS = (
     "vocab a.en a.de -o vocab.json",
     "vocab a.en a.de -o vocab.json --placeholders",
     "export bert --to huggingface bert-base-uncased",
+    "export en-de --to huggingface opus-mt-en-de",
 )
 
 
@@ -236,8 +237,16 @@ def test_an_example_works(
     called = " ".join(line.split()[1:3])
     key = "embed vectors.npy" if "vectors.npy" in line and name == "embed" else name
     other = RUN.get(key, "run")
+    if " nllb " in line:
+        pytest.importorskip("transformers")
+        pytest.importorskip("sentencepiece")
+        monkeypatch.syspath_prepend(str(Path(__file__).parent / "formats"))
+        from translators import nllb_folder
+
+        nllb_folder(folder / "nllb")
     if called.startswith("import "):
         shutil.rmtree("bert")
+        shutil.rmtree("en-de")
     if other != "run":
         shutil.rmtree("run")
         if other is not None:

@@ -44,7 +44,7 @@ def command(
       attnkit import huggingface opus-mt-en-de -o en-de
       attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
         --tgt-lang deu_Latn
-      attnkit translate en-de -i text.en
+      attnkit translate en-de -i test.en
     """
     from attnkit.errors import UsageError
 
