@@ -119,6 +119,7 @@ REFUSED: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "a storage of more than its member": (archive(pickled(tensor(n=200))), "does not fit its storage"),
     "one number as many": (archive(pickled(tensor(strides=b"K\x00K\x00\x86"))), "does not fit its storage"),
     "numbers that overlap": (archive(pickled(tensor(strides=b"K\x01K\x01\x86"))), "does not fit its storage"),
+    "numbers twice and gaps": (archive(pickled(tensor(strides=b"K\x03K\x00\x86"))), "does not fit its storage"),
     "a negative stride": (archive(pickled(tensor(strides=b"J\xff\xff\xff\xffK\x01\x86"))), "without a valid shape"),
     "other strides": (archive(pickled(tensor(strides=b"K\x01\x85"))), "without a valid shape"),
     "a missing storage": (archive(pickled(tensor().replace(b"0X\3", b"9X\3"))), "storage of 'a' is missing"),

@@ -18,21 +18,17 @@ def command(
     tag: Annotated[
         str, Option(help="Symbol before each source; '' for none.", metavar="TEXT", show_default=True)
     ] = BACK_TRANSLATED,
-    beam_size: Annotated[int | None, Option(help="Beam size; 1: greedy search. [default: the run's]")] = None,
-    sampling: Annotated[bool, Option(help="Sample instead of searching.")] = False,
-    temperature: Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")] = None,
-    top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
+    beam_size: options.BeamSize = None,
+    sampling: options.Sampling = False,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
     top_p: options.TopP = None,
-    seed: Annotated[int | None, Option(help="Random seed of --sampling.")] = None,
+    seed: options.SamplingSeed = None,
     num_hypotheses: Annotated[int | None, Option(help="Translations per line, each the source of a pair.")] = None,
-    length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
-    max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
-    keep_flagged: Annotated[
-        bool, Option(help="Keep translations that are cut, repeated, copied, too short or too long.")
-    ] = False,
-    min_log_prob: Annotated[
-        float | None, Option(help="Minimum log-probability per token of the translation, by RUN.")
-    ] = None,
+    length_penalty: options.LengthPenalty = None,
+    max_length: options.MaxLength = None,
+    keep_flagged: options.KeepFlagged = False,
+    min_log_prob: options.MinLogProb = None,
     forward: Annotated[
         Path | None, Option(help="Run from the source to the target language, for the filters below.", metavar="RUN")
     ] = None,

@@ -18,18 +18,14 @@ def command(
         Path | None,
         Argument(help="Target text: of the hypotheses of a line, keep the nearest to its target.", metavar="TGT"),
     ] = None,
-    beam_size: Annotated[int | None, Option(help="Beam size; 1: greedy search. [default: the run's]")] = None,
+    beam_size: options.BeamSize = None,
     num_hypotheses: Annotated[
         int | None, Option(help="Translations per line; with TGT, those to choose from. [default: 1, or the beam size]")
     ] = None,
-    length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
-    max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
-    keep_flagged: Annotated[
-        bool, Option(help="Keep translations that are cut, repeated, copied, too short or too long.")
-    ] = False,
-    min_log_prob: Annotated[
-        float | None, Option(help="Minimum log-probability per token of the translation, by RUN.")
-    ] = None,
+    length_penalty: options.LengthPenalty = None,
+    max_length: options.MaxLength = None,
+    keep_flagged: options.KeepFlagged = False,
+    min_log_prob: options.MinLogProb = None,
     tgt_lang: options.TargetLanguage = None,
     split: options.Split = "auto",
     checkpoint: options.CheckpointName = None,

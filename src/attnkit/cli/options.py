@@ -70,6 +70,15 @@ TargetLanguage = Annotated[
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option(help="Reject bytes that are not UTF-8.")]
+BeamSize = Annotated[int | None, Option(help="Beam size; 1: greedy search. [default: the run's]")]
+Sampling = Annotated[bool, Option(help="Sample instead of searching.")]
+Temperature = Annotated[float | None, Option(help="Sampling temperature: <1 sharpens, >1 flattens.")]
+TopK = Annotated[int | None, Option(help="Sample among the k most probable tokens.")]
+SamplingSeed = Annotated[int | None, Option("--seed", help="Random seed of --sampling.")]
+LengthPenalty = Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")]
+MaxLength = Annotated[int | None, Option(help="Maximum translation length in tokens.")]
+KeepFlagged = Annotated[bool, Option(help="Keep translations that are cut, repeated, copied, too short or too long.")]
+MinLogProb = Annotated[float | None, Option(help="Minimum log-probability per token of the translation, by RUN.")]
 TopP = Annotated[
     float | None, Option(help="Nucleus sampling: sample from the smallest token set with total probability ≥ p.")
 ]

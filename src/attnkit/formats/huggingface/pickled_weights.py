@@ -19,7 +19,6 @@ from attnkit.io.safe_read import ITEM_BYTES, TensorEntry
 
 MAX_PICKLE_BYTES = 1 << 25  #: limit on a pickle; ten thousand tensors take about 2 MB
 MAX_VALUES = 1 << 22  #: limit on the values of a pickle
-MAX_MEMBERS = 1 << 17  #: limit on the members of an archive, one per tensor and a few more
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES = {"Float": "F32", "Half": "F16", "BFloat16": "BF16", "Double": "F64", "Long": "I64", "Int": "I32"}
 _DTYPES |= {"Short": "I16", "Char": "I8", "Byte": "U8", "Bool": "BOOL"}
@@ -97,18 +96,13 @@ def _entry(name: str, tensor: _Tensor, places: dict[str, tuple[int, int]]) -> Te
         raise ValueError(f"the storage of '{name[:80]}' is missing")
     begin, n_bytes = places[storage.key]
     item = ITEM_BYTES[storage.dtype]
-    n_items = math.prod(shape)
-    extent = 1 + sum((n - 1) * step for n, step in zip(shape, tensor.strides, strict=True)) if n_items else 0
-    # Each axis steps over all items of the smaller ones: else items would overlap.
-    covered, dense = 1, True
+    # Each axis steps over all items of the smaller ones: nothing overlaps, and nothing is left out.
+    n_items, dense = math.prod(shape), True
+    covered = 1
     for step, n in sorted((step, n) for n, step in zip(shape, tensor.strides, strict=True) if n > 1):
         dense, covered = dense and step == covered, covered * n
-    if (
-        not (dense or not n_items)
-        or extent != n_items
-        or n_bytes < item * storage.n_items
-        or tensor.offset + extent > storage.n_items
-    ):
+    fits = n_bytes >= item * storage.n_items and tensor.offset + n_items <= storage.n_items
+    if not fits or (n_items and not dense):
         raise ValueError(f"'{name[:80]}' does not fit its storage")
     begin += item * tensor.offset
     return TensorEntry(storage.dtype, shape, begin, begin + item * n_items)
