@@ -55,6 +55,31 @@ def _rotate(x, table, positions, real, n: tl.constexpr, d: tl.constexpr, back: t
 
 
 @triton.jit
+def _turned(
+    pointer, table, starts, rows, stride, at, real, n: tl.constexpr, d: tl.constexpr, rotary: tl.constexpr
+):  # fmt: skip
+    """Load queries or keys; rotate them by the positions in their passages if rotary."""
+    x = _load(pointer, rows, stride, at, real)
+    if rotary:
+        positions = rows - tl.load(starts + rows, mask=real, other=0)
+        x = _rotate(x, table, positions, real, n, d, False)
+    return x
+
+
+@triton.jit
+def _own(starts, ends, rows, n_tokens):
+    """Return which tokens exist, and where their passages begin and end."""
+    real = rows < n_tokens
+    return real, tl.load(starts + rows, mask=real, other=0), tl.load(ends + rows, mask=real, other=0)
+
+
+@triton.jit
+def _span(starts, ends, tile, size: tl.constexpr, n_tokens):
+    """Return where the first passage of a tile begins, and the last one ends."""
+    return tl.load(starts + tile * size), tl.load(ends + tl.minimum(tile * size + size, n_tokens) - 1)
+
+
+@triton.jit
 def _forward(
     qkv, table, starts, ends, out, norms, n_tokens, scale,
     n_heads: tl.constexpr, d: tl.constexpr, causal: tl.constexpr, rotary: tl.constexpr,
@@ -67,27 +92,19 @@ def _forward(
     tile, head = tl.program_id(0), tl.program_id(1)
     width: tl.constexpr = n_heads * d
     rows = tile * queries + tl.arange(0, queries)
-    real = rows < n_tokens
-    start = tl.load(starts + rows, mask=real, other=0)
-    end = tl.load(ends + rows, mask=real, other=0)
-    first = tl.load(starts + tile * queries)
-    last = tl.load(ends + tl.minimum(tile * queries + queries, n_tokens) - 1)
+    real, start, end = _own(starts, ends, rows, n_tokens)
+    first, last = _span(starts, ends, tile, queries, n_tokens)
     if causal:
         last = tl.minimum(last, tile * queries + queries)
     at = head * d + tl.arange(0, d)
-    q = _load(qkv, rows, 3 * width, at, real)
-    if rotary:
-        q = _rotate(q, table, rows - start, real, queries, d, False)
+    q = _turned(qkv, table, starts, rows, 3 * width, at, real, queries, d, rotary)
     top = tl.full([queries], -float("inf"), tl.float32)
     total = tl.zeros([queries], tl.float32)
     context = tl.zeros([queries, d], tl.float32)
     for begin in range(first, last, keys):
         cols = begin + tl.arange(0, keys)
-        k = _load(qkv + width, cols, 3 * width, at, cols < last)
+        k = _turned(qkv + width, table, starts, cols, 3 * width, at, cols < last, keys, d, rotary)
         v = _load(qkv + 2 * width, cols, 3 * width, at, cols < last)
-        if rotary:
-            own = tl.load(starts + cols, mask=cols < last, other=0)
-            k = _rotate(k, table, cols - own, cols < last, keys, d, False)
         scores = tl.dot(q, tl.trans(k)) * scale
         seen = (cols[None, :] >= start[:, None]) & (cols[None, :] < end[:, None])
         if causal:
@@ -114,18 +131,13 @@ def _backward_within(
     tile, head = tl.program_id(0), tl.program_id(1)
     width: tl.constexpr = n_heads * d
     rows = tile * queries + tl.arange(0, queries)
-    real = rows < n_tokens
-    start = tl.load(starts + rows, mask=real, other=0)
-    end = tl.load(ends + rows, mask=real, other=0)
+    real, start, end = _own(starts, ends, rows, n_tokens)
     norm = tl.load(norms + head * n_tokens + rows, mask=real, other=0.0)
     at = head * d + tl.arange(0, d)
-    q = _load(qkv, rows, 3 * width, at, real)
-    k = _load(qkv + width, rows, 3 * width, at, real)
+    q = _turned(qkv, table, starts, rows, 3 * width, at, real, queries, d, rotary)
+    k = _turned(qkv + width, table, starts, rows, 3 * width, at, real, queries, d, rotary)
     v = _load(qkv + 2 * width, rows, 3 * width, at, real)
     dy = _load(change, rows, width, at, real)
-    if rotary:
-        q = _rotate(q, table, rows - start, real, queries, d, False)
-        k = _rotate(k, table, rows - start, real, queries, d, False)
     # Transposed, keys by queries: then the left side of all products but one is in registers.
     scores = tl.dot(k, tl.trans(q)) * scale
     seen = (rows[:, None] >= start[None, :]) & (rows[:, None] < end[None, :])
@@ -168,29 +180,21 @@ def _backward_keys(
     tile, head = tl.program_id(0), tl.program_id(1)
     width: tl.constexpr = n_heads * d
     cols = tile * keys + tl.arange(0, keys)
-    real = cols < n_tokens
     # Passages are symmetric: the queries that see a key are those in its own passage.
-    start = tl.load(starts + cols, mask=real, other=0)
-    end = tl.load(ends + cols, mask=real, other=0)
-    first = tl.load(starts + tile * keys)
-    last = tl.load(ends + tl.minimum(tile * keys + keys, n_tokens) - 1)
+    real, start, end = _own(starts, ends, cols, n_tokens)
+    first, last = _span(starts, ends, tile, keys, n_tokens)
     if causal:
         first = tile * keys
     at = head * d + tl.arange(0, d)
-    k = _load(qkv + width, cols, 3 * width, at, real)
+    k = _turned(qkv + width, table, starts, cols, 3 * width, at, real, keys, d, rotary)
     v = _load(qkv + 2 * width, cols, 3 * width, at, real)
-    if rotary:
-        k = _rotate(k, table, cols - start, real, keys, d, False)
     dk = tl.zeros([keys, d], tl.float32)
     dv = tl.zeros([keys, d], tl.float32)
     for begin in range(first, last, queries):
         rows = begin + tl.arange(0, queries)
         inside = rows < last
-        q = _load(qkv, rows, 3 * width, at, inside)
+        q = _turned(qkv, table, starts, rows, 3 * width, at, inside, queries, d, rotary)
         dy = _load(change, rows, width, at, inside)
-        if rotary:
-            own = tl.load(starts + rows, mask=inside, other=0)
-            q = _rotate(q, table, rows - own, inside, queries, d, False)
         norm = tl.load(norms + head * n_tokens + rows, mask=inside, other=0.0)
         total = tl.load(sums + head * n_tokens + rows, mask=inside, other=0.0)
         seen = (rows[None, :] >= start[:, None]) & (rows[None, :] < end[:, None])
@@ -218,28 +222,20 @@ def _backward_queries(
     tile, head = tl.program_id(0), tl.program_id(1)
     width: tl.constexpr = n_heads * d
     rows = tile * queries + tl.arange(0, queries)
-    real = rows < n_tokens
-    start = tl.load(starts + rows, mask=real, other=0)
-    end = tl.load(ends + rows, mask=real, other=0)
-    first = tl.load(starts + tile * queries)
-    last = tl.load(ends + tl.minimum(tile * queries + queries, n_tokens) - 1)
+    real, start, end = _own(starts, ends, rows, n_tokens)
+    first, last = _span(starts, ends, tile, queries, n_tokens)
     if causal:
         last = tl.minimum(last, tile * queries + queries)
     at = head * d + tl.arange(0, d)
-    q = _load(qkv, rows, 3 * width, at, real)
+    q = _turned(qkv, table, starts, rows, 3 * width, at, real, queries, d, rotary)
     dy = _load(change, rows, width, at, real)
-    if rotary:
-        q = _rotate(q, table, rows - start, real, queries, d, False)
     norm = tl.load(norms + head * n_tokens + rows, mask=real, other=0.0)
     total = tl.load(sums + head * n_tokens + rows, mask=real, other=0.0)
     dq = tl.zeros([queries, d], tl.float32)
     for begin in range(first, last, keys):
         cols = begin + tl.arange(0, keys)
-        k = _load(qkv + width, cols, 3 * width, at, cols < last)
+        k = _turned(qkv + width, table, starts, cols, 3 * width, at, cols < last, keys, d, rotary)
         v = _load(qkv + 2 * width, cols, 3 * width, at, cols < last)
-        if rotary:
-            own = tl.load(starts + cols, mask=cols < last, other=0)
-            k = _rotate(k, table, cols - own, cols < last, keys, d, False)
         seen = (cols[None, :] >= start[:, None]) & (cols[None, :] < end[:, None])
         if causal:
             seen = seen & (cols[None, :] <= rows[:, None])
