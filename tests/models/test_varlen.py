@@ -7,29 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from packed_models import BOUNDS, PASSAGES, SIZES, make
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from attnkit.models import layers as passages
 from attnkit.models.attention import attend
-from attnkit.models.bert import Bert
-from attnkit.models.gpt import Gpt
-from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.models.layers import PackedLayout
-
-SIZES: dict[str, Any] = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "max_length": 64}
-STILL: dict[str, Any] = {**SIZES, "dropout": 0.0, "attention_dropout": 0.0}
-PASSAGES = torch.tensor([[0] * 12, [0] * 5 + [1] * 7, [0] * 3 + [1] * 2 + [2] * 4 + [3] * 3])
-BOUNDS = torch.tensor([0, 12, 17, 24, 27, 29, 33, 36], dtype=torch.int32)
-
-
-def make(kind: str, **fields: Any) -> Bert | Gpt:
-    torch.manual_seed(1)
-    model = Bert(BertConfig(**{**STILL, **fields}), 50) if kind == "bert" else Gpt(GptConfig(**{**STILL, **fields}), 50)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.empty_like(parameter).normal_(std=0.3))
-    return model.double()
 
 
 class Plain:

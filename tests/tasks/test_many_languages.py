@@ -149,6 +149,18 @@ def test_one_run_back_translates_and_filters_both_ways(both: Path, workshop: Any
     lines = lines_of(workshop.file("test.tgt"))
     expected = [text for (text,) in translator.translate_texts(lines, max_length=8) if text]
     assert lines_of(tmp_path / "out" / "pairs.src") == expected
+    settings = {"keep_flagged": True, "min_round_trip": 0.0, "min_forward_log_prob": -1000.0}
+    attnkit.back_translate(
+        both, workshop.file("test.tgt"), tmp_path / "called", forward=both, settings=settings, tgt_lang="up",
+        mono_lang="down", device="cpu", threads=1, max_length=8, quiet=True,
+    )  # fmt: skip
+    for name in ("pairs.src", "pairs.tgt"):
+        assert lines_of(tmp_path / "called" / name) == [
+            line if name == "pairs.tgt" else f"<bt> {line}" for line in lines_of(tmp_path / "out" / name)
+        ]
+    options = {"tgt_lang": "down", "device": "cpu", "threads": 1, "max_length": 8, "quiet": True}
+    attnkit.distill(both, workshop.file("test.src"), tmp_path / "student", settings={"keep_flagged": True}, **options)
+    assert lines_of(tmp_path / "student" / "pairs.tgt")
 
 
 def test_back_translated_text_has_one_direction(workshop: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from attnkit.text.tags import BACK_TRANSLATED
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from attnkit.library.translation import SearchArguments
+    from attnkit.library.translation import SearchArguments, Split
     from attnkit.tasks.translation.synthetic_output import SyntheticReport
 
 
@@ -34,6 +34,9 @@ def back_translate(
     engine: Engine = "auto",
     threads: int | None = None,
     checkpoint: str | None = None,
+    tgt_lang: str | None = None,
+    mono_lang: str | None = None,
+    split: Split = "auto",
     overwrite: bool = False,
     quiet: bool = False,
     **search: Unpack[SearchArguments],
@@ -53,6 +56,9 @@ def back_translate(
         engine: ``compiled``, ``torch`` or ``auto``.
         threads: CPU threads; None: all.
         checkpoint: checkpoint of ``run``; None: the best.
+        tgt_lang: language of the translations, if ``run`` has several, e.g. ``en``.
+        mono_lang: language of ``mono``, if ``forward`` has several.
+        split: ``sentences``, ``lines``, or ``auto``: lines of more sentences than the training text's are split.
         overwrite: whether to replace an earlier result.
         quiet: whether to show no progress.
         search: options of the search, e.g. ``sampling=True``.
@@ -62,17 +68,11 @@ def back_translate(
         RunError: a run is missing or damaged.
         UsageError: the folder holds something else, or the settings changed.
     """
-    given = {"tag": BACK_TRANSLATED, **(settings or {})}
-    options = {"device": device, "precision": precision, "engine": engine, "threads": threads}
+    options = {"device": device, "precision": precision, "engine": engine, "threads": threads, "split": split}
+    options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "text_lang": mono_lang, "overwrite": overwrite}
     files = {"text": Path(mono), "forward": None if forward is None else Path(forward)}
-    return _make_pairs(
-        Path(run),
-        Path(output),
-        {**files, **options, "is_back": True, "checkpoint": checkpoint, "overwrite": overwrite},
-        given,
-        {**search},
-        quiet,
-    )
+    given = {"tag": BACK_TRANSLATED, **(settings or {})}
+    return _make_pairs(Path(run), Path(output), {**files, **options, "is_back": True}, given, {**search}, quiet)
 
 
 def distill(
@@ -87,6 +87,8 @@ def distill(
     engine: Engine = "auto",
     threads: int | None = None,
     checkpoint: str | None = None,
+    tgt_lang: str | None = None,
+    split: Split = "auto",
     overwrite: bool = False,
     quiet: bool = False,
     **search: Unpack[SearchArguments],
@@ -96,10 +98,10 @@ def distill(
     Calling it again resumes an interrupted job. With ``tgt``, the hypothesis of each line that is nearest to its target
     is kept (Kim and Rush 2016). The other arguments, and the errors, are those of ``back_translate``.
     """
-    options = {"device": device, "precision": precision, "engine": engine, "threads": threads}
+    options = {"device": device, "precision": precision, "engine": engine, "threads": threads, "split": split}
+    options |= {"checkpoint": checkpoint, "tgt_lang": tgt_lang, "overwrite": overwrite}
     files = {"text": Path(src), "references": None if tgt is None else Path(tgt)}
-    request = {**files, **options, "checkpoint": checkpoint, "overwrite": overwrite}
-    return _make_pairs(Path(run), Path(output), request, settings or {}, {**search}, quiet)
+    return _make_pairs(Path(run), Path(output), {**files, **options}, settings or {}, {**search}, quiet)
 
 
 def _make_pairs(
