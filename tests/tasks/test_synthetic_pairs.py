@@ -13,12 +13,15 @@ import sacrebleu
 
 import attnkit
 from attnkit.data.loader import Batching
+from attnkit.data.prepared_dir import WarningEvent
+from attnkit.engine.resolve import inherited, resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
 from attnkit.tasks.translation.data import train_vocabularies
 from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
+from attnkit.tasks.translation.task import TrainRequest, train
 
 SHORT: dict[str, Any] = {"max_length": 8}
 LOOSE = SyntheticConfig(keep_flagged=True)
@@ -271,6 +274,17 @@ def test_training_knows_the_tag(workshop: Any, tmp_path: Path) -> None:
     assert train_vocabularies(workshop.configure(), None, corpora.lines).src.token_id("<bt>") is None
     alone = data.model_copy(update={"src": data.src[:1], "tgt": data.tgt[:1]})
     assert ParallelData(alone).valid, "there is nothing else to validate by"
+
+
+def test_a_given_vocabulary_without_the_tag_is_told(words: Path, workshop: Any, tmp_path: Path) -> None:
+    (tmp_path / "bt.src").write_text("".join(f"<bt> {line}\n" for line in lines_of(workshop.file("train.src"))))
+    flags = {"data.src": [str(tmp_path / "bt.src")], "data.tgt": [str(workshop.file("train.tgt"))]}
+    flags |= {"data.valid_src": [str(workshop.file("valid.src"))], "data.valid_tgt": [str(workshop.file("valid.tgt"))]}
+    sets = workshop.settings("transformer", limits__max_steps=1)
+    config = resolve(flags, sets=sets, preset_name="tiny", fixed=inherited(words, None)).config
+    events = list(train(TrainRequest(config, tmp_path / "run", init_from=words)))
+    told = [event.text for event in events if isinstance(event, WarningEvent)]
+    assert [text for text in told if "has no symbol <bt>" in text and "--add-symbols" in text]
 
 
 def test_the_library_has_both(words: Path, workshop: Any, tmp_path: Path) -> None:

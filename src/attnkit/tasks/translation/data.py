@@ -89,6 +89,9 @@ def prepare(
         check_symbols(config, tokenizer)
     if (reads := source or (given and given.src)) is not None:
         check_tags(config, reads)
+        if _has_back_translated(config) and reads.token_id(BACK_TRANSLATED) is None:
+            what = f"the given vocabulary has no symbol {BACK_TRANSLATED}, with which synthetic sources begin"
+            yield WarningEvent(f'{what}: add --add-symbols "{BACK_TRANSLATED}", or write them with --tag ""')
     with atomic.atomic_dir(folder) as temporary:
         corpora = ParallelData(data)
         if not corpora.valid:
@@ -172,7 +175,7 @@ def train_vocabularies(
     The tags of target languages become symbols, and that of back-translated text if a source file has it.
     """
     tags = list(map(language_tag, config.data.target_languages))
-    tags += [BACK_TRANSLATED] if any(is_back_translated(Path(path)) for path in config.data.src) else []
+    tags += [BACK_TRANSLATED] if _has_back_translated(config) else []
     symbols = dict.fromkeys([*config.inline_symbols, *tags, *config.vocabulary.symbols])
     settings = config.vocabulary.model_copy(update={"symbols": tuple(symbols)})
     if source is None and config.joint_vocabulary:
@@ -180,6 +183,10 @@ def train_vocabularies(
         return Vocabularies(joint, joint)
     src = train_vocabulary(lines(0), settings) if source is None else source
     return Vocabularies(src, train_vocabulary(lines(1), settings))
+
+
+def _has_back_translated(config: TranslationConfig) -> bool:
+    return any(is_back_translated(Path(path)) for path in (*config.data.src, *config.data.mix_src))
 
 
 def check_symbols(config: TranslationConfig, tokenizer: Tokenizer) -> None:

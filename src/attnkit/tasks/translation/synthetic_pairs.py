@@ -16,6 +16,7 @@ from typing import Any
 from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Batching
+from attnkit.decoding.config import SearchConfig
 from attnkit.engine.engine_choice import Engine
 from attnkit.errors import DataError, UsageError
 from attnkit.io.job_folder import check_not_inside
@@ -91,7 +92,8 @@ def make_pairs(
     """
     check_files(request)
     writer = PairWriter(request, tell)  # before the folder is made: wrong options leave nothing behind
-    with open_synthetic_output(request.output, job_settings(request), overwrite=request.overwrite) as output:
+    settings = job_settings(request, writer.search)
+    with open_synthetic_output(request.output, settings, overwrite=request.overwrite) as output:
         n_done = output.report.n_lines
         if output.is_resumed and n_done:
             resumed(n_done)
@@ -125,7 +127,7 @@ def check_files(request: SyntheticRequest) -> None:
         raise UsageError(what, where="--forward", help="name the run from the source to the target language")
 
 
-def job_settings(request: SyntheticRequest) -> dict[str, Any]:
+def job_settings(request: SyntheticRequest, search: SearchConfig) -> dict[str, Any]:
     """Return what the pairs depend on: text, models and options, as JSON values."""
     runs = [(request.run, request.checkpoint), *([(request.forward, None)] if request.forward is not None else [])]
     models = [fingerprint_of(RunFolder(run).checkpoint(name)[0]) for run, name in runs]
@@ -133,7 +135,7 @@ def job_settings(request: SyntheticRequest) -> dict[str, Any]:
         "is_back": request.is_back,
         "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in request.files],
         "models": models,
-        "search": request.search,
+        "search": search.model_dump(mode="json"),
         "languages": [request.tgt_lang, request.text_lang],
         **{name: str(getattr(request, name)) for name in ("device", "precision", "engine", "split")},
         **request.config.model_dump(mode="json"),
@@ -161,11 +163,11 @@ class PairWriter:
         search = {"scores": request.config.min_log_prob is not None, **request.search}
         if request.references is not None and "num_hypotheses" not in search:
             search["num_hypotheses"] = search.get("beam_size", self._translator.search.beam_size)
-        self._search = self._translator.configure(search)
-        if request.references is not None and self._search.num_hypotheses < 2:
+        self.search = self._translator.configure(search)
+        if request.references is not None and self.search.num_hypotheses < 2:
             what = "choosing by a reference needs several hypotheses per line"
             raise UsageError(what, where="--beam-size", help="--beam-size 5, or leave TGT out")
-        searcher.load(replace(self._translator.job(self._search), joins=None))
+        searcher.load(replace(self._translator.job(self.search), joins=None))
         self._forward = None if request.forward is None else ForwardFilter(request.forward, request, tell)
         self._bleu = build_metric("bleu", by_sentence=True)
         self._is_first = True
@@ -177,7 +179,7 @@ class PairWriter:
         """
         self._translator.progress = progress
         lines = [text for text, _ in window]
-        job, batching = self._translator.job(self._search), self._request.batching
+        job, batching = self._translator.job(self.search), self._request.batching
         (found,) = self._translator.translate_windows([lines], job, batching, first=n_before)
         translations = list(found)
         if self._is_first:
