@@ -15,11 +15,14 @@ import torch
 
 from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli.score import command as score
 from attnkit.engine.averaging import average_run
 from attnkit.errors import RunError, UsageError
 from attnkit.models.lora import LoraConfig, adapted_blocks, factor_names
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.tasks.translation.loading import load_run, open_run, pack_weights
+from attnkit.tasks.translation.synthetic_config import SyntheticConfig
+from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.lines import read_lines
@@ -118,10 +121,20 @@ def test_an_adapter_alone_is_added_to_the_run_that_it_adapts(
     shutil.rmtree(alone / "base")
     with pytest.raises(RunError, match="the base of this adapter is missing") as caught:
         load_run(alone)
-    assert caught.value.help == f"give the run that it adapts: attnkit translate BASE --adapter {alone}"
+    assert caught.value.help == f"give the run that it adapts, and --adapter {alone}"
     for base in (trained, adapted):  # of another adapter, the base alone
         swapped = load_translator([base], device="cpu", engine="torch", adapter=alone)
         assert swapped.translate(lines) == expected
+    source = workshop.file("test.src")
+    written = []
+    for run, adapter in ((adapted, None), (trained, alone)):
+        config, folder = SyntheticConfig(keep_flagged=True), tmp_path / f"pairs-{run.name}-{adapter is None}"
+        search = {"sampling": True, "seed": 1, "max_length": 8}  # the best translation is blank
+        make_pairs(SyntheticRequest(run, source, folder, config, search, device="cpu", adapter=adapter))
+        output = folder / "scores"
+        score(run, source, workshop.file("test.tgt"), output=output, device="cpu", adapter=adapter, quiet=True)
+        written.append([(folder / "pairs.tgt").read_bytes(), output.read_bytes()])
+    assert written[0] == written[1]
     workshop.train(workshop.configure(limits__max_steps=2), tmp_path / "other", init_from=trained)
     with pytest.raises(RunError, match="this adapter was trained on other weights"):
         open_run(tmp_path / "other", adapter=alone)

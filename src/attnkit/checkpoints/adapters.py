@@ -71,7 +71,7 @@ def whole_weights(checkpoint: Checkpoint) -> Checkpoint:
     base = checkpoint.base
     if base is None:
         if not (run / BASE).exists():
-            help = f"give the run that it adapts: attnkit translate BASE --adapter {run}"
+            help = f"give the run that it adapts, and --adapter {run}"
             raise RunError("the base of this adapter is missing", where=str(run / BASE), help=help)
         base = open_checkpoint(run / BASE, BASE)
     if base.entry(MODEL) != read_description(checkpoint).base:

@@ -65,6 +65,7 @@ Split = Annotated[
     Literal["auto", "sentences", "lines"],
     Option(help="Split lines into sentences; auto: those with more than the training text's lines."),
 ]
+Adapter = Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")]
 TargetLanguage = Annotated[
     str | None, Option("--tgt-lang", help="Target language of a run with several: de.", metavar="CODE")
 ]

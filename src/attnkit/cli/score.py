@@ -17,6 +17,7 @@ def command(
     split: options.Split = "auto",
     batch_size: Annotated[int, Option(min=1, help="Pairs per batch.")] = 64,
     checkpoint: options.CheckpointName = None,
+    adapter: options.Adapter = None,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     engine: options.Engine = "auto",
@@ -54,7 +55,7 @@ def command(
     from attnkit.text.tags import tag_ids
 
     total = Total()
-    opened = open_run(run, checkpoint)
+    opened = open_run(run, checkpoint, adapter)
     for warning in opened.warnings:
         console.warn(warning)
     searcher = EngineSearch([opened], device, precision, engine=engine, threads=threads, notify=console.warn)

@@ -69,7 +69,7 @@ def command(
     engine: options.Engine = "auto",
     threads: options.Threads = None,
     checkpoint: options.CheckpointName = None,
-    adapter: Annotated[Path | None, Option(help="Run of an adapter to add to RUN's weights.", metavar="RUN")] = None,
+    adapter: options.Adapter = None,
     tgt_lang: options.TargetLanguage = None,
     strict: options.Strict = False,
     quiet: options.Quiet = False,

@@ -60,6 +60,7 @@ class SyntheticRequest:
     engine: Engine = "auto"
     threads: int | None = None
     checkpoint: str | None = None  #: name of the checkpoint of ``run``; None: the best one
+    adapter: Path | None = None  #: run of an adapter of ``run``
     split: SplitPolicy = "auto"
     batching: Batching = field(default_factory=Batching)
     overwrite: bool = False
@@ -129,7 +130,8 @@ def check_files(request: SyntheticRequest) -> None:
 
 def job_settings(request: SyntheticRequest, search: SearchConfig) -> dict[str, Any]:
     """Return what the pairs depend on: text, models and options, as JSON values."""
-    runs = [(request.run, request.checkpoint), *([(request.forward, None)] if request.forward is not None else [])]
+    runs = [(request.run, request.checkpoint)]
+    runs += [(run, None) for run in (request.adapter, request.forward) if run is not None]
     models = [fingerprint_of(RunFolder(run).checkpoint(name)[0]) for run, name in runs]
     return {
         "is_back": request.is_back,
@@ -156,7 +158,7 @@ class PairWriter:
     def __init__(self, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
         """Open the runs, and load the weights of the one that translates."""
         self._request, self._config, self._tell = request, request.config, tell
-        self._translator, searcher = open_translator(request.run, request, request.checkpoint, tell)
+        self._translator, searcher = open_translator(request, tell, request.run, request.checkpoint, request.adapter)
         self._translator.set_target_language(request.tgt_lang)
         self._translator.segmenter.policy = request.split
         self._translator.segmenter.tell = tell
@@ -246,7 +248,7 @@ class ForwardFilter:
     def __init__(self, run: Path, request: SyntheticRequest, tell: Callable[[str], None]) -> None:
         """Open the run, and load its weights."""
         self._config, self._batching = request.config, request.batching
-        self._translator, searcher = open_translator(run, request, None, tell)
+        self._translator, searcher = open_translator(request, tell, run)
         self._translator.set_target_language(request.text_lang)
         self._opened = self._translator.runs[0]
         self._search = self._translator.configure({"beam_size": 1, "num_hypotheses": 1, "scores": False})
@@ -289,10 +291,14 @@ class ForwardFilter:
 
 
 def open_translator(
-    run: Path, request: SyntheticRequest, checkpoint: str | None, tell: Callable[[str], None]
+    request: SyntheticRequest,
+    tell: Callable[[str], None],
+    run: Path,
+    checkpoint: str | None = None,
+    adapter: Path | None = None,
 ) -> tuple[TranslationPipeline, EngineSearch]:
     """Open a run without its weights; ``tell`` receives warnings."""
-    opened = open_ensemble([run], checkpoint)
+    opened = open_ensemble([run], checkpoint, adapter)
     for warning in opened[0].warnings:
         tell(warning)
     engine, threads = request.engine, request.threads
