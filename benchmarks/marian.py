@@ -21,7 +21,7 @@ def write_marian(folder: Path, config: Any, model: Any) -> None:
 
     from attnkit.formats.exportable import check_marian
     from attnkit.formats.huggingface.config import marian_json
-    from attnkit.formats.huggingface.layout import to_marian
+    from attnkit.formats.huggingface.translation_layout import to_marian
 
     check_marian(config)
     folder.mkdir(exist_ok=True)

@@ -131,7 +131,6 @@ def test_a_class_name_has_one_home() -> None:
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
-@pytest.mark.slow
 def test_what_benchmarks_import_is_there() -> None:
     """Nothing else runs most of them."""
     missing = []

@@ -36,7 +36,7 @@ def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
     code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     assert code is not None
     found: dict[str, Any] = {}
-    exec(code[1].replace('Path(".")', f"Path({str(folder)!r})").replace("256", str(cap)), found)
+    exec(code[1].replace("256", str(cap)).replace('Path(".")', f"Path({str(folder)!r})"), found)
     return found
 
 

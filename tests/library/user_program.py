@@ -55,6 +55,18 @@ def translated(model: attnkit.Translator, lines: Sequence[str]) -> Iterator[str]
     print(total, model.summary, repr(model))
 
 
+def synthetic_pairs(folder: Path) -> None:
+    """Training pairs that a translator makes."""
+    made = attnkit.back_translate(folder / "run", folder / "mono.en", folder / "more", sampling=True, seed=3)
+    kept: int = made.kept
+    dropped: dict[str, int] = made.dropped
+    taught = attnkit.distill(
+        folder / "run", folder / "train.en", folder / "taught", tgt=folder / "train.fr", beam_size=4
+    )
+    bleu: float | None = taught.reference_bleu
+    print(kept, dropped, bleu)
+
+
 def language_models(folder: Path) -> None:
     """BERT and GPT."""
     bert = attnkit.pretrain_mlm(folder / "train.en", folder / "bert", preset="tiny", max_steps=20)
