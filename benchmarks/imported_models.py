@@ -4,9 +4,9 @@
 
 MULTI30K has train and test_2016_flickr, .en and .de. The model is a Marian of transformers with random weights: 6 + 6
 layers of 512, 8 heads, inner width 2048, 60,000 entries, of which a SentencePiece model of the text uses 8,000. Every
-translation is 25 tokens long (ours with its end, which attnkit counts), since random weights never end. Both systems go from text to text in one
-process, in turns; CTranslate2 has each split of the cores (workers x threads) and batch size of its probe, and the
-fastest counts. Needs transformers, sentencepiece and ctranslate2 in this environment. Figures go to
+translation is 25 tokens long (attnkit counts its end), since random weights never end. Both systems go from text to
+text in one process, in turns; CTranslate2 has each split of the cores (workers x threads) and batch size of its probe,
+and the fastest counts. Needs transformers, sentencepiece and ctranslate2 in this environment. Figures go to
 benchmarks/results/imported_models.json.
 """
 

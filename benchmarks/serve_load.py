@@ -12,7 +12,7 @@ Measured in this order:
 4. --requests requests of 64 clients in a row: growth of the server's memory after the first tenth.
 5. The other server: starlette with CTranslate2 (int8, all threads), one batch a request: 2 and 3 again.
 
-The other server is run by --peer, a Python with ctranslate2, tokenizers, starlette and uvicorn. Figures go to
+The other server is run by --peer, a Python with ctranslate2, tokenizers, starlette and uvicorn[standard]. Figures go to
 benchmarks/results/serve_load.json. It takes about half an hour.
 """
 
@@ -78,32 +78,46 @@ uvicorn.run(app, host="127.0.0.1", port=port, log_level="error")
 # --- clients, in a process of their own
 
 
-async def ask(given: dict[str, Any], text: str, streams: list[Any]) -> tuple[int, float]:
-    """Send one sentence on a connection that is kept; return status and seconds."""
-    body = json.dumps({**given["body"], given["field"]: text}).encode()
-    head = f"POST {given['path']} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(body)}\r\n\r\n"
-    began = time.perf_counter()
-    for _ in range(2):
-        is_new = not streams
-        if is_new:
-            streams += await asyncio.open_connection("127.0.0.1", given["port"])
-        reader, writer = streams
-        try:
-            writer.write(head.encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            break
-        except (ConnectionError, asyncio.IncompleteReadError):
-            streams.clear()
-            if is_new:  # one that was kept may have been closed after five idle seconds: HTTP clients ask again
-                raise
-    length = re.search(rb"(?i)content-length: (\d+)", answer)
-    assert length is not None, answer
-    found = await reader.readexactly(int(length[1]))
-    status = int(answer.split()[1])
-    if status == 200:
-        json.loads(found)
-    return status, time.perf_counter() - began
+class Connection(asyncio.Protocol):
+    """A connection that is kept; as little work as a client can do, since it shares the processors."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+        self.head = f"POST {given['path']} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+        self.answer: asyncio.Future[int] | None = None
+        self.data = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+
+    def ask(self, text: str) -> asyncio.Future[int]:
+        """Send one sentence; return its status, when the answer is there."""
+        body = json.dumps({**self.given["body"], self.given["field"]: text}).encode()
+        self.answer = asyncio.get_running_loop().create_future()
+        self.transport.write(b"%sContent-Length: %d\r\n\r\n%s" % (self.head, len(body), body))
+        return self.answer
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        head, ends, body = self.data.partition(b"\r\n\r\n")
+        at = head.lower().find(b"content-length: ")
+        if not ends or len(body) < int(head[at + 16 :].split(b"\r", 1)[0]):
+            return
+        self.data, status = b"", int(head[9:12])
+        if status == 200:
+            json.loads(body)
+        assert self.answer is not None
+        self.answer.set_result(status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(error or ConnectionError("the server has closed the connection"))
+
+
+async def connect(given: dict[str, Any]) -> Connection:
+    """Return a new connection."""
+    loop = asyncio.get_running_loop()
+    return (await loop.create_connection(lambda: Connection(given), "127.0.0.1", given["port"]))[1]
 
 
 async def closed_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
@@ -112,9 +126,11 @@ async def closed_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
 
     async def client() -> None:
-        streams: list[Any] = []
+        connection = await connect(given)
         for line in lines:
-            found.append(await ask(given, line, streams))
+            began = time.perf_counter()
+            status = await connection.ask(line)
+            found.append((status, time.perf_counter() - began))
 
     await asyncio.gather(*(client() for _ in range(given["clients"])))
     return found
@@ -122,14 +138,16 @@ async def closed_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
 
 async def open_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
     """Send lines at random moments at a rate, whether there are answers or not."""
-    rng, idle = random.Random(1), list[list[Any]]()
+    rng, idle = random.Random(1), list[Connection]()
     found: list[tuple[int, float]] = []
 
     async def send(line: str, at: float) -> None:
-        streams = idle.pop() if idle else []
-        status, _ = await ask(given, line, streams)
+        while idle and idle[-1].transport.is_closing():  # closed by the server after idle seconds
+            idle.pop()
+        connection = idle.pop() if idle else await connect(given)
+        status = await connection.ask(line)
         found.append((status, time.perf_counter() - at))  # from the moment it was due
-        idle.append(streams)
+        idle.append(connection)
 
     tasks, due, number = [], time.perf_counter(), 0
     end = due + given["seconds"]
@@ -226,9 +244,11 @@ def translate_speed(run: Path, lines: list[str]) -> float:
 def main() -> None:
     """Measure both servers and write the figures."""
     if sys.argv[1:2] == ["--as-clients"]:
+        import uvloop  # of attnkit[serve]
+
         given = json.load(sys.stdin)
         began = time.perf_counter()
-        found = asyncio.run(closed_loop(given) if sys.argv[2] == "closed" else open_loop(given))
+        found = uvloop.run(closed_loop(given) if sys.argv[2] == "closed" else open_loop(given))
         json.dump((found, time.perf_counter() - began), sys.stdout)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,7 +256,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--peer", type=Path, help="Python with ctranslate2, tokenizers, starlette and uvicorn")
+    parser.add_argument(
+        "--peer", type=Path, help="Python with ctranslate2, tokenizers, starlette and uvicorn[standard]"
+    )
     arguments = parser.parse_args()
     text = [line for line in arguments.data.read_text().splitlines() if line.strip()]
     lines = [text[i % len(text)] for i in range(arguments.lines)]

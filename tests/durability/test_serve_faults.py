@@ -177,6 +177,38 @@ def test_no_answer_is_lost_or_crossed_among_clients_that_misbehave(
         assert "Traceback" not in server.errors()
 
 
+def test_long_headers_are_refused_and_pipelined_requests_answered_in_order(
+    trained: Path, answers: dict[int, str], tmp_path: Path
+) -> None:
+    with serving(trained, tmp_path) as server:
+        begin = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+        long = b"X-Filler: " + b"a" * (1 << 20)
+        for sent in (begin + long, begin + long + b"\r\nContent-Length: 0\r\n\r\n", b"GET /" + b"a" * (1 << 20)):
+            with server.connect() as connection:
+                with suppress(OSError):  # refused before all of it was read
+                    connection.sendall(sent)
+                found = b""
+                with suppress(ConnectionError):
+                    while part := connection.recv(4096):
+                        found += part
+                assert not found or found.startswith(b"HTTP/1.1 400"), "else it was reset"
+        one = begin + b"".join(b"X-%d: %s\r\n" % (k, b"b" * 1000) for k in range(40))
+        with server.connect() as connection:
+            connection.sendall(one + b"\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 400"), "many short headers are long as well"
+        numbers = [1000, 1001, 1002]
+        with server.connect() as connection:
+            connection.sendall(b"".join(map(request_bytes, numbers)))
+            found = b""
+            while found.count(b"translatedText") < len(numbers):
+                part = connection.recv(4096)
+                assert part, found
+                found += part
+        texts = [json.loads(body)["translatedText"] for body in re.findall(rb"\{.*?\}\}", found)]
+        assert texts == [answers[number] for number in numbers]
+        assert server.ask(1003) == (200, answers[1003])
+
+
 def test_bodies_that_drip_are_refused_while_others_are_served(
     trained: Path, answers: dict[int, str], tmp_path: Path
 ) -> None:

@@ -250,8 +250,18 @@ def test_counters_count(models: Models) -> None:
 
 
 def test_headers_are_on_every_answer(client: TestClient) -> None:
-    for response in (client.get("/"), client.get("/health"), client.post("/translate", json={})):
-        assert all(response.headers[name] == value for name, value in HEADERS.items())
+    asked = client.get("/"), client.get("/health"), client.post("/translate", json={}), client.get("/nowhere")
+    for response in asked:
+        assert all(response.headers[name.decode()] == value.decode() for name, value in HEADERS)
+        assert len(response.headers.multi_items()) == len(response.headers), "each once"
+
+
+def test_methods_and_paths(client: TestClient) -> None:
+    assert client.get("/health/").json() == {"status": "ok"}
+    assert client.head("/health").status_code == 200
+    refused = client.put("/translate", json={})
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert client.get("/health/other").status_code == 404
 
 
 def test_the_page_loads_nothing_from_elsewhere(runs: dict[str, Path]) -> None:

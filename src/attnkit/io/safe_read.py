@@ -72,7 +72,7 @@ def parse_json(raw: bytes) -> Any:
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
+        return _DECODER.decode(raw.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -89,6 +89,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:40]} is {'too large' if text[-1].isdigit() else 'not a number'}")
     return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
 
 
 class TensorEntry(NamedTuple):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.quality.language_names import name_of
@@ -24,6 +22,7 @@ from attnkit.serving.models import Models
 from attnkit.serving.openapi import document
 from attnkit.serving.page import page
 from attnkit.serving.requests import check_key, read_body, to_json, unless_gone, validate_body
+from attnkit.serving.routes import Handler, Routes
 
 Call = Callable[[Models, Any], Awaitable[dict[str, Any]]]
 
@@ -49,13 +48,14 @@ POSTS = (
     PostRoute("/v1/generate", schemas.GenerateBody, calls.generate, "Generate text, as a whole or as a stream."),
     PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, "Embed texts."),
 )
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+"""Headers of every answer, none of which a handler sets itself."""
 
 
 class Service:
@@ -78,7 +78,7 @@ class Service:
         """Limits of requests."""
         return self.models.limits
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
         """Return the ASGI application."""
         gets = {
             "/": self.page,
@@ -90,33 +90,23 @@ class Service:
             "/v1/models": self.list_models,
             "/openapi.json": self.openapi,
         }
-        routes = [Route(path, self._counted(path, handler), methods=["GET"]) for path, handler in gets.items()]
-        routes += [Route(post.path, self._counted(post.path, self._post(post)), methods=["POST"]) for post in POSTS]
-        routes += [
-            Route("/detect", self._counted("/detect", self.detect), methods=["POST"]),
-            Route("/admin/reload", self._counted("/admin/reload", self.reload), methods=["POST"]),
-        ]
-        app = Starlette(routes=routes, exception_handlers={404: self._unknown, 405: self._unknown}, lifespan=self._life)
-        if self.origins:
-            from starlette.middleware.cors import CORSMiddleware
+        posts = {post.path: self._post(post) for post in POSTS}
+        posts |= {"/detect": self.detect, "/admin/reload": self.reload}
+        routes = {("GET", path): self._counted(path, handler) for path, handler in gets.items()}
+        routes |= {("POST", path): self._counted(path, handler) for path, handler in posts.items()}
+        app = Routes(routes, self._unknown, self._close)
+        if not self.origins:
+            return app
+        from starlette.middleware.cors import CORSMiddleware
 
-            app.add_middleware(
-                CORSMiddleware,
-                allow_origins=list(self.origins),
-                allow_methods=["GET", "POST"],
-                allow_headers=["authorization", "content-type"],
-            )
-        return app
+        origins, headers = list(self.origins), ["authorization", "content-type"]
+        return CORSMiddleware(app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
 
-    @asynccontextmanager
-    async def _life(self, app: Starlette) -> AsyncIterator[None]:
-        yield
+    async def _close(self) -> None:
         self.is_closing = True
         await asyncio.get_running_loop().run_in_executor(None, self.models.close, 5.0)
 
-    def _counted(
-        self, path: str, handler: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _counted(self, path: str, handler: Handler) -> Handler:
         """Wrap a handler: errors become answers, and every answer is counted."""
 
         async def answer(request: Request) -> Response:
@@ -132,13 +122,12 @@ class Service:
             except Exception as error:  # a bug of ours: no traceback leaves the service
                 response = _error(500, f"internal error: {type(error).__name__}")
             self.metrics.add(path, response.status_code, time.monotonic() - began)
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
+            response.raw_headers.extend(HEADERS)
             return response
 
         return answer
 
-    def _post(self, post: PostRoute) -> Callable[[Request], Awaitable[Response]]:
+    def _post(self, post: PostRoute) -> Handler:
         async def handle(request: Request) -> Response:
             fields = await self._read(request)
             body = validate_body(post.body, fields)
@@ -243,10 +232,12 @@ class Service:
         said = await asyncio.get_running_loop().run_in_executor(None, self.models.reload)
         return JSONResponse({"models": said})
 
-    async def _unknown(self, request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
+    def _unknown(self, allowed: list[str]) -> Response:
+        status, said = (405, "this route has another method") if allowed else (404, "no such route")
         self.metrics.add("unknown", status, 0.0)
-        return _error(status, "no such route" if status == 404 else "this route has another method")
+        response = _error(status, said, {"Allow": ", ".join(allowed)} if allowed else None)
+        response.raw_headers.extend(HEADERS)
+        return response
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

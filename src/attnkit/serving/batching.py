@@ -86,16 +86,21 @@ class Batcher:
             self._n_waiting += len(items)
             self._waiting.append(request)
             self._changed.notify()
+        timer = loop.call_later(self._limits.seconds, self._give_up, request)
         try:
-            return await asyncio.wait_for(request.done, self._limits.seconds)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise RefusedError(504, f"not done after {self._limits.seconds:g} s") from None
+            return await request.done
         finally:
-            self._drop(request)
+            timer.cancel()
+            if request.n_left:
+                self._drop(request)
 
     def _seconds_of_queue(self) -> float:
         """Estimate how long the queue takes at the speed so far."""
         return self._n_waiting * self.counts.seconds / max(1, self.counts.n_lines)
+
+    def _give_up(self, request: _Waiting) -> None:
+        if not request.done.done():
+            request.done.set_exception(RefusedError(504, f"not done after {self._limits.seconds:g} s"))
 
     def _drop(self, request: _Waiting) -> None:
         """Forget what is left of a request: answered, timed out, or its client has gone."""

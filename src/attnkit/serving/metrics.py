@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -9,6 +10,7 @@ from attnkit.serving.models import Models
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histogram of answering times."""
+_BOUNDS = (*SECONDS, float("inf"))
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -23,7 +25,7 @@ class Metrics:
     def add(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
         self.requests[route, status] += 1
-        self._seconds[route, next((bound for bound in SECONDS if seconds <= bound), float("inf"))] += 1
+        self._seconds[route, _BOUNDS[bisect_left(_BOUNDS, seconds)]] += 1
         self._total[route] += seconds  # type: ignore[assignment]
 
     def text(self, models: Models) -> str:

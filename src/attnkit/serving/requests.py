@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import sys
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -18,6 +19,7 @@ from attnkit.serving.limits import Limits, RefusedError
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT", bound=BaseModel)
 MAX_FIELDS = 64  #: fields of a form
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
@@ -31,12 +33,16 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.max_body:
         raise too_large(limits)
+    block = RefusableBlock()
+    late = RefusedError(408, f"the request took more than {limits.read_seconds:g} s to arrive")
+    timer = asyncio.get_running_loop().call_later(limits.read_seconds, block.refuse, late)
     try:
-        raw = await asyncio.wait_for(_read(request, limits), limits.read_seconds)
-    except (TimeoutError, asyncio.TimeoutError):
-        raise RefusedError(408, f"the request took more than {limits.read_seconds:g} s to arrive") from None
+        with block:
+            raw = await _read(request, limits)
     except ClientDisconnect:
         raise RefusedError(499, "the client has closed the connection") from None
+    finally:
+        timer.cancel()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/x-www-form-urlencoded":
@@ -87,9 +93,11 @@ def check_texts(texts: list[str], limits: Limits) -> None:
     n_characters = sum(map(len, texts))
     if n_characters > limits.max_characters:
         raise RefusedError(413, f"{n_characters:,} characters are more than the {limits.max_characters:,} of a request")
-    for text in texts:
-        if any("\ud800" <= c <= "\udfff" for c in text):
-            raise RefusedError(400, "a text contains a lone surrogate")
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        raise RefusedError(400, "a text contains a lone surrogate") from None
 
 
 def check_key(request: Request, key: str | None, given: object = None) -> None:
@@ -107,32 +115,61 @@ def check_key(request: Request, key: str | None, given: object = None) -> None:
         raise RefusedError(403, "this API key is not valid")
 
 
+class RefusableBlock:
+    """Block of a task in which ``refuse``, called from elsewhere, raises an error.
+
+    It costs no second task, as ``asyncio.wait_for`` would. ``refuse`` may be called by the loop of events or by other
+    tasks, that is, while the block awaits something.
+    """
+
+    def __enter__(self) -> None:
+        self._task, self._error = asyncio.current_task(), None
+
+    _task: asyncio.Task[Any] | None = None
+    _error: RefusedError | None = None
+
+    def refuse(self, error: RefusedError) -> None:
+        """End the block with an error, unless it has ended."""
+        if self._task is not None and self._error is None:
+            self._error = error
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        task, self._task = self._task, None
+        if self._error is not None and kind is asyncio.CancelledError:
+            if sys.version_info >= (3, 11) and task is not None and task.uncancel():
+                return  # cancelled by others as well
+            raise self._error from None
+
+
 async def unless_gone(request: Request, work: Awaitable[ResultT]) -> ResultT:
     """Return the result of work, which is cancelled if the client goes away.
 
     Raises:
         RefusedError: the client has gone (499, which nobody reads).
     """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_wait_until_gone(request))
+    block = RefusableBlock()
+    watcher = asyncio.ensure_future(_watch(request, block))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise RefusedError(499, "the client has closed the connection")
+        with block:
+            return await work
     finally:
-        for one in (task, gone):
-            one.cancel()
+        watcher.cancel()
 
 
-async def _wait_until_gone(request: Request) -> None:
+async def _watch(request: Request, block: RefusableBlock) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    block.refuse(RefusedError(499, "the client has closed the connection"))
 
 
 def to_json(tree: object) -> bytes:
     """Return plain data as JSON; numbers that JSON lacks become null."""
-    return json.dumps(_finite(tree), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    try:
+        text = _ENCODER.encode(tree)
+    except ValueError:  # the rare case costs a copy
+        text = _ENCODER.encode(_finite(tree))
+    return text.encode("utf-8", "replace")
 
 
 def _finite(tree: object) -> object:
