@@ -12,7 +12,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Routes:
-    """Calls the handler of a method and a path; a slash at the end of a path is ignored."""
+    """Calls the handler of a method and path; a slash at the end is ignored."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Routes:
         self._unknown, self._close = unknown, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or take part in the start and the end of the server."""
+        """Answer a request, or follow the start and end of the server."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return

@@ -22,7 +22,7 @@ GRACE = 30  #: seconds that running requests get after SIGTERM
 
 
 class ImpatientProtocol(HttpToolsProtocol):
-    """HTTP/1.1 connections that are closed if no request arrives in time, or too long headers.
+    """HTTP/1.1 connections, closed if a request is late or its headers are too long.
 
     Beyond the limit of connections, a new one takes the place of the one that has waited longest for a request.
     """
@@ -161,7 +161,7 @@ def run_server(
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run the loop of events: uvloop's, or where it does not exist (Windows) Python's own."""
+    """Run the event loop of uvloop, or Python's own where there is none (Windows)."""
     try:
         import uvloop
     except ModuleNotFoundError:
