@@ -76,6 +76,7 @@ def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Pa
         code, out, err = call(*words[:5], "-o", tmp_path / "no", *words[7:], "--set", "model.n_heads=4", *more)
         assert (code, out) == (2, "") and "model.n_heads is 4, but the encoder of" in err, err
         assert not (tmp_path / "no/data").exists() and err.count("\n") == 3
-    for system in ("ctranslate2", "huggingface"):
-        code, _, err = call("export", run, "--to", system, tmp_path / system)
-        assert code == 4 and ("model.embedding_norm" in err or "model.positions" in err), err
+    code, _, err = call("export", run, "--to", "huggingface", tmp_path / "hf")
+    assert code == 4 and "model.positions" in err, err
+    pytest.importorskip("ctranslate2")
+    assert call("export", run, "--to", "ctranslate2", tmp_path / "ct2")[0] == 0

@@ -335,7 +335,7 @@ def test_a_refusal_names_all_types(tmp_path: Path) -> None:
     edit("config.json", model_type="t5")(tmp_path / "hub")
     with pytest.raises(AttnkitError) as caught:
         import_huggingface(tmp_path / "hub", tmp_path / "run")
-    assert caught.value.help == "supported: bert, roberta, roformer, gpt2, marian, m2m_100"
+    assert caught.value.help == "supported: bert, roberta, roformer, gpt2, marian, m2m_100, mbart"
 
 
 @pytest.mark.parametrize("sets", [[], ["joint_vocabulary=false", "model.tie_embeddings=target"]], ids=["joint", "two"])

@@ -56,6 +56,51 @@ def sentences(seed: int = 3, n: int = 600) -> list[str]:
     return [" ".join(source.choices(words, k=source.randint(1, 9))) + source.choice([".", "!", ""]) for _ in range(n)]
 
 
+PARTS = [
+    *SYLLABLES,
+    " ",
+    " ",
+    "  ",
+    "▁",
+    "\t",
+    "\u00a0",
+    "\u3000",
+    "\u200b",
+    "\u0001",
+    "\u001f",
+    "\u007f",
+    "\ufeff",
+    "\r",
+]
+PARTS += [
+    "e\u0301",
+    "\u0301",
+    "ﬁ",
+    "①",
+    "㌔",
+    "Ａ",
+    "ｶﾞ",
+    "가",
+    "語",
+    "مر",
+    "حبا",
+    "\u0651",
+    "🌱",
+    "👩‍👩‍👧",
+    "🇩🇪",
+    "½",
+    "<s>",
+    "</s>",
+]
+
+
+@lru_cache
+def odd_lines(n: int, seed: int = 8) -> list[str]:
+    """Return lines of emoji, ideographs, Arabic, combining marks, spaces and controls; some are empty."""
+    source = random.Random(seed)
+    return ["".join(source.choices(PARTS, k=source.choice([0, 1, 2, 5, 9, 20]))) for _ in range(n)]
+
+
 @lru_cache
 def pieces(kind: str, n: int = 300) -> bytes:
     made, lines = io.BytesIO(), sentences()
@@ -165,3 +210,27 @@ def nllb_folder(folder: Path, **changes: Any) -> Any:
     tree |= {"added_tokens": [{"id": id, "content": name} for id, name in tokens]}
     (folder / "tokenizer.json").write_text(json.dumps(tree))
     return m2m_model(folder, len(names) + len(added), **changes)
+
+
+def mbart_folder(folder: Path, **changes: Any) -> Any:
+    """Write an mBART-50: ids are one above those of its SentencePiece model, then 52 languages and a mask."""
+    folder.mkdir(parents=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces("unigram"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBart50Tokenizer"}))
+    shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    shape |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 200}
+    rest = {"dropout": 0.0, "scale_embedding": True, "decoder_start_token_id": 2, "seed": 10, "end": 2.0, **changes}
+    seed, end, boost = rest.pop("seed"), rest.pop("end"), rest.pop("boost", 3.0)
+    torch.manual_seed(seed)
+    n = len(piece_names(pieces("unigram"))) + 57
+    config = transformers.MBartConfig(vocab_size=n, **{**shape, **rest})
+    model = shaken(transformers.MBartForConditionalGeneration(config).eval())
+    with torch.no_grad():
+        for part in (model.model.encoder, model.model.decoder):
+            part.embed_positions.weight.normal_(std=1.0)
+        for layer in model.model.decoder.layers:
+            layer.encoder_attn.out_proj.weight.mul_(boost)
+        model.final_logits_bias.normal_(std=0.5)
+        model.final_logits_bias[0, 2] += end  # some sentences should be short
+    model.save_pretrained(folder)
+    return model

@@ -38,6 +38,10 @@ def test_learned_positions_end() -> None:
     assert positions.table is not None and torch.equal(positions(x, 1, 5), positions.table[1:5])
     with pytest.raises(ValueError, match="length 6 exceeds the 5 learned positions"):
         positions(x[:1], 5, 6)
+    later = PositionEmbedding("learned", 5, 4, offset=2)
+    assert later.table is not None and torch.equal(later(x, 1, 5), later.table[3:7]) and len(later.table) == 7
+    with pytest.raises(ValueError, match="length 6 exceeds the 5 learned positions"):
+        later(x[:1], 5, 6)
 
 
 def test_rotation_makes_products_depend_on_distance_alone() -> None:

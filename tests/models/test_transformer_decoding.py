@@ -16,7 +16,10 @@ KINDS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 def build(positions: str, norm: str = "post") -> Transformer:
     torch.manual_seed(1)
     sizes = {"d_model": 16, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 2, "d_ff": 24}
-    config = TransformerConfig.model_validate({**sizes, "positions": positions, "norm": norm})
+    # Norms of embeddings and rows before the first position where mBART has them.
+    mbart = {"embedding_norm": True, "target_embedding_norm": True, "position_offset": 2}
+    options = mbart if (positions, norm) == ("learned", "pre") else {}
+    config = TransformerConfig.model_validate({**sizes, "positions": positions, "norm": norm, **options})
     model = Transformer(config, V, V).double().eval()
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.1)

@@ -129,6 +129,8 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     vocab_size = chance.choice([24, 63, 64, 65, 130, 300])
     beam_size = chance.choice([1, 1, 2, 3, 5, 8, 16])
     more = random.Random(d_model * vocab_size + beam_size)
+    mbart = random.Random(f"{vocab_size} {d_model}")
+    settings |= {"target_embedding_norm": mbart.random() < 0.3, "position_offset": mbart.choice([0, 0, 2])}
     settings["decoder_start"] = random.Random(f"{d_model} {vocab_size}").choice(["bos", "zero", "eos"])
     search = {
         "beam_size": beam_size,
@@ -469,6 +471,7 @@ def test_shapes_are_those_of_the_model(positions: Any) -> None:
     for norm in ("pre", "post"):
         for tied, sizes in (("none", (20, 22)), ("target", (20, 22)), ("all", (20, 20))):
             options: Any = {"norm": norm, "tie_embeddings": tied, "embedding_norm": norm == "pre", "max_length": 32}
+            options |= {"target_embedding_norm": tied == "none", "position_offset": 2 * (tied == "all")}
             config = TransformerConfig(**BASE, positions=positions, **options)
             with torch.device("meta"):
                 model = Transformer(config, *sizes)

@@ -23,6 +23,7 @@ NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("attention_query", "current"): {"model__input_feeding": True},
     ("decoder_init", "last"): {"model__encoder_layers": 2},
     ("decoder_init", "layers"): {"model__encoder_layers": 2, "model__decoder_layers": 2},
+    ("target_embedding_norm", True): {"model__positions": "learned", "model__position_offset": 2},
     ("tie_embeddings", "target"): {"joint_vocabulary": False},
     ("tie_embeddings", "none"): {"joint_vocabulary": False},
 }
@@ -44,7 +45,16 @@ def choices() -> list[tuple[str, str, Any]]:
 def test_the_choices_are_found() -> None:
     names = {name for _, name, _ in choices()}
     assert names == {
-        *("norm", "embedding_norm", "positions", "pattern", "activation", "tie_embeddings", "decoder_start"),
+        *(
+            "norm",
+            "embedding_norm",
+            "target_embedding_norm",
+            "positions",
+            "pattern",
+            "activation",
+            "tie_embeddings",
+            "decoder_start",
+        ),
         *("cell", "bidirectional", "alignment", "distribution", "attention_query", "input_feeding", "decoder_init"),
     }
 

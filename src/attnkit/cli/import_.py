@@ -18,18 +18,18 @@ def command(
     output: RunOutput,
     base: Annotated[Path | None, Option(help="Run that the adapter adapts (peft only).", metavar="RUN")] = None,
     src_lang: Annotated[
-        str | None, Option(help="Source language of M2M100 or NLLB-200, e.g. eng_Latn.", metavar="LANG")
+        str | None, Option(help="Source language of M2M100, NLLB-200 or mBART-50, e.g. eng_Latn.", metavar="LANG")
     ] = None,
     tgt_lang: Annotated[
-        str | None, Option(help="Target language of M2M100 or NLLB-200, e.g. deu_Latn.", metavar="LANG")
+        str | None, Option(help="Target language of M2M100, NLLB-200 or mBART-50, e.g. deu_Latn.", metavar="LANG")
     ] = None,
     json: Json = False,
 ) -> None:
     """Import a model from another system as a run.
 
-    Supported models are BERT, RoFormer, RoBERTa, GPT-2, Marian (OPUS-MT), M2M100 and NLLB-200 of Hugging Face
-    transformers, in a folder written by save_pretrained: config.json, model.safetensors or pytorch_model.bin, and a
-    tokenizer. Nothing is downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An
+    Supported models are BERT, RoFormer, RoBERTa, GPT-2, Marian (OPUS-MT), M2M100, NLLB-200 and mBART-50 of Hugging
+    Face transformers, in a folder written by save_pretrained: config.json, model.safetensors or pytorch_model.bin, and
+    a tokenizer. Nothing is downloaded, and no pickle is loaded: of pytorch_model.bin, only the tensors are read. An
     imported run cannot be resumed; pass it to --init-from or finetune. The head and the labels of a model fine-tuned
     for classification, tagging or question answering are imported too, for predict.
 

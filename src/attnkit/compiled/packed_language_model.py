@@ -36,8 +36,8 @@ class PackedLanguageModel(PackedLayers):
         words = weights["embedding.weight"]
         self.n_words = len(words) if n_words is None else n_words
         if isinstance(config, BertConfig):
-            self.src_norm = config.norm == "post"
-            if self.src_norm:
+            if config.norm == "post":
+                self.src_norm = len(self._norms)
                 self._pack_norm("embedding_norm")
         else:
             self._pack_output(weights.get("output.weight", words), np.zeros(len(words), np.float32), self.n_words)

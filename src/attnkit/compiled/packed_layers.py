@@ -41,7 +41,8 @@ class PackedLayers:
 
     n_encoder_layers: int
     n_decoder_layers: int = 0
-    src_norm: bool = False  #: whether the embeddings have a norm
+    src_norm: int = 0  #: row of ``Model.norms`` of the source's embeddings, 0 if they have none
+    tgt_norm: int = 0  #: that of the target's embeddings
     n_words: int  #: ids from here on are padding
     src_vocab_size: int
     vocab_size: int
@@ -250,7 +251,8 @@ class PackedLayers:
             tgt_bias=keep(biases[1]),
             bias_stride=4 * width,
             bias_centre=centre,
-            src_norm=int(self.src_norm),
+            src_norm=self.src_norm,
+            tgt_norm=self.tgt_norm,
             peak_norm=self._screens[1][0],
             peak_error=self._screens[1][1],
             sum_norm=self._screens[0][0],

@@ -34,7 +34,6 @@ class PackedTransformer(PackedLayers):
         super().__init__(config, weights, precision, target)
         self.config, self.n_words = config, n_words
         self.n_encoder_layers, self.n_decoder_layers = config.encoder_layers, config.decoder_layers
-        self.src_norm = config.embedding_norm
         # In the order of ``Model``.
         for i in range(config.encoder_layers):
             self._pack_layer(f"encoder.layers.{i}", ("attention", "feed_forward"))
@@ -44,7 +43,11 @@ class PackedTransformer(PackedLayers):
             self._pack_layer(f"decoder.layers.{i}", ("attention", "cross", "feed_forward"))
         self._pack_top("decoder.norm")
         if config.embedding_norm:
+            self.src_norm = len(self._norms)
             self._pack_norm("encoder.embedding.norm")
+        if config.target_embedding_norm:
+            self.tgt_norm = len(self._norms)
+            self._pack_norm("decoder.embedding.norm")
         self._pack_output(self._get("output.weight"), weights["output.bias"], n_words)
         tables = [self._get(f"{side}.embedding.words.weight") for side in SIDES]
         self.src_vocab_size, self.vocab_size = map(len, tables)
@@ -69,7 +72,7 @@ class PackedTransformer(PackedLayers):
         if self.config.positions == "fairseq":
             return [fairseq_sinusoids(n, self.config.d_model)] * 2
         if self.config.positions == "learned":
-            return [self._weights[f"{side}.embedding.positions.table"] for side in SIDES]
+            return [self._weights[f"{side}.embedding.positions.table"][self.config.position_offset :] for side in SIDES]
         return [None, None]
 
     def bias_tables(self) -> list[NDArray[np.float32]]:

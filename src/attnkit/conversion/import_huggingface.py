@@ -69,7 +69,7 @@ def import_huggingface(
 ) -> ImportResult:
     """Import the model of a Hugging Face folder as a new run.
 
-    ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes, M2M100 or NLLB-200.
+    ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes: M2M100, NLLB-200, mBART-50.
 
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
@@ -81,7 +81,9 @@ def import_huggingface(
         return write_imported_run(folder, run, convert_translator(folder, tree, (src_lang, tgt_lang)))
     if src_lang is not None or tgt_lang is not None:
         what = "this model has no language codes"
-        raise UsageError(what, where="--src-lang, --tgt-lang", help="leave them out; M2M100 and NLLB-200 need them")
+        raise UsageError(
+            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
+        )
     described = configs.read(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:

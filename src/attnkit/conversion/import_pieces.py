@@ -14,13 +14,20 @@ from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.piece_vocabulary import Codes, make_tree
-from attnkit.text.sentencepiece_file import MAX_FILE_BYTES
+from attnkit.text.sentencepiece_file import MAX_FILE_BYTES, read_sentencepiece
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 T = TypeVar("T")
 _MOST_CODES = 4096
-_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}")  #: language code of M2M100, or of NLLB-200
+_CODE = re.compile(r"__[a-z]{2,8}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
+"""Language code of M2M100, NLLB-200 or mBART-50."""
+_MBART_50 = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
+    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)  #: languages of mBART-50 in the order of their ids, which follow those of the pieces
+_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  #: first ids of fairseq
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,13 @@ def read_vocabularies(
     ``languages`` are codes of the model. Raises ``UsageError`` if it needs them or has none, ``RunError`` if files are
     missing, damaged, or do not fit ``config.json``.
     """
-    if found.kind == "m2m_100":
-        return read_m2m(folder, found, languages)
+    if found.kind != "marian":
+        return _read_coded(folder, found, languages)
     if languages != (None, None):
         what = "the languages of a Marian are in its files, or codes such as >>fra<< at the start of lines"
-        raise UsageError(what, where="--src-lang, --tgt-lang", help="leave them out; M2M100 and NLLB-200 need them")
+        raise UsageError(
+            what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
+        )
     if found.config.decoder_start == "bos":  # only attnkit's own exports start from a token of its own
         return _read_own(folder, found)
     settings_path = folder / "tokenizer_config.json"
@@ -98,15 +107,15 @@ def _piece_vocabulary(
     return ForeignVocabulary(tokenizer, tokenizer.pieces.order)
 
 
-def read_m2m(
+def _read_coded(
     folder: Path, found: ForeignTranslator, languages: tuple[str | None, str | None]
 ) -> tuple[ForeignVocabulary, ForeignVocabulary]:
-    """Read the vocabulary of an M2M100 or NLLB-200, with a language per side.
+    """Read the vocabulary of a model with language codes, with a language per side.
 
     Raises ``UsageError`` if a language is missing or unknown, ``RunError`` as ``read_vocabularies``.
     """
     raw = read_file(folder / "sentencepiece.bpe.model", MAX_FILE_BYTES, bytes)
-    vocabulary, added = _m2m_names(folder)
+    vocabulary, added = (_mbart_names if found.kind == "mbart" else _m2m_names)(folder)
     vocabulary |= {name: id for name, id in added.items() if name not in vocabulary}
     names = {id: name for name, id in vocabulary.items()}
     roles = {"pad": names.get(found.pad_id), "bos": names.get(0), "eos": names.get(found.eos_id), "unk": "<unk>"}
@@ -149,6 +158,21 @@ def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
             entries = [(name, len(vocabulary) + number) for number, name in enumerate(names)]
     added = {name: id for name, id in entries if isinstance(name, str) and type(id) is int}
     return {name: id for name, id in vocabulary.items() if type(id) is int}, added
+
+
+def _mbart_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the ids of mBART-50: special tokens and pieces, then languages and mask."""
+    settings_path, path = folder / "tokenizer_config.json", folder / "sentencepiece.bpe.model"
+    settings = read_tree(settings_path) if settings_path.exists() else {}
+    kind = settings.get("tokenizer_class")
+    if kind in ("MBartTokenizer", "MBartTokenizerFast"):
+        what = f"{kind} has codes after the text, and the decoder starts from one"
+        raise RunError(what, where=str(settings_path), help="supported: mBART-50, with MBart50Tokenizer")
+    pieces = read_file(path, MAX_FILE_BYTES, read_sentencepiece).pieces
+    # The first three pieces are <unk>, <s> and </s> of SentencePiece.
+    names = [*_SPECIALS, *(piece.text for piece in pieces[3:])]
+    added = {name: id for id, name in enumerate([*_MBART_50.split(), "<mask>"], len(names))}
+    return {name: id for id, name in enumerate(names)}, added
 
 
 def _read_own(folder: Path, found: ForeignTranslator) -> tuple[ForeignVocabulary, ForeignVocabulary]:

@@ -1,4 +1,4 @@
-"""Import of translation models from Hugging Face folders: Marian of OPUS-MT.
+"""Import of translation models from Hugging Face folders.
 
 As for other models, the names and shapes of all tensors are derived from ``config.json`` before any is read.
 """
@@ -17,6 +17,7 @@ from attnkit.config import validate
 from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
 from attnkit.conversion.import_vocabulary import read_tree
 from attnkit.conversion.imported_run import ImportedModel
+from attnkit.decoding.config import SearchConfig
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.engine.vocabularies import Vocabularies
@@ -49,7 +50,7 @@ def convert_translator(
     found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
-        links = (layout.m2m_links if found.kind == "m2m_100" else layout.marian_links)(found.config)
+        links = layout.LINKS[found.kind](found.config)
         has_bias = _check_tensors(found, links, opened, str(path))
         sides = read_vocabularies(folder, found, languages)
         config = _run_config(folder, found, sides)
@@ -154,13 +155,17 @@ def _run_config(folder: Path, found: ForeignTranslator, sides: tuple[ForeignVoca
     spec = TASKS["translation"]
     generation = read_tree(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     n_beams = generation.get("num_beams", found.n_beams)
+    decoding = {"beam_size": n_beams} if type(n_beams) is int and 1 <= n_beams <= 64 else {}
+    longest, most = min(MAX_LENGTH, found.max_positions), found.config.max_positions
+    if most is not None and SearchConfig().limit(longest) > most:
+        decoding["max_length"] = most
     tree = spec.preset("base", found.config.kind) | {
         "task": "translation",
-        "data": {"src": [str(folder)], "tgt": [str(folder)], "max_length": min(MAX_LENGTH, found.max_positions) - 1},
+        "data": {"src": [str(folder)], "tgt": [str(folder)], "max_length": longest - 1},
         "model": found.config.model_dump(mode="json"),
         "vocabulary": sides[0].tokenizer.config.model_dump(mode="json"),
         "joint_vocabulary": found.config.tie_embeddings == "all",
-        "decoding": {"beam_size": n_beams} if type(n_beams) is int and 1 <= n_beams <= 64 else {},
+        "decoding": decoding,
         "preset": "base",
     }
     try:

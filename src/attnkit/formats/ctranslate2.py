@@ -105,9 +105,10 @@ def _empty_spec(config: TransformerConfig) -> Any:
     }
     if config.positions == "rotary":
         shape |= {"rotary_dim": 0, "rotary_interleave": False}
+    normed = [{"layernorm_embedding": on} for on in (config.embedding_norm, config.target_embedding_norm)]
     spec = specs.TransformerSpec(
-        specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.n_heads, **shape),
-        specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.n_heads, **shape),
+        specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.n_heads, **shape, **normed[0]),
+        specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.n_heads, **shape, **normed[1]),
     )
     if config.positions == "rotary":  # the encoder would require a position table that it does not use
         del spec.encoder.position_encodings
@@ -119,7 +120,7 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
     embedding.weight = arrays[f"{side}.embedding.words.weight"]
     if hasattr(stack, "position_encodings"):  # added to the embeddings, (positions, D)
         if config.positions == "learned":
-            table = arrays[f"{side}.embedding.positions.table"]
+            table = arrays[f"{side}.embedding.positions.table"][config.position_offset :]
         elif config.positions == "none":  # without a table, CTranslate2 would add its own sinusoids
             table = np.zeros((N_POSITIONS, config.d_model), np.float32)
         elif config.positions == "fairseq":
@@ -129,6 +130,8 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
         stack.position_encodings.encodings = table
     if config.norm == "pre":
         _fill(stack.layer_norm, f"{side}.norm", arrays)
+    if config.embedding_norm if side == "encoder" else config.target_embedding_norm:
+        _fill(stack.layernorm_embedding, f"{side}.embedding.norm", arrays)
     for i, layer in enumerate(stack.layer):
         name = f"{side}.layers.{i}"
         _fill(layer.self_attention.layer_norm, f"{name}.around_attention.norm", arrays)

@@ -58,7 +58,9 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
         lacking = f"translation models of kind '{config.kind}'"
         return _refuse(system, (True, "model.kind", lacking, "kind transformer"))
     positions, attention = config.positions, "attention other than scaled_dot with softmax"
-    other = (positions == "fairseq", "model.positions", "M2M100 and NLLB-200", "translators in Marian's layout")
+    normed = (config.embedding_norm, "embedding_norm"), (config.target_embedding_norm, "target_embedding_norm")
+    many = config.decoder_start == "eos"
+    other = (many, "model.decoder_start", "M2M100, NLLB-200 and mBART-50", "translators in Marian's layout")
     _refuse("attnkit's export to transformers", other)
     _refuse(
         system,
@@ -66,7 +68,7 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
         (positions != "sinusoidal", "model.positions", f"Marian with {positions} positions", "sinusoidal positions"),
         (not config.plain_attention, _FUNCTIONS, f"Marian with {attention}", _PLAIN),
         (config.pattern != "none", "model.pattern", "Marian with sparse attention patterns", "pattern none"),
-        (config.embedding_norm, "model.embedding_norm", "Marian with normalized embeddings", "embedding_norm false"),
+        *((on, f"model.{key}", "Marian with normalized embeddings", f"{key} false") for on, key in normed),
         (config.norm_eps not in norm_eps, "model.norm_eps", f"Marian with norm_eps {config.norm_eps}", "norm_eps 1e-5"),
     )
 
@@ -77,13 +79,12 @@ def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
         what = f"CTranslate2 does not support models of kind '{config.kind}'"
         raise RunError(what, where="model.kind", help="supported: --model transformer")
     plain, positions, listed = config.plain_attention, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
-    key, norms = "embedding_norm" if config.embedding_norm else "norm_eps", "embedding_norm false and norm_eps 1e-05"
-    other = config.embedding_norm or config.norm_eps != NORM_EPS
+    other = config.norm_eps != NORM_EPS
     _refuse(
         "CTranslate2",
         (not plain, _FUNCTIONS, "attention other than scaled_dot with softmax", f"{_PLAIN}, in every head"),
         (config.pattern != "none", "model.pattern", "sparse attention patterns", "pattern none"),
-        (other, f"model.{key}", f"this value of {key}", norms),
+        (other, "model.norm_eps", f"norm_eps {config.norm_eps}", "norm_eps 1e-05"),
         (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoders with {positions} positions", listed),
     )
     return config

@@ -28,7 +28,7 @@ class Model(NamedTuple):
     ``products`` are those of the encoder's layers, the memory's keys and values of all decoder layers, those of the
     decoder's layers, the output layer, and the output layer again with the bias of words that may never be chosen at
     the lowest; for screening, both also in narrower formats, before them. ``norms`` are those of the encoder's
-    sublayers, its top (pre-norm), the decoder's, its top, and that of the source embedding.
+    sublayers, its top (pre-norm), the decoder's, its top, and those of the embeddings.
     """
 
     products: NDArray[np.int64]  #: (n, 6): addresses, columns N and inputs K
@@ -53,7 +53,8 @@ class Model(NamedTuple):
     tgt_bias: int
     bias_stride: int  #: bytes per head
     bias_centre: int
-    src_norm: int  #: 1: the source's embeddings have a norm
+    src_norm: int  #: row of ``norms`` of the source's embeddings; 0: none
+    tgt_norm: int  #: that of the target's embeddings
     peak_norm: float  #: ``PEAK_SCREEN``: the largest length of a column; 0: no screening
     peak_error: float  #: the largest length of what its format leaves out of a column
     sum_norm: float  #: the same of ``SCREEN``

@@ -241,7 +241,7 @@ def _build_encode_rows(target: Target, precision: Precision) -> Any:
 
 
 def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
-    """Build the norm of sublayers and that of the source embedding."""
+    """Build the norm of sublayers and that of embeddings."""
     float32, lane_bytes = precision == "float32", 4 // GROUP[precision]
     norm_alone, add_norm = (rows.make_norm(target, precision, adds) for adds in (False, True))
 
@@ -259,8 +259,8 @@ def _build_norms(target: Target, precision: Precision) -> tuple[Any, Any]:
         return buffers.normed if float32 else buffers.encoded
 
     @function
-    def norm_embedding(model: Any, n_rows: Any, buffers: Any) -> Any:
-        d, i = model.d_model, model.norms.shape[0] - 1
+    def norm_embedding(model: Any, i: Any, n_rows: Any, buffers: Any) -> Any:
+        d = model.d_model
         gamma, beta, constants = model.norms[i, GAMMA], model.norms[i, BETA], model.norm_constants
         for m in range(n_rows):
             x = buffers.x + 4 * d * m

@@ -141,7 +141,7 @@ def _build_layers(shared: Sublayers, precision: Precision) -> Any:
                 embed(model, n_rows, ids[i], model.src_words, sentences.positions[i], model.src_positions, buffers)
                 n_rows += 1
         if model.src_norm:
-            norm_embedding(model, n_rows, buffers)
+            norm_embedding(model, model.src_norm, n_rows, buffers)
         x = enter(model, ZERO, n_rows, buffers)
         for layer in range(n_layers):
             linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
@@ -217,7 +217,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
 
     Rows may be beams, or several tokens of a sentence in their order. Returns where the output layer finds features.
     """
-    linear, _, enter, project_back, feed_forward, attend, _, _, embed, _ = shared
+    linear, _, enter, project_back, feed_forward, attend, _, _, embed, norm_embedding = shared
     self_attention, n_bytes = _build_cached_attention(shared, precision), KEPT_BYTES[precision]
 
     @function
@@ -234,6 +234,8 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
         a, first = model.d_heads, 4 * model.encoder_layers + 1
         for m in range(n_rows):
             embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
+        if model.tgt_norm:
+            norm_embedding(model, model.tgt_norm, n_rows, buffers)
         norm = 2 * model.encoder_layers + model.pre_norm
         x = enter(model, norm, n_rows, buffers)
         norm += model.pre_norm

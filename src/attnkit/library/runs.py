@@ -91,7 +91,7 @@ def import_run(
 ) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
-    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100 or NLLB-200, e.g. ``eng_Latn``.
+    ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``.
 
     Raises:
         RunError: the model is unsupported or damaged.

@@ -170,10 +170,14 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Epsilon of LayerNorm, added to the variance."""
     embedding_norm: bool = False
     """Apply LayerNorm to the source embeddings as well, as in post-norm BERT."""
+    target_embedding_norm: bool = False
+    """Apply LayerNorm to the target embeddings as well, as in mBART."""
     # Only learned positions limit the sentence length.
     positions: Literal["sinusoidal", "fairseq", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """Position encoding; learned positions end at max_length, the others allow any length. Fairseq is the form of
     sinusoids that M2M100 and NLLB-200 have."""
+    position_offset: int = Field(default=0, ge=0, le=MOST_POSITIONS)
+    """Rows of the learned position table before the first token's, which no token uses: 2 in mBART."""
     alignment: Alignments = "scaled_dot"
     """Alignment function: one for all heads, or a list with one per head."""
     distribution: Distributions = "softmax"
@@ -233,7 +237,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
-        positions = 2 * self.max_length if self.positions == "learned" else 0  # one table per side
+        table = self.max_length + self.position_offset if self.positions == "learned" else 0
+        positions = 2 * table  # one per side
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         return self.d_model * (attentions + inner + positions + words) + n_attentions * self.n_alignment_parameters
 

@@ -29,15 +29,16 @@ def transformer_shapes(config: TransformerConfig, src_words: int, tgt_words: int
         if side == "encoder" or config.tie_embeddings != "all":
             shapes[f"{side}.embedding.words.weight"] = (src_words if side == "encoder" else tgt_words, d)
         if config.positions == "learned":
-            shapes[f"{side}.embedding.positions.table"] = (config.max_length, d)
+            shapes[f"{side}.embedding.positions.table"] = (config.max_length + config.position_offset, d)
         if config.positions == "relative":
             shapes[f"{side}.own.bias.table"] = (N_BUCKETS, config.n_heads)
         for i in range(n_layers):
             add_layer(f"{side}.layers.{i}", {"attention": 3} if side == "encoder" else {"attention": 3, "cross": 1})
         if config.norm == "pre":
             add_norm(f"{side}.norm")
-    if config.embedding_norm:
-        add_norm("encoder.embedding.norm")
+    for side, normed in (("encoder", config.embedding_norm), ("decoder", config.target_embedding_norm)):
+        if normed:
+            add_norm(f"{side}.embedding.norm")
     add_linear("decoder.memory", d, 2 * config.decoder_layers * d)
     shapes["output.bias"] = (tgt_words,)
     if config.tie_embeddings == "none":

@@ -71,11 +71,13 @@ class PositionEmbedding(nn.Module):
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, kind: str, max_length: int, d_model: int) -> None:
+    def __init__(self, kind: str, max_length: int, d_model: int, offset: int = 0) -> None:
+        """Build the table of learned positions, with ``offset`` rows before the first."""
         super().__init__()
         # Rotary positions, ALiBi and relative biases act inside attention.
-        self.kind, learned = kind, kind == "learned"
-        self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5)) if learned else None
+        self.kind, self.offset, learned = kind, offset, kind == "learned"
+        shape = max_length + offset, d_model
+        self.table = nn.Parameter(torch.empty(shape).normal_(std=d_model**-0.5)) if learned else None
 
     def forward(self, x: Tensor, start: int, stop: int, positions: Tensor | None = None) -> Tensor:
         """Add position vectors of start..stop, or of positions (B, T), to x (B, T, D).
@@ -83,9 +85,10 @@ class PositionEmbedding(nn.Module):
         Positions are relative to start and below stop - start. Raises ``ValueError`` beyond the end of a learned table.
         """
         if self.table is not None:
-            if stop > len(self.table):
-                raise ValueError(f"sequence length {stop} exceeds the {len(self.table)} learned positions")
-            rows = self.table[start:stop]  # (T, D), the same for the whole batch
+            n_learned = len(self.table) - self.offset
+            if stop > n_learned:
+                raise ValueError(f"sequence length {stop} exceeds the {n_learned} learned positions")
+            rows = self.table[self.offset + start : self.offset + stop]  # (T, D), the same for the whole batch
         elif self.kind == "sinusoidal":
             rows = sinusoids(start, stop, like=x)
         elif self.kind == "fairseq":

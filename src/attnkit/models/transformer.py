@@ -43,7 +43,7 @@ class Embedding(nn.Module):
                 self.words.weight[:EOS_ID] = 0  # padding and BOS
         # With weights of standard deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
-        self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
+        self.positions = PositionEmbedding(config.positions, config.max_length, config.d_model, config.position_offset)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
@@ -96,7 +96,7 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
         self.n_heads, self.dropout = config.n_heads, config.attention_dropout
-        self.embedding = Embedding(config, vocab_size, start=config.decoder_start)
+        self.embedding = Embedding(config, vocab_size, config.target_embedding_norm, config.decoder_start)
         self.own = build_context(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = top_norm(config)
@@ -128,7 +128,7 @@ class Decoder(nn.Module):
 
     def step(self, prev: Tensor, state: TransformerState) -> Tensor:
         """Return features (B, K, D) after the tokens prev (B, K)."""
-        x = self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1)  # (B, K, D)
+        x = self.embedding.norm(self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1))  # (B, K, D)
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
             x = layer(x, own, partial(state.cross_attend, i))
         state.end_step()

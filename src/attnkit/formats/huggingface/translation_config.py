@@ -11,10 +11,13 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.errors import RunError
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, DecoderStart, Tied, TransformerConfig
 
-TRANSLATORS = ("marian", "m2m_100")  #: model types of translation models that can be imported
 UNITS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 """Activation in transformers -> name in attnkit."""
-Kind = Literal["marian", "m2m_100"]
+WITH_CODES = ("m2m_100", "mbart")
+"""Model types with a code of the language before each text; their decoders start from EOS."""
+Kind = Literal["marian", "m2m_100", "mbart"]
+TRANSLATORS: tuple[Kind, ...] = ("marian", "m2m_100", "mbart")
+"""Model types of translation models that can be imported."""
 _TOKEN = Field(ge=0, lt=1 << 20)
 
 
@@ -56,7 +59,6 @@ class _Marian(BaseModel, extra="ignore", strict=True):
     eos_token_id: int = Field(default=0, ge=0, lt=1 << 20)
     decoder_start_token_id: int = _TOKEN
     num_beams: int | None = None
-    # Keys of the first files, whose other values no published model has.
     static_position_embeddings: bool = True
     normalize_before: bool = False
     normalize_embedding: bool = False
@@ -76,23 +78,51 @@ class _M2m(_Marian):
     decoder_start_token_id: int = Field(default=2, ge=0, lt=1 << 20)
 
 
+class _MBart(_M2m):
+    """Configuration keys of mBART-50, with their defaults."""
+
+    vocab_size: int = Field(default=50265, gt=0, le=1 << 20)
+    activation: str = Field(default="gelu", alias="activation_function")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    scale_embedding: bool = False
+    decoder_start_token_id: int | None = Field(default=None, ge=0, lt=1 << 20)  # type: ignore[assignment]
+
+
+_KEYS: dict[str, type[_Marian]] = {"marian": _Marian, "m2m_100": _M2m, "mbart": _MBart}
+_LAYOUTS: dict[str, dict[str, object]] = {
+    "marian": {},
+    "m2m_100": {"norm": "pre", "positions": "fairseq"},
+    "mbart": {
+        "norm": "pre",
+        "positions": "learned",
+        "position_offset": 2,
+        "embedding_norm": True,
+        "target_embedding_norm": True,
+    },
+}
+"""Kind -> what all its models have in common."""
+_POST = {"static_position_embeddings": True, "normalize_embedding": False, "add_final_layer_norm": False}
+_FIXED: dict[str, dict[str, bool]] = {"marian": _POST | {"normalize_before": False}, "m2m_100": _POST, "mbart": {}}
+"""Kind -> keys of the first files, whose other values no published model has; transformers ignores those of mBART."""
+
+
 def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
     """Convert the ``config.json`` of a translation model.
 
     Raises ``RunError`` if it is invalid, or has a setting that attnkit's models do not have.
     """
     try:
-        kind: Kind = "m2m_100" if tree.get("model_type") == "m2m_100" else "marian"
-        keys = (_M2m if kind == "m2m_100" else _Marian).model_validate(tree)
+        kind: Kind = next(kind for kind in TRANSLATORS if kind == tree.get("model_type"))
+        keys = _KEYS[kind].model_validate(tree)
         sizes = keys.vocab_size, keys.decoder_vocab_size or keys.vocab_size
         _check(keys, kind, sizes)
         tied: Tied = "all" if keys.share_encoder_decoder_embeddings else "target"
         start: DecoderStart = "zero" if keys.decoder_start_token_id == keys.pad_token_id else "bos"
-        values = {name: value for name, value in keys if name in TransformerConfig.model_fields}
-        if kind == "m2m_100":
-            start = "eos"
-            values |= {"norm": "pre", "positions": "fairseq"}
+        start = "eos" if kind in WITH_CODES else start
+        values = {name: value for name, value in keys if name in TransformerConfig.model_fields} | _LAYOUTS[kind]
         values |= {"activation": UNITS[keys.activation], "decoder_start": start}
+        if values.get("positions") == "learned":
+            values["max_length"] = keys.max_position_embeddings
         config = TransformerConfig(**values, tie_embeddings=tied if keys.tie_word_embeddings else "none")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -106,28 +136,23 @@ def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
 
 def _check(keys: _Marian, kind: Kind, sizes: tuple[int, int]) -> None:
     """Raise ``RunError`` for the first setting that attnkit's model lacks."""
+    start: int | None = keys.decoder_start_token_id
+    if kind in WITH_CODES and start is not None:  # mBART without this key is trained from EOS too
+        start = keys.eos_token_id
     for key, value, wanted in (
         ("scale_embedding", keys.scale_embedding, True),
         ("activation_function", keys.activation, keys.activation if keys.activation in UNITS else ", ".join(UNITS)),
         ("decoder_attention_heads", keys.decoder_attention_heads, keys.n_heads),
         ("decoder_ffn_dim", keys.decoder_ffn_dim, keys.d_ff),
         ("decoder_vocab_size", sizes[1], sizes[keys.share_encoder_decoder_embeddings - 1]),
-        ("static_position_embeddings", keys.static_position_embeddings, True),
-        ("normalize_before", keys.normalize_before, keys.normalize_before if kind == "m2m_100" else False),
-        ("decoder_start_token_id", keys.decoder_start_token_id, _start(keys, kind)),
-        ("normalize_embedding", keys.normalize_embedding, False),
-        ("add_final_layer_norm", keys.add_final_layer_norm, False),
+        ("decoder_start_token_id", keys.decoder_start_token_id, start),
+        *((key, getattr(keys, key), wanted) for key, wanted in _FIXED[kind].items()),
     ):
         if value != wanted:
             raise RunError(f"unsupported {key} {value} for {kind}", where=key, help=f"supported: {wanted}")
-    if kind == "m2m_100" and not keys.share_encoder_decoder_embeddings:
-        what = "unsupported share_encoder_decoder_embeddings False for m2m_100"
+    if kind in WITH_CODES and not keys.share_encoder_decoder_embeddings:
+        what = f"unsupported share_encoder_decoder_embeddings False for {kind}"
         raise RunError(what, where="share_encoder_decoder_embeddings", help="supported: True")
     if keys.share_encoder_decoder_embeddings and not keys.tie_word_embeddings:
         what = "unsupported tie_word_embeddings False with shared embeddings of encoder and decoder"
         raise RunError(what, where="tie_word_embeddings", help="supported: both true, or both false")
-
-
-def _start(keys: _Marian, kind: Kind) -> int:
-    """Return the first token of the decoder that attnkit has for a kind of model."""
-    return keys.eos_token_id if kind == "m2m_100" else keys.decoder_start_token_id

@@ -26,11 +26,24 @@ def marian_links(config: TransformerConfig) -> list[Link]:
 
 
 def m2m_links(config: TransformerConfig) -> list[Link]:
-    """Return the links of M2M100 and NLLB-200, which have no bias of the output layer."""
+    """Return the links of M2M100 and NLLB-200, which lack a bias of the output layer."""
     links = _links(config, linked, linked, None)
     return links + [
         link for side in ("encoder", "decoder") for link in linked(f"{side}.norm", f"model.{side}.layer_norm")
     ]
+
+
+def mbart_links(config: TransformerConfig) -> list[Link]:
+    """Return the links of mBART-50: learned positions and norms of embeddings."""
+    links = [Link("output.bias", (BIAS,)), *m2m_links(config)]
+    for side in ("encoder", "decoder"):
+        links.append(Link(f"{side}.embedding.positions.table", (f"model.{side}.embed_positions.weight",)))
+        links += linked(f"{side}.embedding.norm", f"model.{side}.layernorm_embedding")
+    return links
+
+
+LINKS = {"marian": marian_links, "m2m_100": m2m_links, "mbart": mbart_links}
+"""Model type -> function that returns its links."""
 
 
 def _links(

@@ -56,7 +56,13 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
 def encoder_settings(bert: BertConfig) -> dict[str, Any]:
     """Return the settings that make a translation encoder equivalent to this BERT."""
     same = {key: getattr(bert, key) for key in SAME}
-    return {**same, "encoder_layers": bert.n_layers, "embedding_norm": bert.norm == "post", "pattern": "none"}
+    return {
+        **same,
+        "encoder_layers": bert.n_layers,
+        "embedding_norm": bert.norm == "post",
+        "pattern": "none",
+        "position_offset": 0,
+    }
 
 
 def check_bert_supported(bert: BertConfig) -> None:
