@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 pytest.importorskip("sentencepiece")
 
 import numpy as np
+import safetensors.torch
 import sentencepiece
 import torch
 import transformers
@@ -23,11 +25,13 @@ from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.data.pairs import make_batch
+from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.seq2seq import pad_sources, seq2seq_loss
 from attnkit.errors import RunError, UsageError
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.engines import Engine
 from attnkit.tasks.translation.loading import LoadedRun, load_run
+from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 
 MBART_SHAPE = {"decoder_layers": 3, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "seed": 8, "end": 1.5}
@@ -80,7 +84,7 @@ def test_logits_are_equal(imported: Imported) -> None:
 @pytest.mark.parametrize("n", [300, pytest.param(5000, marks=pytest.mark.slow)])
 def test_text_is_cut_as_in_sentencepiece_with_codes(imported: Imported, n: int) -> None:
     lines = [*odd_lines(n), *sentences()[:300]]
-    raw = pieces("bpe" if imported.kind == "m2m_100" else "unigram")
+    raw = pieces("unigram" if imported.kind == "mbart" else "bpe")
     model, names = sentencepiece.SentencePieceProcessor(model_proto=raw), piece_names(raw)
     known = {name: id for id, name in enumerate(names, 4)}
     given = dict(zip(("src_lang", "tgt_lang"), imported.languages, strict=True))
@@ -231,6 +235,97 @@ def test_a_strange_mbart_is_refused(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_not_written_is_refused(imported: Imported, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="M2M100, NLLB-200 and mBART-50"):
-        export_huggingface(imported.path, tmp_path / "back")
+def their_tokenizer(imported: Imported, folder: Path) -> Any:
+    """Return the tokenizer that transformers makes of a folder with the languages of a run."""
+    name = {"m2m_100": "M2M100Tokenizer", "nllb": "NllbTokenizer", "mbart": "MBart50Tokenizer"}[imported.kind]
+    given = dict(zip(("src_lang", "tgt_lang"), imported.languages, strict=True))
+    return getattr(transformers, name).from_pretrained(folder, **given)
+
+
+def test_everything_goes_back(imported: Imported, tmp_path: Path) -> None:
+    back = export_huggingface(imported.path, tmp_path / "back").path
+    ours, theirs = (safetensors.torch.load_file(at / "model.safetensors") for at in (back, imported.folder))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    name = "sentencepiece.bpe.model"
+    assert (back / name).read_bytes() == (imported.folder / name).read_bytes()
+    kept, given = (transformers.AutoConfig.from_pretrained(at) for at in (back, imported.folder))
+    for key in (
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "decoder_start_token_id",
+        "vocab_size",
+        "encoder_layers",
+        "decoder_layers",
+        "d_model",
+        "encoder_ffn_dim",
+        "activation_function",
+    ):
+        assert getattr(kept, key) == getattr(given, key)
+    if imported.kind == "m2m_100":
+        trees = [json.loads((at / "vocab.json").read_text()) for at in (back, imported.folder)]
+        assert trees[0] == trees[1]
+    elif imported.kind == "nllb":
+        trees = [json.loads((at / "tokenizer.json").read_text()) for at in (back, imported.folder)]
+        assert trees[0]["model"]["vocab"] == trees[1]["model"]["vocab"]
+        assert [{k: token[k] for k in ("id", "content")} for token in trees[0]["added_tokens"]] == trees[1][
+            "added_tokens"
+        ]
+    tokenizer, sides = their_tokenizer(imported, back), (imported.run.src_tokenizer, imported.run.tgt_tokenizer)
+    for line in sentences()[:200]:
+        (src,), (tgt,) = (side.encode([line]) for side in sides)
+        assert tokenizer(line).input_ids == imported.order[[*src, 2]].tolist(), line
+        assert tokenizer(text_target=line).input_ids == imported.order[[*tgt, 2]].tolist(), line
+        assert 3 in src or tokenizer.decode(imported.order[src].tolist(), skip_special_tokens=True) == line
+    # The code of the README translates as attnkit does, greedily: beams of transformers end by a rule of their own.
+    (code,) = re.findall(r"```python\n(.*?)```", (back / "README.md").read_text(), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(
+        code.replace('"."', repr(str(back)))
+        .replace("num_beams=5", "num_beams=1")
+        .replace("A dog runs.", sentences()[0]),
+        found,
+    )
+    expected = load_translator([imported.path]).translate(
+        sentences()[:1], beam_size=1, max_length=found["ids"].shape[1] - 1
+    )
+    assert found["tokenizer"].batch_decode(found["ids"], skip_special_tokens=True) == expected
+    run = import_huggingface(
+        back, tmp_path / "run", src_lang=imported.languages[0], tgt_lang=imported.languages[1]
+    ).path
+    again = load_run(run, device="cpu")
+    assert again.src_tokenizer.fingerprint == imported.run.src_tokenizer.fingerprint
+    same, state = again.model.state_dict(), imported.run.model.state_dict()
+    assert all(torch.equal(same[name], state[name]) for name in state)
+
+
+def test_a_trained_bias_without_a_place_is_refused(tmp_path: Path) -> None:
+    for name, refused in (("nllb", True), ("mbart", False)):
+        imported = Imported(tmp_path / name, name)
+        for first, side in enumerate("ab"):
+            (tmp_path / side).write_text("".join(line + "\n" for line in sentences()[100 * first :][:100]))
+        flags = {"data.src": [str(tmp_path / "a")], "data.tgt": [str(tmp_path / "b")]}
+        sets = ["limits.max_steps=2", "optimization.batch_tokens=400", "optimization.warmup_steps=1", "data.held_out=5"]
+        sets += ["data.max_length=90"]
+        for more, bias in (([], True), (["finetuning.freeze=[output]"], False)):
+            run = tmp_path / f"{name} {bias}"
+            resolved = resolve(flags, sets=[*sets, *more], preset_name="tiny", fixed=inherited(imported.path, run))
+            for _ in train(TrainRequest(resolved.config, run, init_from=imported.path)):
+                pass
+            if refused and bias:
+                with pytest.raises(
+                    RunError, match="no bias of the output layer, but this run has trained one"
+                ) as caught:
+                    export_huggingface(run, tmp_path / f"{run.name} back")
+                assert caught.value.where == "output.bias" and "finetuning.freeze=[output]" in str(caught.value.help)
+            else:
+                folder = export_huggingface(run, tmp_path / f"{run.name} back").path
+                theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+                row = torch.tensor([[5, 40, 77, 2]])
+                with torch.no_grad():
+                    expected = theirs(
+                        input_ids=imported.order[row], decoder_input_ids=imported.order[torch.tensor([[2, 9, 60]])]
+                    ).logits
+                    model = load_run(run, device="cpu").model
+                    found = model.head(model.hidden(row, None, torch.tensor([[1, 9, 60]])))
+                torch.testing.assert_close(found, expected[..., imported.order], rtol=0, atol=1e-4)

@@ -202,8 +202,8 @@ def m2m_folder(folder: Path, **changes: Any) -> Any:
 def nllb_folder(folder: Path, **changes: Any) -> Any:
     """Write an NLLB-200 as it is published: ids are one above those of its SentencePiece model."""
     folder.mkdir(parents=True)
-    (folder / "sentencepiece.bpe.model").write_bytes(pieces("unigram"))
-    names = SPECIALS + piece_names(pieces("unigram"))
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces("bpe"))
+    names = SPECIALS + piece_names(pieces("bpe"))
     added = ["ace_Arab", "deu_Latn", "eng_Latn", "zho_Hans", "<mask>"]
     tokens = [(id, name) for id, name in enumerate(names + added) if name in SPECIALS + added]
     tree = {"model": {"type": "BPE", "vocab": {name: id for id, name in enumerate(names)}}}

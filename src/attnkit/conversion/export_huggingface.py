@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_contents import ExportContents
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
 from attnkit.conversion.export_translator import marian_contents
@@ -17,7 +18,7 @@ from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
-from attnkit.formats.exportable import check_huggingface
+from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
@@ -118,11 +119,14 @@ def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
 
 
 def _translation(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
-    """Convert a translation model to Marian."""
+    """Convert a translation model to Marian, or back to what it came from."""
     loaded = load_run(run, device="cpu", checkpoint=chosen.name)
     config, src, tgt = loaded.config.model, loaded.src_tokenizer, loaded.tgt_tokenizer
     assert config.kind == "transformer" and task == "translation"
+    coded = coded_kind(config)
     if src.pieces is not None and tgt.pieces is not None:
+        if coded is not None:
+            return coded_contents(loaded, config, coded, src.pieces, tgt.pieces)
         return marian_contents(loaded, config, src.pieces, tgt.pieces)
     trees = {
         "config.json": configs.marian_json(config, (src.vocab_size, tgt.vocab_size), LONGEST),

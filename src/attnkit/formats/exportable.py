@@ -1,6 +1,6 @@
 """Checks that CTranslate2 or transformers supports a model. Torch-free."""
 
-from typing import Any
+from typing import Any, Literal
 
 from attnkit.errors import RunError
 from attnkit.models.config import ModelConfig, TransformerConfig
@@ -10,6 +10,7 @@ HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification"
 """Tasks whose runs can be exported to transformers."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
 NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2, and of Marian in transformers
+Coded = Literal["m2m_100", "mbart"]  #: model types with a code of the language before each text
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
 
@@ -25,8 +26,11 @@ def check_huggingface(config: Any) -> None:
     task, model, tasks = config.task, config.model, f"tasks {', '.join(HUGGINGFACE_TASKS)}"
     _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"runs of task '{task}'", tasks))
     if task == "translation":
-        check_marian(model)
-        return
+        if coded_kind(model) is None:
+            return check_marian(model)
+        kind, taken = config.vocabulary.kind, "vocabularies of imported M2M100, NLLB-200 and mBART-50"
+        checked = kind != "sentencepiece", "vocabulary.kind", f"this model with a vocabulary of kind '{kind}'", taken
+        return _refuse("transformers", checked)
     backwards = getattr(config, "direction", "") == "right-to-left"
     _refuse(
         "transformers",
@@ -52,6 +56,20 @@ def check_language(config: LanguageConfig) -> None:
     )
 
 
+def coded_kind(config: ModelConfig) -> Coded | None:
+    """Return the model type with language codes that a model is, or None."""
+    if not isinstance(config, TransformerConfig) or not config.plain_attention or config.pattern != "none":
+        return None
+    if (config.norm, config.decoder_start, config.tie_embeddings, config.norm_eps) != ("pre", "eos", "all", NORM_EPS):
+        return None
+    normed = config.embedding_norm, config.target_embedding_norm
+    if config.positions == "fairseq" and normed == (False, False):
+        return "m2m_100"
+    if config.positions == "learned" and config.position_offset == 2 and normed == (True, True):
+        return "mbart"
+    return None
+
+
 def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tuple[float, ...] = (NORM_EPS,)) -> None:
     """Check that a translator is a Marian; raise ``RunError`` naming ``system``."""
     if not isinstance(config, TransformerConfig):
@@ -59,9 +77,9 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
         return _refuse(system, (True, "model.kind", lacking, "kind transformer"))
     positions, attention = config.positions, "attention other than scaled_dot with softmax"
     normed = (config.embedding_norm, "embedding_norm"), (config.target_embedding_norm, "target_embedding_norm")
-    many = config.decoder_start == "eos"
-    other = (many, "model.decoder_start", "M2M100, NLLB-200 and mBART-50", "translators in Marian's layout")
-    _refuse("attnkit's export to transformers", other)
+    many = coded_kind(config) is not None
+    other = (many, "model.positions", "M2M100, NLLB-200 and mBART-50", "translators in Marian's layout")
+    _refuse("this export" if system == "transformers" else system, other)
     _refuse(
         system,
         (config.norm != "post", "model.norm", "Marian with pre-norm sublayers", "norm post"),

@@ -29,6 +29,7 @@ class Charsmap:
         if raw and (len(raw) < 4 or n_trie % 4 or not 4 <= n_trie <= len(raw) - 4):
             raise ValueError("its character map is damaged")
         units = np.frombuffer(raw, "<u4", n_trie // 4, 4) if raw else np.zeros(0, np.uint32)
+        self.raw = raw
         self._values = raw[4 + n_trie :]
         self.singles: set[str] = set()  #: characters that are replaced wherever nothing longer is
         self.firsts: set[str] = set()  #: first characters of longer texts

@@ -79,7 +79,7 @@ class PieceVocabulary:
         rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
         self.names = [*SPECIALS, *config.symbols, *rest]
         self._encoder = SentencePiece(read_sentencepiece(self.raw))
-        model = self._encoder.model
+        self.model = model = self._encoder.model
         self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
         self._own = [self._numbers.get(piece.text, UNK_ID) for piece in model.pieces]
         self._own[model.unknown_id] = UNK_ID
@@ -94,9 +94,10 @@ class PieceVocabulary:
         while n_used - 1 in unnamed:
             n_used -= 1
         self.n_unused = len(self.order) - n_used
-        self._symbols = frozenset(config.symbols)
+        self.symbols, self._symbols = config.symbols, frozenset(config.symbols)
         if code is not None and (self.codes != "spaced" or code not in self._symbols):
             raise ValueError("the language code is not in the vocabulary")
+        self.code: str | None = code
         self.code_ids = [] if code is None else [self._numbers[code]]
         if self.codes == "spaced":  # part of the task, not of the text
             for number in range(len(ROLES), len(fixed)):

@@ -181,7 +181,18 @@ def _unigram(model: SentencePieceModel) -> tuple[Engine, list[int]]:
     return Engine(engine), [model.unknown_id, *(id for id, _ in chosen)]
 
 
+def bpe_merges(model: SentencePieceModel) -> list[tuple[str, str]]:
+    """Return the pairs that BPE merges, the first one first; none of unigram models."""
+    return [] if model.algorithm == "unigram" else _merges(model)[2]
+
+
 def _bpe(model: SentencePieceModel) -> tuple[Engine, list[int]]:
+    vocabulary, ids, merges = _merges(model)
+    return Engine(models.BPE(vocabulary, merges, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=False)), ids
+
+
+def _merges(model: SentencePieceModel) -> tuple[dict[str, int], list[int], list[tuple[str, str]]]:
+    """Return the library's vocabulary, the piece of each of its entries, and merges."""
     numbered = _numbered(model, NORMAL)
     ids = [model.unknown_id, *(id for id, _ in numbered)]
     vocabulary = {_UNKNOWN: 0, **{text: number for number, (_, text) in enumerate(numbered, 1)}}
@@ -197,4 +208,4 @@ def _bpe(model: SentencePieceModel) -> tuple[Engine, list[int]]:
         if len(merges) > MAX_MERGES:
             raise ValueError(f"its pieces can be merged in more than {MAX_MERGES:,} ways")
     ordered = [(left, right) for _, _, left, right in sorted(merges, key=lambda merge: merge[:2])]
-    return Engine(models.BPE(vocabulary, ordered, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=False)), ids
+    return vocabulary, ids, ordered

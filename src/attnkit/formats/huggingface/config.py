@@ -134,6 +134,17 @@ def marian_json(
     }
 
 
+def coded_json(
+    config: TransformerConfig, kind: str, vocab_size: int, longest: int, ids: Mapping[str, int | None]
+) -> Tree:
+    """Return the configuration of an M2M100, NLLB-200 or mBART-50."""
+    architecture = {"m2m_100": "M2M100", "mbart": "MBart"}[kind] + "ForConditionalGeneration"
+    tree = marian_json(config, (vocab_size, vocab_size), longest, ids)
+    for key in ("decoder_vocab_size", "share_encoder_decoder_embeddings"):
+        del tree[key]
+    return {**tree, "architectures": [architecture], "model_type": kind}
+
+
 def generation_ids(config: TransformerConfig) -> dict[str, int | None]:
     """Return the ids of attnkit's special tokens by key, of a translation model."""
     return _GENERATION | ({"decoder_start_token_id": EOS_ID} if config.decoder_start == "eos" else {})
