@@ -18,7 +18,8 @@ from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_
 from attnkit.analysis.verify import verify_run
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
-from attnkit.conversion.import_vocabulary import read_vocabulary, separators
+from attnkit.conversion.import_vocabulary import read_vocabulary
+from attnkit.conversion.vocabulary_files import separators
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.predict import PredictRequest
@@ -104,7 +105,7 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
         expected = theirs(**inputs).logits[0].softmax(-1)
     assert classifier.classify([QUESTION], [CONTEXT])[0] == pytest.approx(expected.tolist(), abs=1e-5)
     again = transformers.AutoTokenizer.from_pretrained(export_huggingface(run, tmp_path / "again").path)
-    assert again(QUESTION, CONTEXT).input_ids == rows[0]
+    assert again(QUESTION, CONTEXT).input_ids == inputs.input_ids[0].tolist()
     import_huggingface(tmp_path / "again", tmp_path / "back")
     assert classifier_of(tmp_path / "back").reader.encode([QUESTION], [CONTEXT]) == rows
 

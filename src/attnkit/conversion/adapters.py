@@ -22,9 +22,9 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import read_tensors, tensors_of, to_bytes
 from attnkit.config import dump_yaml
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
-from attnkit.conversion.import_vocabulary import read_tree
 from attnkit.conversion.imported_run import ImportResult
 from attnkit.conversion.new_run import check_is_new, write_new_run
+from attnkit.conversion.vocabulary_files import read_tree
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.task import task_of

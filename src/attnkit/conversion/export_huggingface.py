@@ -1,6 +1,7 @@
 """Export of runs to Hugging Face transformers: config, weights, tokenizer, README."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from attnkit.formats.huggingface import tokenizer as tokens
 from attnkit.io import atomic
 from attnkit.models.language_config import BertConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
-_NO_JUDGE = "the next-sentence head is not exported: RoFormer in transformers has none"
+_ROLES = (("pad", PAD_ID), ("bos", BOS_ID), ("eos", EOS_ID))
+_NO_JUDGE = "the next-sentence head is not exported: {} in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
 
@@ -75,34 +78,57 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         length = opened.config.data.sequence_length if head is None else opened.config.max_row_length
         config = config.model_copy(update={"max_length": max(config.max_length, length)})
     tokenizer = read_tokenizer(chosen)
-    if task == "clm":
-        tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
-        trees = {
-            "config.json": configs.gpt_json(config, tokenizer.vocab_size),
-            "generation_config.json": configs.generation_json(),
-            **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
-        }
-        return ExportContents(trees, tensors | _tables(config, "transformer."), _USES["GPT2LMHeadModel"])
-    kind = layout.body_kind(config)
+    if task != "clm":
+        labels = read_labels(chosen).labels if task in ("text-classification", "token-classification") else ()
+        return _encoder(config, task, opened.model.state_dict(), tokenizer, labels)
+    tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
+    trees = {
+        "config.json": configs.gpt_json(config, tokenizer.vocab_size),
+        "generation_config.json": configs.generation_json(),
+        **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
+    }
+    return ExportContents(trees, tensors | _tables(config, "transformer."), _USES["GPT2LMHeadModel"])
+
+
+def _encoder(
+    config: BertConfig, task: str, state: dict[str, Tensor], tokenizer: Tokenizer, labels: Sequence[str]
+) -> ExportContents:
+    """Convert a BERT; an imported one gets its model type, ids and files back."""
+    origin, head = tokenizer.origin, layout.HEADS.get(task)
+    if origin is not None and not layout.fits(config, origin.model):
+        origin = None
+    kind = layout.body_kind(config) if origin is None else origin.model
     follows = task == "mlm" and config.next_sentence
     if head is None:
-        links = layout.bert_body(config) + layout.bert_head(config, kind)
+        links = layout.bert_body(config, layout.PREFIXES[kind]) + layout.bert_head(config, kind)
         head = "PreTraining" if follows and kind == "bert" else "MaskedLM"
         links += layout.next_sentence() if head == "PreTraining" else []
     else:
-        links = layout.with_prefix("encoder", layout.bert_body(config)) + layout.head_of(task, kind)
-    tensors = layout.to_theirs(links, opened.model.state_dict()) | _tables(config, layout.PREFIXES[kind])
+        body = layout.bert_body(config, layout.PREFIXES[kind])
+        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind)
+    n_rows, first = tokenizer.vocab_size, 0
+    if origin is not None:
+        n_rows, first = origin.n_rows, configs.first_position(kind, origin.order[PAD_ID])
+        state = layout.in_order(state, origin.order, first)
+    tensors = layout.to_theirs(links, state) | _tables(config, layout.PREFIXES[kind])
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # unused, but expected by transformers
-    labels = read_labels(chosen).labels if task in ("text-classification", "token-classification") else ()
-    architecture = f"{'RoFormer' if kind == 'roformer' else 'Bert'}For{head}"
-    roles = tokens.bert_roles(config.separators, segments=config.n_segments > 1)
-    trees = {
-        "config.json": configs.bert_json(config, kind, tokenizer.vocab_size, architecture, labels),
-        **tokenizer_files(tokenizer, roles, config.max_length),
-    }
-    warnings = (_NO_JUDGE,) if follows and kind != "bert" else ()
-    return ExportContents(trees, tensors, _USES[f"BertFor{head}"], warnings)
+    described = configs.bert_json(config, kind, n_rows, f"{configs.CLASSES[kind]}For{head}", labels)
+    warnings = (_NO_JUDGE.format(configs.CLASSES[kind]),) if follows and kind != "bert" else ()
+    use = _USES[f"BertFor{head}"]
+    if origin is None and tokenizer.pieces is not None:
+        what, help = "a SentencePiece vocabulary leaves with an XLM-RoBERTa alone", "supported: learned positions"
+        raise RunError(what, where="model.positions", help=help)
+    if origin is None:
+        roles = tokens.bert_roles(config.separators, segments=config.n_segments > 1)
+        trees = {"config.json": described, **tokenizer_files(tokenizer, roles, config.max_length)}
+        return ExportContents(trees, tensors, use, warnings)
+    described |= {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
+    described["max_position_embeddings"] += first
+    try:
+        return ExportContents({"config.json": described}, tensors, use, warnings, origin.files())
+    except ValueError as error:
+        raise RunError(str(error), where="tokenizer.json") from error
 
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
@@ -152,7 +178,7 @@ _FILL = """\
 from transformers import pipeline
 
 fill = pipeline("fill-mask", model=".")
-for guess in fill("The cat sat on the [MASK]."):
+for guess in fill(f"The cat sat on the {fill.tokenizer.mask_token}."):
     print(f"{guess['score']:.3f} {guess['token_str']}")"""
 _USES = {
     "BertForMaskedLM": _FILL,
@@ -200,6 +226,6 @@ _CARD = """\
 {use}
 ```
 
-The tokenizer returns the same ids as attnkit, with one exception: if a text contains the name of a special token, e.g.
+The tokenizer cuts text as attnkit does, with one exception: if a text contains the name of a special token, e.g.
 `[SEP]`, transformers reads it as that token, attnkit as ordinary text.
 """

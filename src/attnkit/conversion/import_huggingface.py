@@ -1,4 +1,4 @@
-"""Import of BERT, RoBERTa, RoFormer and GPT-2 from Hugging Face folders as runs.
+"""Import of encoders and of GPT-2 from Hugging Face folders as runs.
 
 Translation models are in ``import_translator``. The names and shapes of all tensors are derived from ``config.json``
 and from our model of that configuration before any tensor is read.
@@ -16,9 +16,10 @@ import torch
 from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import validate
 from attnkit.conversion.import_translator import convert_translator
-from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
+from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.conversion.imported_run import ImportedModel, ImportResult, write_imported_run
 from attnkit.conversion.new_run import check_is_new
+from attnkit.conversion.vocabulary_files import Vocabulary, read_tree
 from attnkit.data.labels import Labels
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS

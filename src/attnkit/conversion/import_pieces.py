@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attnkit.conversion.import_vocabulary import read_file, read_own_vocabulary, read_tree
+from attnkit.conversion.import_vocabulary import read_own_vocabulary
+from attnkit.conversion.vocabulary_files import read_file, read_tree
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
 from attnkit.text.config import VocabularyConfig

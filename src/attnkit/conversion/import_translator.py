@@ -15,8 +15,8 @@ from torch import Tensor
 
 from attnkit.config import validate
 from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
-from attnkit.conversion.import_vocabulary import read_tree
 from attnkit.conversion.imported_run import ImportedModel
+from attnkit.conversion.vocabulary_files import read_tree
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS

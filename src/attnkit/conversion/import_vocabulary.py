@@ -1,46 +1,46 @@
-"""Import of Hugging Face tokenizers: BERT, RoBERTa, GPT-2 and attnkit's exports.
+"""Import of Hugging Face tokenizers, and of those that attnkit exported.
 
 Our vocabularies start with padding, BOS, EOS, unknown and the symbols; in Hugging Face vocabularies these may have any
 ids. Entries are therefore reordered, and ``Vocabulary.order`` gives the original id of each of our ids.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from attnkit.errors import RunError, system_failure
+from attnkit.conversion.import_encoder_pieces import read_encoder_pieces
+from attnkit.conversion.vocabulary_files import (
+    Tree,
+    Vocabulary,
+    added_tokens,
+    mapping,
+    read_file,
+    read_tree,
+    separators,
+)
+from attnkit.errors import RunError
 from attnkit.formats.huggingface import tokenizer as tokens
-from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.origin import FILES, Origin
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import CONTINUED, MAX_BYTES
 
-Tree = Mapping[str, Any]
-T = TypeVar("T")
-MAX_JSON_BYTES = 1 << 24  #: maximum size of a settings file in bytes
 _BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
+_ROBERTA = {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 DEFAULTS: dict[str, dict[str, str]] = {
     "bert": _BERT,
     "roformer": _BERT,
-    "roberta": {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
 }  #: default names of the special tokens
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """An imported vocabulary and the original ids of its entries."""
-
-    tokenizer: Tokenizer
-    order: list[int | None]  #: original id of each of our ids; None: no such entry
-    separators: int = 1  #: separators between two texts
 
 
 def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
@@ -50,24 +50,38 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     """
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
+    if "auto_map" in settings:
+        what = "the tokenizer is code of the folder (auto_map), which attnkit does not run"
+        raise RunError(what, where=str(paths[1]), help="remove auto_map if transformers has this tokenizer")
     cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
         raise RunError(what, where=str(folder), help="use a RoFormer with a BERT-style tokenizer.json")
-    tree, where = _read_tokenizer(folder, settings)
     names = dict(DEFAULTS[model])  # of the special tokens, by role
     for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
         name = source.get(f"{role}_token")
         name = name.get("content") if isinstance(name, Mapping) else name
         if isinstance(name, str) and name:
             names[role] = name
+    if model == "xlm-roberta":
+        return _with_origin(read_encoder_pieces(folder, names, n_rows), folder, model)
+    tree, where = _read_tokenizer(folder, settings)
     try:
-        vocabulary = _own(tree, n_rows) or _foreign(tree, model, names, n_rows)
+        if (vocabulary := _own(tree, n_rows)) is None:
+            vocabulary = _with_origin(_foreign(tree, model, names, n_rows), folder, model)
         return replace(vocabulary, separators=separators(tree, model))
     except ValueError as error:
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
         what = f"the tokenizer cannot be imported: {why}"
         raise RunError(what, where=where, help="supported: tokenizers of BERT and GPT-2") from error
+
+
+def _with_origin(vocabulary: Vocabulary, folder: Path, model: str) -> Vocabulary:
+    """Return a vocabulary that contains its original ids and files."""
+    if model != "gpt2":
+        files = {name: read_file(folder / name, MAX_BYTES, bytes) for name in FILES if (folder / name).exists()}
+        vocabulary.tokenizer.origin = Origin.of_files(model, vocabulary.order, files)
+    return vocabulary
 
 
 def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
@@ -99,24 +113,10 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
     return {"normalizer": None, "pre_tokenizer": before, "model": model}, str(path)
 
 
-def separators(tree: Tree, model: str) -> int:
-    """Return the number of separators between two texts: 1, or 2 as in RoBERTa."""
-    step = _mapping(tree.get("post_processor"))
-    steps = step.get("processors") if step.get("type") == "Sequence" else [step]
-    for step in map(_mapping, steps if isinstance(steps, list) else []):
-        if step.get("type") in ("BertProcessing", "RobertaProcessing"):
-            return 2 if step["type"] == "RobertaProcessing" else 1
-        if step.get("type") == "TemplateProcessing" and isinstance(pair := step.get("pair"), list):
-            names = [_mapping(_mapping(part).get("Sequence")).get("id") for part in pair]
-            if "A" in names and "B" in names:
-                return min(2, max(1, names.index("B") - names.index("A") - 1))
-    return 2 if model == "roberta" else 1
-
-
 def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> Vocabulary:
     """Convert a BERT or GPT-2 tokenizer; raise ``ValueError`` if it is unsupported."""
     kind, lowercase = _kind(tree)
-    vocab, added = _mapping(tree["model"].get("vocab")), _added_tokens(tree)
+    vocab, added = mapping(tree["model"].get("vocab")), added_tokens(tree)
     if not all(type(id) is int for id in vocab.values()):
         raise ValueError("vocabulary entries have no valid ids")
     entries: dict[int, str] = {}
@@ -160,11 +160,11 @@ def _special_names(n_symbols: int) -> list[str]:
 
 def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
     """Return the equivalent kind of vocabulary, and whether it lower-cases."""
-    model, before, after = _mapping(tree.get("model")), tree.get("normalizer"), _mapping(tree.get("pre_tokenizer"))
+    model, before, after = mapping(tree.get("model")), tree.get("normalizer"), mapping(tree.get("pre_tokenizer"))
     kind: Literal["bert", "gpt2"] = "gpt2"
     lowercase: Any = False
     if model.get("type") == "WordPiece" and after.get("type") == "BertPreTokenizer":
-        kind, before = "bert", _mapping(before)
+        kind, before = "bert", mapping(before)
         lowercase, accents = before.get("lowercase"), before.get("strip_accents")
         if not isinstance(lowercase, bool):
             raise ValueError("its normalizer lacks the boolean 'lowercase'")
@@ -194,21 +194,6 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
     return kind, lowercase
 
 
-def _added_tokens(tree: Tree) -> dict[int, str]:
-    """Return the added tokens by id; raise ``ValueError`` if one is malformed."""
-    added = tree.get("added_tokens") or []
-    if not isinstance(added, Sequence) or not all(
-        isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)
-        for token in added
-    ):
-        raise ValueError("its added tokens lack ids or names")
-    found: dict[int, str] = {}
-    for token in added:
-        if (name := found.setdefault(token["id"], token["content"])) != token["content"]:
-            raise ValueError(f"duplicate id {token['id']}: '{name[:40]}' and '{token['content'][:40]}'")
-    return found
-
-
 def read_own_vocabulary(folder: Path, n_rows: int) -> Tokenizer | None:
     """Return the vocabulary of a folder that attnkit exported, None for others."""
     found = _own(read_tree(folder / "tokenizer.json", MAX_BYTES), n_rows)
@@ -217,10 +202,10 @@ def read_own_vocabulary(folder: Path, n_rows: int) -> Tokenizer | None:
 
 def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
     """Return the vocabulary of a tokenizer exported by attnkit, or None."""
-    model, before = _mapping(tree.get("model")), tree.get("pre_tokenizer")
+    model, before = mapping(tree.get("model")), tree.get("pre_tokenizer")
     kind: TrainedKind
     match model.get("type"):
-        case "BPE" if before is None or _mapping(before).get("type") == "Sequence":
+        case "BPE" if before is None or mapping(before).get("type") == "Sequence":
             kind = "char" if before is None else "bpe"
         case "WordPiece" if model.get("continuing_subword_prefix") == CONTINUED:
             kind = "wordpiece"
@@ -230,7 +215,7 @@ def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
             kind = "word"
         case _:
             return None
-    added = _added_tokens(tree)
+    added = added_tokens(tree)
     if sorted(added) != list(range(len(added))) or len(added) < len(SPECIALS):
         return None
     symbols = tuple(added[id] for id in range(len(SPECIALS), len(added)))
@@ -254,30 +239,3 @@ def _own(tree: Tree, n_rows: int) -> Vocabulary | None:
         except ValueError:
             continue
     return None
-
-
-def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Read a JSON object; raise as ``read_file``, and ``RunError`` for other values."""
-    tree = read_file(path, most, parse_json)
-    if not isinstance(tree, dict):
-        raise RunError(f"{path.name} is not a JSON object", where=str(path))
-    return tree
-
-
-def read_file(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
-    """Read and parse a file.
-
-    Raises ``RunError`` if it is missing, too large or invalid, ``SystemFailure`` for other read errors.
-    """
-    try:
-        return parse(read_regular_file(path, most, follow=True))
-    except ValueError as error:
-        raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
-    except FileNotFoundError as error:
-        raise RunError(f"no {path.name} in {path.parent}", help="use a folder written by save_pretrained") from error
-    except OSError as error:
-        raise system_failure("read", path, error) from error
-
-
-def _mapping(value: Any) -> Tree:
-    return value if isinstance(value, Mapping) else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -18,8 +20,8 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
-    `bert`, `gpt2` (also for RoBERTa) and `sentencepiece` (Marian, M2M100, NLLB, mBART) are the tokenizers of those
-    models, available only through `attnkit import`."""
+    `bert`, `gpt2` (also for RoBERTa) and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa) are the tokenizers
+    of those models, available only through `attnkit import`."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Maximum number of entries, special tokens included. A small text yields fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
@@ -101,3 +103,9 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     def limit(self) -> float:
         """Threshold, or the default of the scoring function."""
         return self.threshold if self.threshold is not None else {"count": 100.0, "npmi": 0.5}[self.scoring]
+
+
+def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a one-group pattern of the symbols, longest first, or None if empty."""
+    longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
+    return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None

@@ -14,8 +14,8 @@ from typing import Any, get_args
 from attnkit.errors import UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as engine
-from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, check_symbols
-from attnkit.text.tokenizer import Tokenizer, symbol_pattern
+from attnkit.text.config import MAX_ENTRIES, TrainedKind, VocabularyConfig, check_symbols, symbol_pattern
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import count_words
 
 EXTENDABLE = ("bpe", "word")

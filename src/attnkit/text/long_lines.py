@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from attnkit.errors import DataError
+from attnkit.text.config import symbol_pattern
 from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, guess, opened, undecodable
-from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
+from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer
 
 PART = 1 << 18  #: length in bytes above which a line is split
 

@@ -1,4 +1,4 @@
-"""Vocabularies of imported translation models: pieces and ids of a network.
+"""Vocabularies of imported models: SentencePiece's pieces and ids of a network.
 
 A network may know other entries than its SentencePiece model: pieces have ids of their own, and languages have codes.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
+from attnkit.text.config import MAX_ENTRIES, VocabularyConfig, symbol_pattern
 from attnkit.text.sentencepiece import SentencePiece
 from attnkit.text.sentencepiece_file import BYTE, SPACE, read_sentencepiece
 
 ROLES = ("pad", "bos", "eos", "unk")  #: roles of our first ids, in their order
-Codes = Literal["marked", "spaced"]
-"""Form of a language code at the start of a text: ``>>de<<`` (marked), or any symbol and a space (spaced)."""
+Codes = Literal["marked", "spaced", "anywhere"]
+"""Form of a language code at the start of a text: ``>>de<<`` (marked), or any symbol and a space (spaced).
+
+With ``anywhere``, there are no codes: symbols such as a mask are tokens wherever they are in a text.
+"""
 
 
 def make_tree(
@@ -95,6 +98,7 @@ class PieceVocabulary:
             n_used -= 1
         self.n_unused = len(self.order) - n_used
         self.symbols, self._symbols = config.symbols, frozenset(config.symbols)
+        self._anywhere = symbol_pattern(config.symbols) if self.codes == "anywhere" else None
         if code is not None and (self.codes != "spaced" or code not in self._symbols):
             raise ValueError("the language code is not in the vocabulary")
         self.code: str | None = code
@@ -110,7 +114,10 @@ class PieceVocabulary:
         return None if model.remove_extra_whitespaces else int(model.add_dummy_prefix)
 
     def parts(self, text: str) -> list[tuple[str, int | None]]:
-        """Split a text into its language code, with its id, and the text to encode."""
+        """Split a text into codes or symbols, with their ids, and text to encode."""
+        if self.codes == "anywhere":
+            found = [text] if self._anywhere is None else self._anywhere.split(text)
+            return [(part, self._numbers[part] if part in self._symbols else None) for part in found if part]
         code, rest = "", text
         if self.codes == "marked":
             # As in transformers, any text between these marks is a code.
@@ -144,7 +151,7 @@ class PieceVocabulary:
 
 
 def _check(vocabulary: Any, roles: Any, n_rows: Any, codes: Any) -> None:
-    if type(n_rows) is not int or not 0 < n_rows <= MAX_ENTRIES or codes not in ("marked", "spaced"):
+    if type(n_rows) is not int or not 0 < n_rows <= MAX_ENTRIES or codes not in get_args(Codes):
         raise ValueError("it has no valid number of rows, or no form of codes")
     numbered = isinstance(vocabulary, dict) and all(type(id) is int and 0 <= id < n_rows for id in vocabulary.values())
     if not numbered or len(set(vocabulary.values())) != len(vocabulary):

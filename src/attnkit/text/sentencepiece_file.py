@@ -1,4 +1,4 @@
-"""Reader of SentencePiece models without protobuf and without sentencepiece.
+"""Reader and writer of SentencePiece models without protobuf and sentencepiece.
 
 A file is a protocol buffer, ``ModelProto`` of https://github.com/google/sentencepiece: fields 1 (pieces), 2 (how the
 model was trained) and 3 (how text is normalized). Everything is checked here, since a file may come from a stranger.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,6 +92,28 @@ def read_sentencepiece(raw: bytes) -> SentencePieceModel:
         add_dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_whitespaces=bool(normalizer.get(4, 1)),
     )
+
+
+def write_sentencepiece(pieces: Sequence[SentencePieceEntry], charsmap: bytes) -> bytes:
+    """Return the file of a unigram model, with the usual handling of spaces."""
+    parts = []
+    for piece in pieces:
+        kind = b"" if piece.type == NORMAL else bytes([3 << 3 | _VARINT, piece.type])
+        score = bytes([2 << 3 | _FOUR_BYTES]) + struct.pack("<f", piece.score)
+        parts.append(_message(1, _message(1, piece.text.encode()) + score + kind))
+    trainer = bytes([3 << 3 | _VARINT, 1])  # unigram
+    # Of the normalizer: the map, a space before the text, no further spaces, spaces as U+2581.
+    flags = b"".join(bytes([number << 3 | _VARINT, 1]) for number in (3, 4, 5))
+    return b"".join(parts) + _message(2, trainer) + _message(3, _message(2, charsmap) + flags)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    """Return a field of bytes: number, size in groups of seven bits, content."""
+    size, rest = list[int](), len(content)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([number << 3 | _BYTES, *size, rest]) + content
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Value]]:

@@ -16,10 +16,11 @@ from attnkit.errors import DataError, RunError, SystemFailure
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import VocabularyConfig, symbol_pattern
 from attnkit.text.vocabulary_schema import BERT_CONTINUED, CONTINUED, UNUSED, build
 
 if TYPE_CHECKING:
+    from attnkit.text.origin import Origin
     from attnkit.text.piece_vocabulary import PieceVocabulary
 
 FORMAT = "attnkit vocabulary"
@@ -36,15 +37,16 @@ _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")  #: word starts in the vocabulary o
 class Tokenizer:
     """Tokenizer of a vocabulary, created by ``train_vocabulary`` or ``load``."""
 
-    def __init__(self, config: VocabularyConfig, engine: dict[str, Any]) -> None:
+    def __init__(self, config: VocabularyConfig, engine: dict[str, Any], origin: Origin | None = None) -> None:
         """Check and store the parts; raise ``ValueError`` if they are inconsistent.
 
         Args:
             config: The settings with which the vocabulary was trained.
             engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the first
                 ids are the special entries and the symbols. For kind ``sentencepiece``, see ``piece_vocabulary``.
+            origin: Where an imported vocabulary comes from.
         """
-        self.config = config
+        self.config, self.origin = config, origin
         self._engine_json = engine
         #: SentencePiece model and ids of an imported network; None for other kinds
         self.pieces: PieceVocabulary | None = None
@@ -132,8 +134,8 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the JSON form, in hexadecimal."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """SHA-256 of the JSON form without the origin, in hexadecimal."""
+        return hashlib.sha256(self._json().encode()).hexdigest()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each line, without BOS and EOS.
@@ -214,13 +216,16 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """Return the text of a vocabulary file; raise ``DataError`` if it is too large."""
-        config = self.config.model_dump(mode="json")
-        tree = {"format": FORMAT, "version": VERSION, "config": config, "tokenizer": self._engine_json}
-        text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
+        text = self._json({} if self.origin is None else {"origin": self.origin.to_tree()})
         if len(text.encode()) > schema.MAX_BYTES:
             what = f"the vocabulary would take more than {schema.MAX_BYTES:,} bytes"
             raise DataError(what, where="vocabulary.size", help="lower vocabulary.size")
         return text
+
+    def _json(self, others: dict[str, Any] | None = None) -> str:
+        config = self.config.model_dump(mode="json")
+        tree = {"format": FORMAT, "version": VERSION, "config": config, "tokenizer": self._engine_json}
+        return json.dumps(tree | (others or {}), ensure_ascii=False, separators=(",", ":")) + "\n"
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = "the vocabulary") -> Tokenizer:
@@ -234,10 +239,15 @@ class Tokenizer:
                 raise ValueError("the format field is missing")
             if VERSION < tree["version"] < 1000:
                 raise RunError(f"{where} has version {tree['version']}, which is too new", help="update attnkit")
-            if tree["version"] != VERSION or tree.keys() != {"format", "version", "config", "tokenizer"}:
+            if tree["version"] != VERSION or tree.keys() - {"origin"} != {"format", "version", "config", "tokenizer"}:
                 raise ValueError("missing or unexpected keys")
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
-            return Tokenizer(config, tree["tokenizer"])
+            found = Tokenizer(config, tree["tokenizer"])
+            if "origin" in tree:
+                from attnkit.text.origin import Origin  # imported here: most runs have none
+
+                found.origin = Origin.from_tree(tree["origin"], found.vocab_size)
+            return found
         except (ValueError, RecursionError) as error:
             raise RunError(f"{where} is not a valid attnkit vocabulary", help=_MAKE) from error
 
@@ -294,12 +304,6 @@ def cut(line: str, *, runs: bool = True) -> list[str]:
     if runs and ("  " in line or line[0] == " "):
         return [chunk[1:] for chunk in _SPACED.findall(" " + line)]
     return line.split(" ")
-
-
-def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a one-group pattern of the symbols, longest first, or None if empty."""
-    longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
-    return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
 
 
 _PARALLELISM: list[str | None] = [None]

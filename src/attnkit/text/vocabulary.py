@@ -28,9 +28,9 @@ from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.runtime.children import end_with_parent, python_command
 from attnkit.runtime.signals import defer_signals
 from attnkit.text import vocabulary_schema as engine
-from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig, symbol_pattern
 from attnkit.text.lines import read_lines
-from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
+from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
 
 BATCH = 4096  #: lines encoded at once

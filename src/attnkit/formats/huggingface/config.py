@@ -1,12 +1,11 @@
 """``config.json`` of transformers. Torch-free.
 
-BERT, RoFormer and GPT-2 are read and written; RoBERTa is only read. Translation models are only written here: to read
-them, see ``translation_config``.
+Translation models are only written here: to read them, see ``translation_config``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -29,15 +28,19 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "roformer", "gpt2"]  #: model types that can be imported, beside translation models
-SUPPORTED: tuple[Kind, ...] = ("bert", "roberta", "roformer", "gpt2")
+Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "gpt2"]
+"""Model types that can be imported, beside translation models."""
+SUPPORTED: tuple[Kind, ...] = get_args(Kind)
+ROBERTAS = ("roberta", "xlm-roberta")  #: with two separators, and positions counted from the id of padding
+CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "roformer": "RoFormer"}
+"""Model type of an encoder -> start of its class names."""
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
 
 
 # Field names are attnkit's. Aliases, defaults, limits and order follow config.json.
 class _Bert(BaseModel, extra="ignore", strict=True):
-    """Configuration keys of BERT, RoBERTa and RoFormer."""
+    """Configuration keys of BERT, RoBERTa, XLM-RoBERTa and RoFormer."""
 
     vocab_size: int = Field(gt=0, le=1 << 20)
     d_model: int = Field(default=768, gt=0, le=MOST_WIDTH, alias="hidden_size")
@@ -172,6 +175,9 @@ def read(tree: Any, where: str) -> ForeignModel:
     if kind not in SUPPORTED:
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
         raise RunError(what, where=where, help=f"supported: {', '.join((*SUPPORTED, *TRANSLATORS))}")
+    if "auto_map" in tree:
+        what = "the model is code of the folder (auto_map), which attnkit does not run"
+        raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
     try:
         keys = (_Gpt if kind == "gpt2" else _Bert).model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0
@@ -201,10 +207,15 @@ def _check_bert(keys: _Bert, kind: Kind) -> int:
         ("rotary_value", keys.rotary_value, False),
         ("embedding_size", keys.embedding_size or keys.d_model, keys.d_model),
         # RoBERTa's head uses gelu whatever the activation of the layers.
-        ("hidden_act", keys.activation, "gelu" if kind == "roberta" else keys.activation),
+        ("hidden_act", keys.activation, "gelu" if kind in ROBERTAS else keys.activation),
     ):
         if value != wanted:
             raise RunError(f"unsupported {key} {value} for {kind}", where=key, help=f"supported: {wanted}")
-    if kind != "roberta":
+    return first_position(kind, keys.pad_token_id)
+
+
+def first_position(kind: str, pad_token_id: int | None) -> int:
+    """Return the number of unused rows at the start of the position table."""
+    if kind not in ROBERTAS:
         return 0
-    return (1 if keys.pad_token_id is None else keys.pad_token_id) + 1
+    return (1 if pad_token_id is None else pad_token_id) + 1

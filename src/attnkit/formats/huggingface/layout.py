@@ -7,11 +7,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnkit.formats.huggingface.config import CLASSES, ROBERTAS
 from attnkit.models.language_config import BertConfig, GptConfig
 
 Tensors = Mapping[str, Tensor]
 Shape = tuple[int, ...]
-PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
+PREFIXES = {
+    "bert": "bert.",
+    "roberta": "roberta.",
+    "xlm-roberta": "roberta.",
+    "roformer": "roformer.",
+    "gpt2": "transformer.",
+}
 """Prefix of the body's tensor names in a model with a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
@@ -84,6 +91,30 @@ def body_kind(config: BertConfig) -> str:
     return "roformer" if config.positions == "rotary" else "bert"
 
 
+def fits(config: BertConfig, kind: str) -> bool:
+    """Return whether a model can be written as one of a model type."""
+    positions = ("learned",) if kind in ROBERTAS else ("rotary",) if kind == "roformer" else ("learned", "sinusoidal")
+    return kind in CLASSES and config.positions in positions
+
+
+def in_order(state: Tensors, order: Sequence[int | None], first: int) -> dict[str, Tensor]:
+    """Return the tensors of a BERT with rows in the order of an imported vocabulary.
+
+    ``order`` has the original id of each of our ids, and ``first`` is the number of unused rows at the start of the
+    position table, which are zero.
+    """
+    ours = torch.tensor([id for id, their in enumerate(order) if their is not None])
+    theirs = torch.tensor([their for their in order if their is not None])
+    ordered, pretrained = dict(state), "predictor.linear.weight" in state
+    for name, tensor in state.items():
+        if name.removeprefix("encoder.") == "embedding.weight" or (pretrained and name.startswith("output.")):
+            ordered[name] = tensor.new_zeros(int(theirs.max()) + 1, *tensor.shape[1:])
+            ordered[name][theirs] = tensor[ours]
+        elif name.endswith("places.table.table"):
+            ordered[name] = torch.cat((tensor.new_zeros(first, tensor.shape[1]), tensor))
+    return ordered
+
+
 def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     """Return the links of embeddings and layers; ``PREFIXES`` has the default prefix."""
     prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
@@ -109,7 +140,7 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
 def bert_head(config: BertConfig, kind: str) -> list[Link]:
     """Return the links of the masked-LM head; an untied output has its own bias."""
     near, linear, norm = "cls.predictions", "transform.dense", "transform.LayerNorm"
-    if kind == "roberta":
+    if kind in ROBERTAS:
         near, linear, norm = "lm_head", "dense", "layer_norm"
     tied = config.tie_embeddings  # untied: decoder.bias is the output's, the other bias is unused
     return [
@@ -150,7 +181,7 @@ def head_of(task: str, kind: str) -> list[Link]:
         return linked("output", "qa_outputs")
     if task == "token-classification":
         return linked("output", "classifier")
-    if kind in ("roberta", "roformer"):  # their classifier contains the pooler
+    if kind in (*ROBERTAS, "roformer"):  # their classifier contains the pooler
         return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
     return linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
 

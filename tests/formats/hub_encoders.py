@@ -1,0 +1,116 @@
+"""Folders of encoders of transformers with random weights, and lines of text of every kind for their tokenizers."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+import transformers
+from hub_runs import shaken
+
+WORDS = ["the", "quick", "fox", "größer", "été", "don't", "chien", "der", "unlikely", "3.14", "x=1;", "日本語", "текст"]
+ODD = [
+    "👩‍🚀",
+    "🚀",
+    "🇫🇷",
+    "漢字",
+    "カタカナ",
+    "ｶﾀ",
+    "한국어",
+    "شكرا",
+    "مرحبًا",
+    "नमस्ते",
+    "e\u0301",
+    "x\u0323\u0307",
+    "ﬁn",
+    "①",
+]
+ODD += [
+    "½",
+    "Å",
+    "İ",
+    "ß",
+    "Σς",
+    "\t",
+    "\u00a0",
+    "\u3000",
+    "\u200b",
+    "\u2028",
+    "\ufeff",
+    "\x01",
+    "\x7f",
+    "\x85",
+    "▁",
+    "…",
+]
+ODD += ["▁", "…", "¡", "—", "''", "“q”", "a_b", "##s", "Ġ", "\u0000", "\r", "\u00ad"]
+COMBINING = ["\u0301", "\u0308", "\u0327", "\u064b", "\u0940", "\uff9e"]
+LOST = [*COMBINING, "\x85"]
+"""Marks that ``Precompiled`` of tokenizers loses behind some characters, and what it splits off as white space."""
+
+
+@lru_cache
+def odd_lines(n: int, seed: int = 1) -> list[str]:
+    """Return lines of emoji, many scripts, marks, control characters and spaces in odd places; some are empty."""
+    source, made = random.Random(seed), ["", " ", "   ", "the", " the", "  the  fox ", "\ttab", "▁the", "été x" * 99]
+    for _ in range(n - len(made)):
+        parts = [source.choice(WORDS if source.random() < 0.6 else ODD) for _ in range(source.randint(0, 9))]
+        parts = [part + source.choice(COMBINING) if source.random() < 0.04 else part for part in parts]
+        line = "".join(part + source.choice((" ", " ", " ", "  ", "", ".")) for part in parts)
+        made.append(source.choice(("", "", "", " ")) + (line if source.random() < 0.8 else line.strip()))
+    return made
+
+
+@lru_cache
+def unigram_pieces(n: int = 400) -> bytes:
+    """Return a SentencePiece model with the normalization of XLM-RoBERTa."""
+    made, lines = io.BytesIO(), [line for line in odd_lines(3000, 7) if line.strip() and "\0" not in line]
+    options = {"vocab_size": n, "model_type": "unigram", "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=made, **options)
+    return made.getvalue()
+
+
+def save(folder: Path, model: Any, seed: int = 1) -> Any:
+    """Save a model in which all weights say something."""
+    torch.manual_seed(seed)
+    shaken(model)
+    for name, parameter in model.named_parameters():
+        if name.endswith("token_type_embeddings.weight") and len(parameter) == 1:
+            parameter.data.zero_()  # attnkit adds it to the positions
+    model.save_pretrained(folder)
+    return model
+
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64},
+    {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80},
+    {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 100},
+)
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def xlm_roberta(folder: Path, shape: int = 0, kind: Any = transformers.XLMRobertaForMaskedLM, **changes: Any) -> Any:
+    """Write an XLM-RoBERTa as it was published: with both files of its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(unigram_pieces())
+    tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    other = ({}, {"tie_word_embeddings": False}, {"max_position_embeddings": 90, "layer_norm_eps": 1e-12})[shape]
+    config = {"max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+    config |= {"bos_token_id": 0, "eos_token_id": 2, **SHAPES[shape], **NO_DROPOUT, **other, **changes}
+    return save(folder, kind(transformers.XLMRobertaConfig(vocab_size=len(tokenizer), **config)), shape)
+
+
+ENCODERS: dict[str, Callable[..., Any]] = {"xlm-roberta": xlm_roberta}
+
+
+def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:
+    tree = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**tree, **changes}))
