@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnkit.library.language_models import CausalLM, MaskedLM
     from attnkit.library.loading import load
     from attnkit.library.results import confusion, curves, project
-    from attnkit.library.runs import average, compare, compare_lm, export, import_run, verify
+    from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, verify
     from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
@@ -66,6 +66,7 @@ __all__ = [
     "export",
     "finetune",
     "import_run",
+    "list_runs",
     "load",
     "pretrain_clm",
     "pretrain_mlm",
@@ -103,6 +104,7 @@ _MODULES = {
     "compare_lm": "library.runs",
     "export": "library.runs",
     "import_run": "library.runs",
+    "list_runs": "library.runs",
     "verify": "library.runs",
     "back_translate": "library.synthetic",
     "distill": "library.synthetic",

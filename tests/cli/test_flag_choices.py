@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from attnkit.analysis.run_table import SortKey
 from attnkit.conversion.export_ctranslate2 import Quantization
 from attnkit.conversion.preflight import System
 from attnkit.engine.registry import TASKS
@@ -53,6 +54,7 @@ MODELS = {
         ("export", "quantization", choices(Quantization)),
         ("export", "to", {*choices(System), "peft", "attnkit"}),
         ("check", "export_to", choices(System)),
+        ("runs", "sort", choices(SortKey)),
     ],
 )
 def test_a_flag_offers_what_its_key_takes(command: str, flag: str, expected: set[str]) -> None:

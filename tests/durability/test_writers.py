@@ -57,6 +57,7 @@ PASSES: dict[str, list[str]] = {
     "score": ["score run {corpus}/test.src {corpus}/test.tgt --device cpu"],
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "compare": ["compare run run --src {corpus}/test.src --tgt {corpus}/test.tgt"],
+    "runs": ["runs . --json"],
     "average": ["average run"],
     "export": ["export run exported --to ctranslate2"],
     "import": [

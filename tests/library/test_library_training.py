@@ -131,6 +131,7 @@ CALLS = {
     "back-translate": "back_translate",
     "distill": "distill",
     "compare": "compare",
+    "runs": "list_runs",
     "score": "Translator.score",
     "score-bleu": "score_bleu",
     "embed": "MaskedLM.embed CausalLM.embed AutoEncoder.embed AutoEncoder.reconstruct",

@@ -125,6 +125,8 @@ def about_runs(folder: Path) -> None:
     """What is done with runs, and what a notebook shows."""
     loaded = attnkit.load(folder / "run")
     print(loaded)
+    best: float | None = attnkit.list_runs(folder, sort="best")[0].best
+    print(best)
     averaged = attnkit.average(folder / "run", 2)
     print(averaged.path, attnkit.verify(folder / "run").n_bad)
     print(attnkit.export(folder / "run", folder / "out", to="huggingface").path)

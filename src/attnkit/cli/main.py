@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("score", "Score given translations: log-probability, perplexity."),
     "score-bleu": ("score_bleu", "Score translations: BLEU, chrF and TER with signatures."),
     "compare": ("compare", "Compare two translators on test files, with the paired test."),
+    "runs": ("runs", "List the runs below a folder: scores, times, differences."),
     "serve": ("serve", "Serve runs over HTTP, for programs and people."),
     "average": ("average", "Average the weights of a run's checkpoints."),
     "verify": ("verify", "Verify every byte of a run folder."),

@@ -6,7 +6,7 @@ The manifest proves that a file is unchanged, not that its content is valid; a r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -119,6 +119,23 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     if state["metrics"] and state["metrics"].keys() != (names := {*read_run_config(checkpoint).metrics}):
         raise _invalid(checkpoint, "state.json", f"metrics must be {', '.join(sorted(names))}")
     return state
+
+
+def checkpoint_scores(checkpoint: Checkpoint, names: Sequence[str]) -> Mapping[str, float]:
+    """Return the development scores of a checkpoint; empty if it was not evaluated.
+
+    ``names`` gives their order, the configuration's ``metrics``.
+
+    Raises:
+        RunError: the state of the checkpoint is invalid.
+    """
+    if "state.json" not in checkpoint.manifest.files:
+        return {}
+    if checkpoint.name == "averaged":
+        found: Mapping[str, float] = read_averaged(checkpoint)["metrics"]
+    else:
+        found = read_state(checkpoint)["scores"].get(str(checkpoint.step), {})
+    return {name: found[name] for name in names if name in found}
 
 
 def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from attnkit.analysis.embed_transformer import line_vectors, make_reader
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.loading import LoadedModel, load_model
@@ -23,7 +24,7 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.files import as_lines, warn
-from attnkit.library.summary import RunSummary, checkpoint_scores, describe_model
+from attnkit.library.summary import RunSummary, describe_model
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import FilledText, FillMaskPipeline

@@ -10,6 +10,7 @@ from attnkit.errors import UsageError
 
 if TYPE_CHECKING:
     from attnkit.analysis.compare_translators import TestComparison
+    from attnkit.analysis.run_table import RunRow, SortKey
     from attnkit.analysis.verify import VerificationReport
     from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
     from attnkit.conversion.imported_run import ImportResult
@@ -131,6 +132,20 @@ def compare(
 
     files = [(Path(src), Path(tgt)) for src, tgt in tests]
     return list(compare_translators(Path(before), Path(after), files, tgt_lang=tgt_lang, threads=threads))
+
+
+def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:
+    """Return the runs below folders, with their scores and the settings that differ.
+
+    ``sort`` is ``path``, ``best`` (the best run of each task first), ``minutes`` or ``step``.
+
+    Raises:
+        RunError: a folder is missing, or there is no run.
+        UsageError: an unknown ``sort``.
+    """
+    from attnkit.analysis import run_table
+
+    return run_table.list_runs([Path(folder) for folder in folders], sort)
 
 
 def compare_lm(

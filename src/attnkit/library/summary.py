@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.engine.checkpoint_metadata import read_averaged, read_state
 from attnkit.plotting.progress_text import count, scores
-
-AVERAGED = "averaged"  #: name of the checkpoint that averages others
 
 
 @dataclass(frozen=True)
@@ -50,20 +46,3 @@ def describe_model(config: Any) -> str:
         return f"mlp, {model.d_code} numbers a code"
     width = model.d_model
     return f"{model.kind}, {' and '.join(layers)} of {width}" if layers else f"{model.kind}, width {width}"
-
-
-def checkpoint_scores(checkpoint: Checkpoint, names: Sequence[str]) -> Mapping[str, float]:
-    """Return the development scores of a checkpoint; empty if it was not evaluated.
-
-    ``names`` gives their order, the configuration's ``metrics``.
-
-    Raises:
-        RunError: the state of the checkpoint is invalid.
-    """
-    if "state.json" not in checkpoint.manifest.files:
-        return {}
-    if checkpoint.name == AVERAGED:
-        found: Mapping[str, float] = read_averaged(checkpoint)["metrics"]
-    else:
-        found = read_state(checkpoint)["scores"].get(str(checkpoint.step), {})
-    return {name: found[name] for name in names if name in found}

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.errors import DataError, RunError
@@ -15,7 +16,7 @@ from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
 from attnkit.library.files import as_lines, warn
-from attnkit.library.summary import RunSummary, checkpoint_scores, describe_model
+from attnkit.library.summary import RunSummary, describe_model
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
 from attnkit.tasks.translation.documents import DocumentTranslator

@@ -1,0 +1,158 @@
+"""Runs below a folder: task, state, best score, training time, and the settings in which they differ. Torch-free."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from attnkit.checkpoints.logs import read_records, read_status
+from attnkit.checkpoints.run_folder import RunFolder, is_run
+from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_config
+from attnkit.errors import AttnkitError, RunError, UsageError
+from attnkit.io.lock import is_locked
+from attnkit.training.config import LOWER_IS_BETTER
+
+RunState = Literal["running", "finished", "stopped", "failed", "interrupted", "imported", "damaged"]
+SortKey = Literal["path", "best", "minutes", "step"]
+APART = "data."
+"""Start of the keys that name files; they differ between any two corpora, and are shown last."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in the table of its folder."""
+
+    path: Path
+    task: str | None = None  #: None if the configuration cannot be read
+    model: str | None = None  #: kind of model
+    state: RunState = "damaged"
+    step: int = 0
+    minutes: float | None = None  #: of training; None if none were recorded
+    metric: str | None = None  #: metric that selects the best checkpoint
+    best: float | None = None  #: development score of the best checkpoint
+    checkpoint: str | None = None  #: name of the best checkpoint
+    differs: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that are not the same in all runs of the task: key -> value."""
+    problem: str = ""  #: why the run failed or cannot be read
+
+
+def list_runs(folders: Sequence[Path], sort: SortKey = "path") -> list[RunRow]:
+    """Return the runs that are, or lie below, the folders.
+
+    Runs inside of run folders are left out, as are folders with a dot in front and symbolic links. A damaged run has a
+    row as well. ``best`` sorts by task, then by metric, the best run first.
+
+    Raises:
+        RunError: a folder is missing, or no folder has a run.
+    """
+    paths: dict[Path, None] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"no such folder: {folder}", help="give a run folder, or a folder of run folders")
+        paths |= dict.fromkeys(_find(folder))
+    if not paths:
+        named = ", ".join(map(str, folders))
+        raise RunError(f"no run folder in {named}", help="give the folder in which attnkit train wrote runs")
+    found = [_read(path) for path in paths]
+    rows = _with_differences([row for row, _ in found], [settings for _, settings in found])
+    return sorted(rows, key=lambda row: _order(row, sort))
+
+
+def _find(folder: Path) -> Iterator[Path]:
+    if is_run(folder):
+        yield folder
+        return
+    try:
+        below = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:  # a folder of another user
+        return
+    for name in below:
+        if not name.startswith("."):
+            yield from _find(folder / name)
+
+
+def _read(path: Path) -> tuple[RunRow, dict[str, Any]]:
+    """Return a run's row, without differences, and its settings as key -> value."""
+    folder, status = RunFolder(path), read_status(path)
+    minutes = None
+    if folder.timings_path.exists():
+        for record in read_records(folder.timings_path):
+            minutes = float(record["minutes"]) if "minutes" in record else float(record.get("seconds", 0.0)) / 60
+    row = RunRow(path, step=status.step if status else 0, minutes=minutes)
+    begun = folder.list_checkpoints()
+    state: RunState = status.state if status else "imported"
+    if is_locked(path):
+        state = "running"
+    elif state == "running" or not (status or begun):
+        state = "interrupted"
+    row = replace(row, state=state, problem=status.reason if status and state == "failed" else "")
+    if not begun and not row.step:  # nothing was saved yet
+        return row, {}
+    try:
+        checkpoint = folder.checkpoint()[0]
+        config = read_run_config(checkpoint)
+    except AttnkitError as error:
+        return replace(row, state="damaged", problem=error.what), {}
+    row = replace(row, task=config.task, model=config.model_kind, checkpoint=checkpoint.name)
+    metric = config.limits.metric if hasattr(config, "limits") else None
+    try:
+        score = checkpoint_scores(checkpoint, [metric]).get(metric) if metric is not None else None
+    except AttnkitError as error:
+        return replace(row, state="damaged", problem=error.what), {}
+    return replace(row, metric=metric, best=score), dict(flatten(config.model_dump(mode="json")))
+
+
+def unusual(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+    """Return the differing settings of each run that more than half of its task do not have."""
+    found = []
+    for row in rows:
+        peers = [other.differs for other in rows if other.task == row.task]
+        shares = {name: sum(other.get(name) == value for other in peers) for name, value in row.differs.items()}
+        found.append({name: row.differs[name] for name, n in shares.items() if 2 * n <= len(peers)})
+    return found
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of nested settings.
+
+    >>> dict(flatten({"model": {"kind": "rnn"}, "seed": 1}))
+    {'model.kind': 'rnn', 'seed': 1}
+    """
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _with_differences(rows: Sequence[RunRow], settings: Sequence[Mapping[str, Any]]) -> list[RunRow]:
+    """Return the rows with the settings that differ between runs of their task."""
+    keys: dict[str | None, list[str]] = {}
+    for task in dict.fromkeys(row.task for row in rows):
+        own = [tree for row, tree in zip(rows, settings, strict=True) if row.task == task and tree]
+        names = dict.fromkeys(name for tree in own for name in tree)
+        different = [name for name in names if any(tree.get(name) != own[0].get(name) for tree in own)]
+        keys[task] = sorted(different, key=lambda name: name.startswith(APART))
+    return [
+        replace(row, differs={name: tree[name] for name in keys[row.task] if name in tree})
+        for row, tree in zip(rows, settings, strict=True)
+    ]
+
+
+def _order(row: RunRow, sort: SortKey) -> tuple[Any, ...]:
+    path = str(row.path)
+    if sort == "best":
+        sign = 1 if row.metric in LOWER_IS_BETTER else -1
+        score = math.inf if row.best is None or math.isnan(row.best) else sign * row.best
+        return row.task or "~", row.metric or "~", score, path
+    if sort == "minutes":
+        return -(row.minutes or 0.0), path
+    if sort == "step":
+        return -row.step, path
+    if sort == "path":
+        return (path,)
+    raise UsageError(f"unknown order '{sort}'", where="--sort", help="path, best, minutes or step")
