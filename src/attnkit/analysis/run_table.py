@@ -1,4 +1,4 @@
-"""Runs below a folder: task, state, best score, training time, and the settings in which they differ. Torch-free."""
+"""Runs below a folder, and the settings in which they differ. Torch-free."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[RunRow, dict[str, Any]]:
 
 
 def unusual(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return the differing settings of each run that more than half of its task do not have."""
+    """Return each run's settings that at most half of its task's runs have."""
     found = []
     for row in rows:
         peers = [other.differs for other in rows if other.task == row.task]

@@ -36,8 +36,8 @@ def command(
     \b
     Examples:
       attnkit runs
-      attnkit runs experiments --sort best
-      attnkit runs a b --json
+      attnkit runs . --sort best
+      attnkit runs run1 run2 --json
     """
     from attnkit.analysis.run_table import list_runs
     from attnkit.progress import console
