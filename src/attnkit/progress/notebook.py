@@ -38,10 +38,8 @@ class LiveOutput:
         self._handle: Any = None
         self._last = 0.0
 
-    def show(self, html: str, plain: str, *, now: bool = True) -> None:
-        """Show HTML, or plain text where there is none; without ``now``, at intervals."""
-        if not now and time.monotonic() - self._last < INTERVAL:
-            return
+    def show(self, html: str, plain: str) -> None:
+        """Show HTML, or plain text where there is none."""
         from IPython.display import display
 
         self._last = time.monotonic()
@@ -53,7 +51,7 @@ class LiveOutput:
 
     @property
     def is_due(self) -> bool:
-        """Whether what is shown at intervals would be shown now."""
+        """Whether the last drawing is old enough for what is shown at intervals."""
         return time.monotonic() - self._last >= INTERVAL
 
     @property
@@ -70,8 +68,9 @@ class NotebookStatus:
 
     def update(self, text: str) -> None:
         """Show ``text``, unless the last update was only a moment ago."""
-        shown = display_text(text)
-        self._output.show(f'<div style="{_SMALL}">{escape(shown)}</div>', shown, now=False)
+        if self._output.is_due:
+            shown = display_text(text)
+            self._output.show(f'<div style="{_SMALL}">{escape(shown)}</div>', shown)
 
     def clear(self) -> None:
         """Erase the line."""
