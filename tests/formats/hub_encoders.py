@@ -108,7 +108,46 @@ def xlm_roberta(folder: Path, shape: int = 0, kind: Any = transformers.XLMRobert
     return save(folder, kind(transformers.XLMRobertaConfig(vocab_size=len(tokenizer), **config)), shape)
 
 
-ENCODERS: dict[str, Callable[..., Any]] = {"xlm-roberta": xlm_roberta}
+WORD_PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyzé,.!?';=—“”_#"]
+WORD_PIECES += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyzéъ"] + [*"0123456789日本語漢字ßüµ①½текс"]
+WORD_PIECES += ["the", "fox", "##ing", "quick", "été", "der", "großer", "##0", "##1", "##4", "##т", "##е", "##к", "##с"]
+
+
+def word_pieces(folder: Path, cased: bool, **settings: Any) -> int:
+    """Write a tokenizer of BERT, and return the number of rows of its model."""
+    transformers.BertTokenizer(
+        vocab={word: i for i, word in enumerate(dict.fromkeys(WORD_PIECES))}, do_lower_case=not cased, **settings
+    ).save_pretrained(folder)
+    return len(dict.fromkeys(WORD_PIECES)) + 3
+
+
+def distilbert(folder: Path, shape: int = 0, kind: Any = transformers.DistilBertForMaskedLM, **changes: Any) -> Any:
+    """Write a DistilBERT; the second untied, the third with sinusoids."""
+    n_rows = word_pieces(folder, cased=shape == 1)
+    names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    names["intermediate_size"] = "hidden_dim"
+    config = {names[key]: value for key, value in SHAPES[shape].items()} | {"dropout": 0.0, "attention_dropout": 0.0}
+    config |= ({}, {"tie_word_embeddings": False, "activation": "relu"}, {"sinusoidal_pos_embds": True})[shape]
+    config = {"vocab_size": n_rows, "max_position_embeddings": 64, **config, **changes}
+    model = kind(transformers.DistilBertConfig(**config))
+    torch.manual_seed(shape)
+    table = model.distilbert.embeddings.position_embeddings.weight
+    table.requires_grad_(shape < 2)  # sinusoids are not trained
+    return save(folder, model, shape)
+
+
+def electra(folder: Path, shape: int = 0, kind: Any = transformers.ElectraForMaskedLM, **changes: Any) -> Any:
+    """Write an ELECTRA; the first two with narrow embeddings, the third with one segment."""
+    n_rows = word_pieces(folder, cased=shape == 2)
+    other = ({"embedding_size": 16}, {"embedding_size": 20, "tie_word_embeddings": False}, {"type_vocab_size": 1})[
+        shape
+    ]
+    config = {"embedding_size": SHAPES[shape]["hidden_size"], **SHAPES[shape], **NO_DROPOUT, **other, **changes}
+    config = {"max_position_embeddings": 64, **config}
+    return save(folder, kind(transformers.ElectraConfig(vocab_size=n_rows, **config)), shape)
+
+
+ENCODERS: dict[str, Callable[..., Any]] = {"xlm-roberta": xlm_roberta, "distilbert": distilbert, "electra": electra}
 
 
 def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:

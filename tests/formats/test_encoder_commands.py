@@ -12,6 +12,7 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 pytest.importorskip("sentencepiece")
 
 import numpy as np
+import torch
 import transformers
 from hub_encoders import ENCODERS
 
@@ -19,6 +20,7 @@ from attnkit.cli.main import main
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.loading import load_model
+from attnkit.models.layers import PackedLayout
 
 TEXT = ["the quick fox", "größer été don't", "chien der 日本語 x=1;", "the fox, unlikely 3.14"]
 TAGGED = "".join("".join(f"{word} {'A' if len(word) > 3 else 'O'}\n" for word in line.split()) + "\n" for line in TEXT)
@@ -101,3 +103,30 @@ def test_it_is_fine_tuned_predicts_and_leaves(
             assert said["label"] == one["label"]
             assert said["score"] == pytest.approx(one["probability"], abs=1e-4)
     load_model(import_huggingface(back, tmp_path / "again").path, task, device="cpu")
+
+
+NEW = {
+    "electra": ["model.d_embedding=8", "model.pooler=gelu"],
+    "distilbert": ["model.pooler=relu", "model.n_segments=1", "model.norm_eps=1e-12"],
+}
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_a_model_of_these_options_is_trained_from_nothing(kind: str, tmp_path: Path) -> None:
+    """And leaves as the model type that has them."""
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 12))
+    sizes = ["d_model=16", "n_heads=2", "n_layers=1", "d_ff=32", "max_length=24", "positions=learned"]
+    sets = ["data.sequence_length=24", "vocabulary.size=300", *(f"model.{size}" for size in sizes), *NEW[kind]]
+    flags = [flag for one in sets for flag in ("--set", one)]
+    run = tmp_path / "run"
+    called("pretrain-mlm", tmp_path / "text", "-o", run, "--preset", "tiny", "--max-steps", 3, "-q", *flags)
+    back = export_huggingface(run, tmp_path / "hub").path
+    config = json.loads((back / "config.json").read_text())
+    assert config["model_type"] == kind and config.get("embedding_size", 8) == 8
+    ours, theirs = load_model(run, "mlm", device="cpu").model, transformers.AutoModelForMaskedLM.from_pretrained(back)
+    ids = torch.randint(5, config["vocab_size"], (2, 20))
+    with torch.no_grad():
+        logits = ours.head(ours.hidden(ids, PackedLayout.unpacked(2)))
+        torch.testing.assert_close(logits, theirs(ids).logits, rtol=0, atol=1e-4)
+    again = load_model(import_huggingface(back, tmp_path / "again").path, "mlm", device="cpu")
+    assert again.config.model == load_model(run, "mlm", device="cpu").config.model

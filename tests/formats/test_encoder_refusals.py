@@ -63,7 +63,7 @@ EVERY: dict[str, tuple[Callable[[Path], object], str]] = {
     "no mask": (lambda hub: rewrite(hub, "tokenizer_config.json", mask_token="<hide>"), "it has no mask_token"),
     "another activation": (
         lambda hub: rewrite(hub, **dict.fromkeys(("hidden_act", "activation", "hidden_activation"), "mish")),
-        "'?mish'?",
+        "mish|Input should be 'gelu'",
     ),
     "a dropout of 2": (
         lambda hub: rewrite(hub, **dict.fromkeys(("hidden_dropout_prob", "dropout", "mlp_dropout"), 2.0)),

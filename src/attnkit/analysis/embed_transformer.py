@@ -51,7 +51,8 @@ class Reader:
     @property
     def width(self) -> int:
         """Return the model width D."""
-        return self.model.embedding.embedding_dim
+        wider = getattr(self.model, "embedding_map", None)  # of embeddings that are narrower than the layers
+        return self.model.embedding.embedding_dim if wider is None else int(wider.out_features)
 
     @property
     def table(self) -> Floats:

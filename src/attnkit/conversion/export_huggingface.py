@@ -139,8 +139,8 @@ def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
     if config.positions == "sinusoidal":
         table = sinusoids(0, config.max_length, like=torch.empty(0, config.d_model)).clone()
         tables[prefix + layout.POSITIONS["bert" if isinstance(config, BertConfig) else "gpt2"]] = table
-    if isinstance(config, BertConfig) and config.n_segments == 1:
-        tables[prefix + layout.SEGMENTS] = torch.zeros(1, config.d_model)
+    if isinstance(config, BertConfig) and config.n_segments == 1 and layout.body_kind(config) != "distilbert":
+        tables[prefix + layout.SEGMENTS] = torch.zeros(1, config.embedding_width)
     return tables
 
 

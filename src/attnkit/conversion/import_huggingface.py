@@ -31,12 +31,14 @@ from attnkit.io.safe_read import TensorEntry
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
+from attnkit.models.positions import sinusoids
 from attnkit.text.conll import holds_space
 
 Model = Bert | Gpt | SequenceClassifier | TokenTagger | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
+_OUTPUT_WEIGHTS |= {"vocab_projector.weight", "generator_lm_head.weight"}
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
 
 
@@ -60,6 +62,8 @@ class ImportPlan:
     def only_segment(self) -> str | None:
         """Name of the segment table of a BERT with one segment, None for other models."""
         if not isinstance(self.described.config, BertConfig) or self.described.config.n_segments > 1:
+            return None
+        if self.described.kind == "distilbert":  # it has no segments
             return None
         name = layout.PREFIXES[self.described.kind] + layout.SEGMENTS
         return name if name in self.names else layout.SEGMENTS
@@ -135,7 +139,7 @@ def _plan(
         outline = _build(plan, config.model_copy(update=changes), described.vocab_size).state_dict()
     expected = layout.their_shapes(links, outline)
     if plan.only_segment is not None:
-        expected[plan.only_segment] = (1, config.d_model)
+        expected[plan.only_segment] = (1, config.embedding_width)
     for name, shape in expected.items():
         if name not in names:
             what = f"the weights lack '{name}'"
@@ -150,6 +154,8 @@ def _plan(
     redundant = _OUTPUT_BIASES | (_OUTPUT_WEIGHTS if config.tie_embeddings else set())
     left = sorted(names.keys() - expected.keys() - redundant)
     left = [name for name in left if not layout.HARMLESS.fullmatch(name)]
+    if described.kind == "distilbert" and config.positions == "sinusoidal":
+        left = [name for name in left if name != prefix + layout.POSITIONS["bert"]]  # checked when weights are read
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
     if strange:  # not part of a known head
         what = f"unexpected weight '{strange[0][:80]}' for a {kind} with this config.json"
@@ -251,6 +257,8 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
             elif link.ours == positions:
                 tensor = tensor[plan.described.skipped :]
             own[link.ours].copy_(tensor)
+        if plan.described.kind == "distilbert" and plan.described.config.positions == "sinusoidal":
+            _check_sinusoids(plan, opened)
         if plan.only_segment is not None:
             segment = opened.read(plan.names[plan.only_segment])
             if plan.described.config.positions == "learned":
@@ -258,3 +266,18 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
             elif bool(segment.any()):
                 what = "RoFormer with one non-zero segment embedding is not supported"
                 raise RunError(what, where="type_vocab_size", help="supported: two segments, or one of zeros")
+
+
+def _check_sinusoids(plan: ImportPlan, opened: weights.TensorFile) -> None:
+    """Check the positions of DistilBERT; raise ``RunError`` if not sinusoidal."""
+    near = layout.PREFIXES[plan.described.kind] + layout.POSITIONS["bert"]
+    name = next((name for name in (near, layout.POSITIONS["bert"]) if name in plan.names), None)
+    if name is None:
+        return
+    table, config = opened.read(plan.names[name]), plan.described.config
+    like = torch.empty(0, config.d_model)
+    if table.shape != (config.max_length, config.d_model) or not torch.allclose(
+        table, sinusoids(0, len(table), like), rtol=0, atol=1e-5
+    ):
+        what = f"'{name}' has other values than the sinusoids of config.json"
+        raise RunError(what, where="sinusoidal_pos_embds", help="set sinusoidal_pos_embds to false")

@@ -37,6 +37,8 @@ _ROBERTA = {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask":
 DEFAULTS: dict[str, dict[str, str]] = {
     "bert": _BERT,
     "roformer": _BERT,
+    "distilbert": _BERT,
+    "electra": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},

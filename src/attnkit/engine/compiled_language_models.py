@@ -29,14 +29,17 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return "attention other than scaled_dot with softmax"
     if config.glu:
         return "gated layers (glu)"
+    if config.embedding_width != config.d_model or getattr(config, "d_embedding", None) is not None:
+        return "embeddings of another width (d_embedding)"
     return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
 
 
 def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[str], None]) -> None:
     """Let the BERT encoder of a loaded model run in a precision; float32 is torch's.
 
-    ``notify`` receives a note before loops are compiled. Raises ``UsageError`` if the model or the device has no such
-    precision, ``SystemFailure`` if the loops cannot be compiled.
+    ``notify`` receives a note before loops are compiled, or if they lack an option of the encoder: then torch computes
+    in float32. Raises ``UsageError`` if the kind of model or the device has no such precision, ``SystemFailure`` if the
+    loops cannot be compiled.
     """
     if precision == "float32":
         return
@@ -47,6 +50,9 @@ def set_precision(opened: LoadedModel, precision: Precision, notify: Callable[[s
         reason = GPU
     else:
         reason = reason_against_language_model(opened.config.model)
+    if reason is not None and isinstance(found, Bert) and reason not in (GPU, NO_NUMBA):
+        notify(f"compiled loops do not support {reason}; using torch in float32 instead of {precision}")
+        return
     if reason is not None:
         check_torch_may(reason, "auto", precision, notify, by_torch=("float32",))
     assert isinstance(found, Bert)

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from attnkit.errors import RunError
+from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, LanguageConfig
 
@@ -53,6 +54,21 @@ def check_language(config: LanguageConfig) -> None:
         (unlike, "model.positions", f"{name} with {config.positions} positions", listed),
         (config.glu, "model.glu", f"{name} with gated units", "glu false"),
         (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN),
+    )
+    if isinstance(config, BertConfig):
+        _check_pooler(config)
+
+
+def _check_pooler(config: BertConfig) -> None:
+    """Check that a model type has the pooler of a BERT, and its width of embeddings."""
+    electra = "pooler gelu, activation gelu and learned positions, as ELECTRA has"
+    distilbert = "pooler relu with n_segments 1 and norm_eps 1e-12, as DistilBERT has"
+    narrow, key = config.d_embedding is not None, "model.pooler"
+    _refuse(
+        "transformers",
+        (config.pooler == "tanh" and config.positions == "rotary", key, "RoFormer with pooler tanh", "pooler auto"),
+        ((config.pooler == "gelu" or narrow) and not is_electra(config), key, "such an ELECTRA", electra),
+        (config.pooler == "relu" and not is_distilbert(config), key, "such a DistilBERT", distilbert),
     )
 
 

@@ -26,9 +26,9 @@ def build_output(d_model: int, n_outputs: int) -> Linear:
     return output
 
 
-def build_positions(config: LanguageConfig) -> nn.ModuleDict:
+def build_positions(config: LanguageConfig, width: int | None = None) -> nn.ModuleDict:
     """Build the position embedding, initialised as in BERT and GPT-2."""
-    positions = PositionEmbedding(config.positions, config.max_length, config.d_model)
+    positions = PositionEmbedding(config.positions, config.max_length, width or config.d_model)
     if positions.table is not None:
         nn.init.normal_(positions.table, std=STD)
     return nn.ModuleDict({"table": positions})  # the name in checkpoints
@@ -43,15 +43,17 @@ class Bert(nn.Module):
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
         super().__init__()
-        width = config.d_model
+        width = config.embedding_width  # E
         self.embedding = nn.Embedding(vocab_size, width)
         # Token, position and segment embeddings are added.
-        self.places = build_positions(config)
+        self.places = build_positions(config, width)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
         # Post-norm layers end in a norm, so only the embeddings need one; pre-norm layers need one at the top.
         post = config.norm == "post"
         self.embedding_norm = nn.LayerNorm(width, eps=config.norm_eps) if post else nn.Identity()
         self.dropout = Dropout(config.dropout)
+        # E to D, as in ELECTRA (Clark et al. 2020), whose small models have narrow embeddings.
+        self.embedding_map = build_output(width, config.d_model) if config.d_embedding is not None else None
         self.self_attention = SelfAttentionContext(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.norm = top_norm(config)
@@ -74,7 +76,8 @@ class Bert(nn.Module):
         if self.segments is not None:
             # Without segments the first segment's vector is added, as in training.
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        return self.dropout(self.embedding_norm(x))
+        x = self.dropout(self.embedding_norm(x))
+        return x if self.embedding_map is None else self.embedding_map(x)  # (B, T, E) to (B, T, D)
 
     def hidden(
         self,
@@ -125,26 +128,29 @@ class MlmHead(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.linear = Linear(config.d_model, config.d_model)
+        self.linear = Linear(config.d_model, config.embedding_width)
         self.activation = ACTIVATIONS[config.activation]
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.norm = nn.LayerNorm(config.embedding_width, eps=config.norm_eps)
         init_xavier(self.linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map features (..., D) to (..., D)."""
+        """Map features (..., D) to (..., E), the width of the embeddings, usually D."""
         return self.norm(self.activation(self.linear(x)))  # type: ignore[no-any-return]
 
 
 class Pooler(nn.Module):
     """The first token's feature after a linear map and tanh, as in the original code.
 
-    With rotary positions, the activation of the layers replaces tanh, as in RoFormer (Su et al. 2021).
+    With rotary positions, the activation of the layers replaces tanh, as in RoFormer (Su et al. 2021). Configured are
+    others: ReLU as in DistilBERT (Sanh et al. 2019, their code), GELU as in ELECTRA (Clark et al. 2020, their code).
     """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.linear = build_output(config.d_model, config.d_model)
-        self.activation = ACTIVATIONS[config.activation] if config.positions == "rotary" else torch.tanh
+        own = config.activation if config.positions == "rotary" else "tanh"
+        kind = own if config.pooler == "auto" else config.pooler
+        self.activation = torch.tanh if kind == "tanh" else ACTIVATIONS[kind]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return pooled features (B, D) of features (B, T, D)."""
@@ -238,8 +244,7 @@ def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
     Pretraining heads are not included.
     """
     embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
-    if encoder.segments is not None:
-        embeddings.append(encoder.segments)
+    embeddings += [part for part in (encoder.segments, encoder.embedding_map) if part is not None]
     # Bottom up, the order used by layer-wise learning rates and freezing.
     groups = [embeddings, *([layer] for layer in encoder.layers)]
     parameters = [[parameter for module in group for parameter in module.parameters()] for group in groups]

@@ -84,12 +84,17 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
         vectors = 16 * self.d_model + (4 if self.glu else 3) * self.d_ff
         return self.n_layers * (vectors + self.attention_floats_per_token)
 
+    @property
+    def embedding_width(self) -> int:
+        """Return the width of the embeddings."""
+        return self.d_model
+
     def min_parameters(self, vocab_size: int) -> int:
         """Return the number of parameters in matrices, without biases and norms."""
         # Query, key, value and output maps, then the feed-forward maps.
         layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
-        return self.n_layers * layer + words * self.d_model
+        return self.n_layers * layer + words * self.embedding_width
 
 
 class BertConfig(LanguageConfig, frozen=True):
@@ -102,6 +107,12 @@ class BertConfig(LanguageConfig, frozen=True):
     """Number of segment embeddings: 2 for pairs of texts."""
     separators: int = Field(default=1, ge=1, le=2)
     """Separator tokens between the two texts of a pair: one in BERT, two in RoBERTa (Liu et al. 2019, their code)."""
+    d_embedding: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
+    """Width of the embeddings and of the output layer, with linear maps to and from d_model (ELECTRA: Clark et al.
+    2020). The default is d_model, without maps."""
+    pooler: Literal["auto", "tanh", "relu", "gelu"] = "auto"
+    """Activation of the pooler of classifiers: tanh (BERT), relu (DistilBERT) or gelu (ELECTRA). auto: tanh, or with
+    rotary positions that of the layers (RoFormer)."""
     next_sentence: bool = False
     """Whether to train next-sentence prediction too: does the second text of a pair follow the first?"""
 
@@ -111,7 +122,16 @@ class BertConfig(LanguageConfig, frozen=True):
             raise ValueError("next_sentence needs n_segments of at least 2, one per text of a pair")
         if self.next_sentence and self.separators > 1:
             raise ValueError("next_sentence needs separators=1, as in BERT")
+        if self.d_embedding is not None and self.embeddings is not None:
+            raise ValueError("embeddings of the model's width need d_embedding unset")
+        if self.d_embedding is not None and self.positions == "sinusoidal" and self.d_embedding % 2:
+            raise ValueError(f"sinusoidal positions need an even d_embedding, not {self.d_embedding}")
         return self
+
+    @property
+    def embedding_width(self) -> int:
+        """Return the width of the embeddings, which is d_model unless d_embedding is set."""
+        return self.d_embedding or self.d_model
 
 
 class GptConfig(LanguageConfig, frozen=True):

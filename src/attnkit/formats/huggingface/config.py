@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
+from attnkit.formats.huggingface.encoder_config import DistilBertKeys, ElectraKeys, described
 from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
@@ -28,11 +29,18 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "gpt2"]
+Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "gpt2"]
 """Model types that can be imported, beside translation models."""
 SUPPORTED: tuple[Kind, ...] = get_args(Kind)
 ROBERTAS = ("roberta", "xlm-roberta")  #: with two separators, and positions counted from the id of padding
-CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "roformer": "RoFormer"}
+CLASSES = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "roformer": "RoFormer",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+}
 """Model type of an encoder -> start of its class names."""
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
@@ -81,18 +89,21 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
     add_cross_attention: Literal[False] = False
 
 
-def _written(keys: type[_Bert | _Gpt], config: BertConfig | GptConfig, others: Tree) -> Tree:
+Keys = _Bert | _Gpt | DistilBertKeys | ElectraKeys
+_KEYS: dict[str, type[Keys]] = {"gpt2": _Gpt, "distilbert": DistilBertKeys, "electra": ElectraKeys}  #: others: _Bert
+
+
+def _written(keys: type[Keys], config: BertConfig | GptConfig, others: Tree) -> Tree:
     """Return ``config`` under the keys of transformers, with the values in ``others``."""
     values = {**config.model_dump(), "activation": ACTIVATIONS[config.activation], **others}
     return {field.alias or name: values[name] for name, field in keys.model_fields.items() if name in values}
 
 
 def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:
-    """Return the configuration of a BERT or RoFormer; ``labels`` in output order."""
-    others: Tree = {"vocab_size": vocab_size, "pad_token_id": PAD_ID}
-    if kind == "roformer":
-        others |= {"embedding_size": config.d_model, "rotary_value": False}
-    tree = {"architectures": [architecture], "model_type": kind, **_written(_Bert, config, others)}
+    """Return the configuration of an encoder; ``labels`` in output order."""
+    others: Tree = {"vocab_size": vocab_size, "pad_token_id": PAD_ID, **described(config, kind)}
+    keys = _KEYS.get(kind, _Bert)
+    tree = {"architectures": [architecture], "model_type": kind, **_written(keys, config, others)}
     if labels:
         tree["id2label"] = {str(i): label for i, label in enumerate(labels)}
         tree["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -179,12 +190,14 @@ def read(tree: Any, where: str) -> ForeignModel:
         what = "the model is code of the folder (auto_map), which attnkit does not run"
         raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
     try:
-        keys = (_Gpt if kind == "gpt2" else _Bert).model_validate(tree)
+        keys = _KEYS.get(kind, _Bert).model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0
-        ours = BertConfig if isinstance(keys, _Bert) else GptConfig
+        ours = GptConfig if isinstance(keys, _Gpt) else BertConfig
         values = {name: value for name, value in keys if name in ours.model_fields}
         values |= {"activation": UNITS[keys.activation], "max_length": keys.max_length - skipped}
-        if isinstance(keys, _Bert):
+        if isinstance(keys, DistilBertKeys | ElectraKeys):
+            values |= keys.others()
+        elif isinstance(keys, _Bert):
             values["positions"] = "rotary" if kind == "roformer" else "learned"
         else:
             values["d_ff"] = keys.d_ff or 4 * keys.d_model

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attnkit.formats.huggingface.config import CLASSES, ROBERTAS
+from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.models.language_config import BertConfig, GptConfig
 
 Tensors = Mapping[str, Tensor]
@@ -17,6 +18,8 @@ PREFIXES = {
     "roberta": "roberta.",
     "xlm-roberta": "roberta.",
     "roformer": "roformer.",
+    "distilbert": "distilbert.",
+    "electra": "electra.",
     "gpt2": "transformer.",
 }
 """Prefix of the body's tensor names in a model with a head."""
@@ -25,7 +28,12 @@ SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
 HARMLESS = re.compile(r"(.*\.)?(position_ids|h\.\d+\.attn\.(masked_)?bias)|(roformer\.)?encoder\.embed_positions\..*")
 """Buffers that an import ignores: position ids, attention masks, sinusoids of rotary positions."""
-OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta|roformer)\.pooler|cls|lm_head)\..*")
+_HEADS = (
+    *("classifier", "pre_classifier", "qa_outputs", "score", "pooler", r"(bert|roberta|roformer)\.pooler", "cls"),
+    *("lm_head", "discriminator_predictions", "generator_predictions", "generator_lm_head", "sequence_summary"),
+    *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+)
+OTHER_HEADS = re.compile(rf"({'|'.join(_HEADS)})\..*")
 """Tensors of heads, which an import may leave out."""
 
 
@@ -88,13 +96,18 @@ def linked(
 
 def body_kind(config: BertConfig) -> str:
     """Return the model type; rotary positions make RoFormer (Su et al. 2021)."""
-    return "roformer" if config.positions == "rotary" else "bert"
+    if config.positions == "rotary":
+        return "roformer"
+    return "distilbert" if is_distilbert(config) else "electra" if is_electra(config) else "bert"
 
 
 def fits(config: BertConfig, kind: str) -> bool:
     """Return whether a model can be written as one of a model type."""
+    if kind in ("distilbert", "electra"):
+        return is_distilbert(config) if kind == "distilbert" else is_electra(config)
     positions = ("learned",) if kind in ROBERTAS else ("rotary",) if kind == "roformer" else ("learned", "sinusoidal")
-    return kind in CLASSES and config.positions in positions
+    plain = config.pooler == "auto" and config.d_embedding is None
+    return kind in CLASSES and config.positions in positions and plain
 
 
 def in_order(state: Tensors, order: Sequence[int | None], first: int) -> dict[str, Tensor]:
@@ -117,7 +130,10 @@ def in_order(state: Tensors, order: Sequence[int | None], first: int) -> dict[st
 
 def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     """Return the links of embeddings and layers; ``PREFIXES`` has the default prefix."""
-    prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
+    kind = body_kind(config)
+    prefix = PREFIXES[kind] if prefix is None else prefix
+    if kind == "distilbert":
+        return _distilbert_body(config, prefix)
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     links = [Link("embedding.weight", (f"{near}.word_embeddings.weight",))]
     links += linked("embedding_norm", f"{near}.LayerNorm")
@@ -125,6 +141,8 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
         links.append(Link("places.table.table", (prefix + POSITIONS["bert"],)))
     if config.n_segments > 1:
         links.append(Link("segments.weight", (prefix + SEGMENTS,)))
+    if config.d_embedding is not None:
+        links += linked("embedding_map", f"{prefix}embeddings_project")
     for i in range(config.n_layers):
         ours, theirs = f"layers.{i}", f"{prefix}encoder.layer.{i}"
         parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
@@ -137,12 +155,39 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     return links
 
 
+def _distilbert_body(config: BertConfig, prefix: str) -> list[Link]:
+    """Return the links of embeddings and layers of DistilBERT."""
+    links = [Link("embedding.weight", (f"{prefix}embeddings.word_embeddings.weight",))]
+    links += linked("embedding_norm", f"{prefix}embeddings.LayerNorm")
+    if config.positions == "learned":
+        links.append(Link("places.table.table", (prefix + POSITIONS["bert"],)))
+    for i in range(config.n_layers):
+        ours, theirs = f"layers.{i}", f"{prefix}transformer.layer.{i}"
+        links += linked(f"{ours}.attention.projection", *(f"{theirs}.attention.{part}_lin" for part in "qkv"))
+        links += linked(f"{ours}.attention.output", f"{theirs}.attention.out_lin")
+        links += linked(f"{ours}.around_attention.norm", f"{theirs}.sa_layer_norm")
+        links += linked(f"{ours}.feed_forward.up", f"{theirs}.ffn.lin1")
+        links += linked(f"{ours}.feed_forward.down", f"{theirs}.ffn.lin2")
+        links += linked(f"{ours}.around_feed_forward.norm", f"{theirs}.output_layer_norm")
+    return links
+
+
+_HEAD_NAMES = {
+    "distilbert": ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    "electra": ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
+}  #: linear map, norm and output layer of masked-LM heads that share no prefix
+
+
 def bert_head(config: BertConfig, kind: str) -> list[Link]:
     """Return the links of the masked-LM head; an untied output has its own bias."""
+    tied = config.tie_embeddings  # untied: decoder.bias is the output's, the other bias is unused
+    if kind in _HEAD_NAMES:
+        linear, norm, output = _HEAD_NAMES[kind]
+        last = [Link("output.bias", (f"{output}.bias",))] if tied else linked("output", output)
+        return [*linked("predictor.linear", linear), *linked("predictor.norm", norm), *last]
     near, linear, norm = "cls.predictions", "transform.dense", "transform.LayerNorm"
     if kind in ROBERTAS:
         near, linear, norm = "lm_head", "dense", "layer_norm"
-    tied = config.tie_embeddings  # untied: decoder.bias is the output's, the other bias is unused
     return [
         *linked("predictor.linear", f"{near}.{linear}"),
         *linked("predictor.norm", f"{near}.{norm}"),
@@ -181,7 +226,9 @@ def head_of(task: str, kind: str) -> list[Link]:
         return linked("output", "qa_outputs")
     if task == "token-classification":
         return linked("output", "classifier")
-    if kind in (*ROBERTAS, "roformer"):  # their classifier contains the pooler
+    if kind == "distilbert":
+        return linked("pooler.linear", "pre_classifier") + linked("output", "classifier")
+    if kind in (*ROBERTAS, "roformer", "electra"):  # their classifier contains the pooler
         return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
     return linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
 

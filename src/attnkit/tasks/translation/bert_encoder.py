@@ -69,6 +69,8 @@ def check_bert_supported(bert: BertConfig) -> None:
     """Raise ``UsageError`` if translation models lack a feature of this BERT."""
     if bert.glu:
         raise UsageError("translation models do not support gated units", where="model.glu", help=_OTHER)
+    if bert.d_embedding is not None:
+        raise UsageError("translation models do not support narrow embeddings", where="model.d_embedding", help=_OTHER)
     if bert.activation == "gelu_tanh":
         raise UsageError("translation models do not support gelu_tanh", where="model.activation", help=_OTHER)
 
