@@ -23,6 +23,13 @@ def command(
     tgt_lang: Annotated[
         str | None, Option(help="Target language of M2M100, NLLB-200 or mBART-50, e.g. deu_Latn.", metavar="LANG")
     ] = None,
+    prune_vocab: Annotated[
+        list[Path] | None,
+        Option(
+            help="Text whose entries the vocabulary keeps (translators only); may be given several times.",
+            metavar="FILE",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Import a model from another system as a run.
@@ -34,6 +41,9 @@ def command(
     finetune. The head and the labels of a model fine-tuned for classification, tagging or question answering are
     imported too, for predict.
 
+    --prune-vocab leaves out what the given texts do not use, e.g. of an NLLB-200 for one pair of languages. These texts
+    are cut as before; give text of both languages, as similar as you have to what is to be translated.
+
     An adapter (LoRA) in PEFT's format, for the exported model of --base, becomes a run for translate.
 
     \b
@@ -44,7 +54,7 @@ def command(
       attnkit import peft lora-peft --base run -o own
       attnkit import huggingface opus-mt-en-de -o en-de
       attnkit import huggingface nllb -o nllb-en-de --src-lang eng_Latn \\
-        --tgt-lang deu_Latn
+        --tgt-lang deu_Latn --prune-vocab train.en --prune-vocab train.de
       attnkit translate en-de -i test.en
     """
     from attnkit.errors import UsageError
@@ -52,6 +62,8 @@ def command(
     if (system == "peft") != (base is not None):
         what = "an adapter needs the run that it adapts" if base is None else "--base belongs to peft"
         raise UsageError(what, where="--base", help="attnkit import peft DIR --base RUN -o RUN")
+    if base is not None and prune_vocab:
+        raise UsageError("an adapter has the vocabulary of its base", where="--prune-vocab", help="leave it out")
     from attnkit.plotting.progress_text import count
     from attnkit.progress import console
 
@@ -62,11 +74,16 @@ def command(
     else:
         from attnkit.conversion.import_huggingface import import_huggingface
 
-        done = import_huggingface(folder, output, src_lang=src_lang, tgt_lang=tgt_lang)
+        kept = prune_vocab or []
+        done = import_huggingface(folder, output, src_lang=src_lang, tgt_lang=tgt_lang, prune_vocab=kept)
     for text in done.warnings:
         console.warn(text)
     if json:
         console.result(dumps({**asdict(done), "path": str(done.path)}))
     else:
+        if prune_vocab:
+            n_before = done.n_pruned + done.vocab_size
+            saved = f"{done.n_pruned:,} of {n_before:,} entries, {done.n_pruned_bytes / 1e6:,.1f} MB"
+            console.result(f"pruned {saved}")
         size = f"{count(done.n_parameters)} parameters, {done.vocab_size:,} entries"
         console.result(f"wrote {done.path} ({size})\ntry: {console.command(*done.command.split(), done.path)}")

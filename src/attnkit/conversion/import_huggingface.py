@@ -6,7 +6,7 @@ and from our model of that configuration before any tensor is read.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,17 @@ class ImportPlan:
 
 
 def import_huggingface(
-    folder: Path, run: Path, *, src_lang: str | None = None, tgt_lang: str | None = None
+    folder: Path,
+    run: Path,
+    *,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    prune_vocab: Sequence[Path] = (),
 ) -> ImportResult:
     """Import the model of a Hugging Face folder as a new run.
 
     ``src_lang`` and ``tgt_lang`` are the languages of a model with language codes: M2M100, NLLB-200, mBART-50.
+    ``prune_vocab`` are files of text: entries of a translation model that they do not use are left out.
 
     Raises ``RunError`` if the model is unsupported or damaged, ``UsageError`` if ``run`` already contains a run.
     """
@@ -83,13 +89,16 @@ def import_huggingface(
     check_is_new(run)
     tree = read_tree(folder / "config.json")
     if tree.get("model_type") in TRANSLATORS:
-        return write_imported_run(folder, run, convert_translator(folder, tree, (src_lang, tgt_lang)))
+        return write_imported_run(folder, run, convert_translator(folder, tree, (src_lang, tgt_lang), prune_vocab))
     if src_lang is not None or tgt_lang is not None:
         what = "this model has no language codes"
         raise UsageError(
             what, where="--src-lang, --tgt-lang", help="leave them out; M2M100, NLLB-200 and mBART-50 need them"
         )
     described = configs.read(tree, str(folder / "config.json"))
+    if prune_vocab:
+        what = f"vocabularies of {described.kind} cannot be pruned"
+        raise UsageError(what, where="--prune-vocab", help=f"leave it out; it is for {', '.join(TRANSLATORS)}")
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         plan = _plan(described, tree, opened.entries, str(path))

@@ -83,10 +83,10 @@ def _marian(
             raise RunError(what, where=str(folder / file), help="use the files of one model")
     codes = sorted((id, name) for id, name in names.items() if name.startswith(">>") and name.endswith("<<"))
     symbols = [name for _, name in codes if len(name) <= 100 and name.split() == [name]][:_MOST_CODES]
-    return _piece_vocabulary(folder / spm, raw, vocabulary, roles, n_rows, symbols, "marked")
+    return make_piece_vocabulary(folder / spm, raw, vocabulary, roles, n_rows, symbols, "marked")
 
 
-def _piece_vocabulary(
+def make_piece_vocabulary(
     path: Path,
     raw: bytes,
     vocabulary: dict[str, int],
@@ -132,7 +132,7 @@ def _read_coded(
             what = "this model needs a language" if language is None else f"the model has no language '{language[:40]}'"
             raise UsageError(what, where=option, help=f"choose one of {shown}")
         path, sizes = folder / "sentencepiece.bpe.model", found.vocab_sizes
-        sides.append(_piece_vocabulary(path, raw, vocabulary, roles, sizes[0], symbols, "spaced", code))
+        sides.append(make_piece_vocabulary(path, raw, vocabulary, roles, sizes[0], symbols, "spaced", code))
     return sides[0], sides[1]
 
 

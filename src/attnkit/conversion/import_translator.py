@@ -5,7 +5,7 @@ As for other models, the names and shapes of all tensors are derived from ``conf
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from attnkit.config import validate
 from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
 from attnkit.conversion.imported_run import ImportedModel
+from attnkit.conversion.prune_vocabulary import prune_vocabularies
 from attnkit.conversion.vocabulary_files import read_tree
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.dry_run import SkipWeightInit
@@ -39,27 +40,35 @@ training, unlike Marian and CTranslate2"""
 
 
 def convert_translator(
-    folder: Path, tree: Mapping[str, Any], languages: tuple[str | None, str | None] = (None, None)
+    folder: Path,
+    tree: Mapping[str, Any],
+    languages: tuple[str | None, str | None] = (None, None),
+    text: Sequence[Path] = (),
 ) -> ImportedModel:
     """Convert the translation model of a folder, whose ``config.json`` is ``tree``.
 
-    ``languages`` are the codes of source and target, for a model with codes of its own.
+    ``languages`` are the codes of source and target, for a model with codes of its own. With files of ``text``, entries
+    that they do not use are left out.
 
-    Raises ``RunError`` if it is unsupported or damaged.
+    Raises ``RunError`` if it is unsupported or damaged, ``DataError`` if text cannot be read.
     """
     found = read_translator(tree, str(folder / "config.json"))
     path = weights.find_weights(folder)
     with weights.opened(path) as opened:
         links = layout.LINKS[found.kind](found.config)
         has_bias = _check_tensors(found, links, opened, str(path))
-        sides = read_vocabularies(folder, found, languages)
+        whole = read_vocabularies(folder, found, languages)
+        sides = prune_vocabularies(whole, text) if text else whole
         config = _run_config(folder, found, sides)
         source = WeightSource(path, config.model, links, sides, has_bias)
         warnings = source.warnings(opened)
     tokenizers = Vocabularies(*(side.tokenizer for side in sides))
     n_parameters = sum(map(math.prod, source.shapes.values()))
-    size = tokenizers.tgt.vocab_size
-    return ImportedModel("translation", config, tokenizers.files(), source.chunks, n_parameters, size, warnings)
+    sizes = [side.tokenizer.vocab_size for side in sides]
+    content = "translation", config, tokenizers.files(), source.chunks, n_parameters, sizes[1], warnings
+    n_dropped = len(whole[1].order) - sizes[1] if text else 0
+    before = transformer_shapes(config.model, *(len(side.order) for side in whole))
+    return ImportedModel(*content, n_dropped, 4 * (sum(map(math.prod, before.values())) - n_parameters) if text else 0)
 
 
 @dataclass(frozen=True)

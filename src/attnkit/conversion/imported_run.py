@@ -26,6 +26,8 @@ class ImportResult:
     n_parameters: int
     vocab_size: int
     warnings: tuple[str, ...]  #: heads that are missing or not imported
+    n_pruned: int = 0  #: entries of the target vocabulary that were left out
+    n_pruned_bytes: int = 0  #: size of their weights, of both sides
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class ImportedModel:
     n_parameters: int
     vocab_size: int
     warnings: tuple[str, ...] = ()
+    n_pruned: int = 0  #: entries of the target vocabulary that were left out
+    n_pruned_bytes: int = 0
 
 
 def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> ImportResult:
@@ -47,4 +51,5 @@ def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> Impo
     spec = TASKS[imported.task]
     card = _CARD.format(name=run.absolute().name, kind=spec.description, folder=folder)
     write_new_run(run, texts, {MODEL: imported.weights}, card, f"imported from {folder}")
-    return ImportResult(run, spec.command, imported.n_parameters, imported.vocab_size, imported.warnings)
+    pruned = imported.n_pruned, imported.n_pruned_bytes
+    return ImportResult(run, spec.command, imported.n_parameters, imported.vocab_size, imported.warnings, *pruned)

@@ -89,14 +89,17 @@ def import_run(
     base: str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
+    prune_vocab: Sequence[str | Path] = (),
 ) -> ImportResult:
     """Import a Hugging Face folder as a run, or an adapter of PEFT for ``base``.
 
     ``src_lang`` and ``tgt_lang`` are the languages of an M2M100, NLLB-200 or mBART-50, e.g. ``eng_Latn``.
+    ``prune_vocab`` are files of text: entries of a translator that they do not use are left out.
 
     Raises:
         RunError: the model is unsupported or damaged.
-        UsageError: the run exists, or a language is missing or unknown.
+        UsageError: the run exists, a language is missing or unknown, or the vocabulary cannot be pruned.
+        DataError: a file of text cannot be read.
     """
     if base is not None:
         from attnkit.conversion.adapters import import_peft
@@ -104,7 +107,8 @@ def import_run(
         return import_peft(Path(folder), Path(base), Path(run))
     from attnkit.conversion.import_huggingface import import_huggingface
 
-    return import_huggingface(Path(folder), Path(run), src_lang=src_lang, tgt_lang=tgt_lang)
+    text = [Path(file) for file in prune_vocab]
+    return import_huggingface(Path(folder), Path(run), src_lang=src_lang, tgt_lang=tgt_lang, prune_vocab=text)
 
 
 def compare(

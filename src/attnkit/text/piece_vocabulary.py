@@ -139,6 +139,10 @@ class PieceVocabulary:
             rows.append([next(named) if id == unknown_id else self._own[id] for id in pieces])
         return rows
 
+    def encode_pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the pieces of texts without codes, by their ids in SentencePiece."""
+        return self._encoder.encode(texts)
+
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, begin, end) per piece of a text without a code, in characters."""
         spans = self._encoder.encode_with_offsets(text)

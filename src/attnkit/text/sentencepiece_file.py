@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,15 +116,31 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | _BYTES, *size, rest]) + content
 
 
+def with_pieces(raw: bytes, kept: Collection[int]) -> bytes:
+    """Return a valid SentencePiece file with these pieces only, by id."""
+    parts: list[bytes] = []
+    at, id = 0, 0
+    for number, _, end in _spans(raw):
+        if number != 1 or id in kept:
+            parts.append(raw[at:end])
+        at, id = end, id + (number == 1)
+    return b"".join(parts)
+
+
 def _fields(raw: bytes) -> Iterator[tuple[int, Value]]:
     """Yield the number and the value of each field of a message, in their order."""
+    return ((number, value) for number, value, _ in _spans(raw))
+
+
+def _spans(raw: bytes) -> Iterator[tuple[int, Value, int]]:
+    """Yield the number and the value of each field, and where it ends."""
     at, end = 0, len(raw)
     while at < end:
         key, at = _varint(raw, at)
         wire = key & 7
         if wire == _VARINT:
             number, at = _varint(raw, at)
-            yield key >> 3, number
+            yield key >> 3, number, at
             continue
         if wire == _BYTES:
             size, at = _varint(raw, at)
@@ -134,7 +150,7 @@ def _fields(raw: bytes) -> Iterator[tuple[int, Value]]:
             raise ValueError("this is not a SentencePiece model")
         if size > end - at:
             raise ValueError("it is truncated, or not a SentencePiece model")
-        yield key >> 3, raw[at : at + size]
+        yield key >> 3, raw[at : at + size], at + size
         at += size
 
 

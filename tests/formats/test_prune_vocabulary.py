@@ -1,0 +1,169 @@
+"""A vocabulary without what given text does not use cuts and translates this text as before."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")  # which needs Python 3.11
+pytest.importorskip("sentencepiece")
+
+import sentencepiece
+import torch
+import transformers
+from translators import (
+    SHAPES,
+    m2m_folder,
+    marian_folder,
+    mbart_folder,
+    nllb_folder,
+    odd_lines,
+    pieces,
+    sentences,
+    tokenizer_of,
+)
+
+from attnkit.cli.main import main
+from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.tasks.translation.loading import load_run
+from attnkit.tasks.translation.translator import load_translator
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.piece_vocabulary import PieceVocabulary, make_tree
+from attnkit.text.pruning import PieceUse
+from attnkit.text.sentencepiece import SentencePiece
+from attnkit.text.sentencepiece_file import read_sentencepiece, with_pieces
+
+MODELS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = {
+    **{f"marian, {name}": (marian_folder, changes, {}) for name, changes in SHAPES.items()},
+    "m2m100": (m2m_folder, {"end": 0.5}, {"src_lang": "en", "tgt_lang": "de"}),
+    "nllb": (nllb_folder, {}, {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}),
+    "mbart": (mbart_folder, {"end": 2.5}, {"src_lang": "en_XX", "tgt_lang": "de_DE"}),
+}
+SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_texts_are_cut_and_translated_as_before(name: str, tmp_path: Path) -> None:
+    make, changes, languages = MODELS[name]
+    make(tmp_path / "hub", **changes)
+    whole = import_huggingface(tmp_path / "hub", tmp_path / "whole", **languages)
+    lines = [*sentences()[:12], *odd_lines(15)]
+    translations = load_translator([whole.path]).translate(lines, beam_size=1, **SETTINGS)
+    files = []
+    for file, text in (("src", lines), ("tgt", translations)):
+        files.append(tmp_path / file)
+        files[-1].write_text("".join(line.replace("\n", " ") + "\n" for line in text), newline="")
+    pruned = import_huggingface(tmp_path / "hub", tmp_path / "pruned", **languages, prune_vocab=files)
+    before, after = (load_run(run.path, device="cpu") for run in (whole, pruned))
+    assert pruned.n_pruned == whole.vocab_size - pruned.vocab_size > 20
+    assert pruned.n_pruned_bytes == 4 * (whole.n_parameters - pruned.n_parameters)
+    size = sum(file.stat().st_size for file in whole.path.glob("checkpoints/*/model.safetensors"))
+    smaller = sum(file.stat().st_size for file in pruned.path.glob("checkpoints/*/model.safetensors"))
+    assert size - smaller == pytest.approx(pruned.n_pruned_bytes, abs=200)
+    for old, new in ((before.src_tokenizer, after.src_tokenizer), (before.tgt_tokenizer, after.tgt_tokenizer)):
+        assert old.pieces is not None and new.pieces is not None
+        for line in [*lines, *translations]:
+            ids = [old.pieces.names[id] for id in old.encode([line])[0]]
+            assert [new.pieces.names[id] for id in new.encode([line])[0]] == ids, ascii(line)
+    assert load_translator([pruned.path]).translate(lines, beam_size=1, **SETTINGS) == translations
+    # The rows of kept entries are what they were.
+    named = before.tgt_tokenizer.pieces, after.tgt_tokenizer.pieces
+    assert named[0] is not None and named[1] is not None
+    same = [named[0].names.index(name) for name in named[1].names]
+    rows = before.src_tokenizer.encode(lines), after.src_tokenizer.encode(lines)
+    for old_row, new_row in zip(*rows, strict=True):
+        src, new_src = (torch.tensor([[*row, 2]]) for row in (old_row, new_row))
+        with torch.no_grad():
+            logits = before.model.head(before.model.hidden(src, None, torch.tensor([[1, 2]])))[0]
+            found = after.model.head(after.model.hidden(new_src, None, torch.tensor([[1, 2]])))[0]
+        torch.testing.assert_close(found, logits[:, same], rtol=0, atol=1e-5)
+    again = export_huggingface(pruned.path, tmp_path / "back").path
+    assert json.loads((again / "config.json").read_text())["vocab_size"] == len(set(orders(after.src_tokenizer)))
+    back = import_huggingface(again, tmp_path / "again", **languages).path
+    assert load_run(back, device="cpu").src_tokenizer.fingerprint == after.src_tokenizer.fingerprint
+    assert load_translator([back]).translate(lines, beam_size=1, **SETTINGS) == translations
+    theirs = tokenizer_of(again) if not languages else their_tokenizer(again, languages)
+    for line in lines[:12]:
+        (ids,) = after.src_tokenizer.encode([line])
+        assert theirs(line).input_ids == [orders(after.src_tokenizer)[id] for id in [*ids, 2]]
+
+
+def orders(tokenizer: Any) -> list[int]:
+    return list(tokenizer.pieces.order)
+
+
+def their_tokenizer(folder: Path, languages: dict[str, str]) -> Any:
+    name = json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"]
+    return getattr(transformers, name).from_pretrained(folder, **languages)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_sentencepiece_cuts_with_the_kept_pieces_as_before(kind: str) -> None:
+    raw, source = pieces(kind), random.Random(4)
+    names = {piece.text: id for id, piece in enumerate(read_sentencepiece(raw).pieces)}
+    roles: dict[str, str | None] = {"pad": "</s>", "bos": None, "eos": "<s>", "unk": "<unk>"}
+    config = VocabularyConfig(kind="sentencepiece", size=len(names) + 1, multiple_of=1, min_frequency=1)
+    vocabulary = PieceVocabulary(config, make_tree(raw, names, roles, len(names), "marked"))
+    everything = [*sentences(), *odd_lines(600)]
+    whole = sentencepiece.SentencePieceProcessor(model_proto=raw)
+    sizes = set()
+    for _ in range(8):
+        lines = source.sample(everything, source.choice([1, 3, 20]))
+        use = PieceUse(vocabulary)
+        use.add(lines)
+        kept = use.kept_pieces()
+        part = with_pieces(raw, kept)
+        theirs, ours = sentencepiece.SentencePieceProcessor(model_proto=part), SentencePiece(read_sentencepiece(part))
+        texts = [piece.text for piece in read_sentencepiece(part).pieces]
+        for line, ids in zip(lines, ours.encode(lines), strict=True):
+            expected = whole.encode(line, out_type=str)
+            assert theirs.encode(line, out_type=str) == expected
+            assert [texts[id] for id in ids] == [piece if piece in names else "<unk>" for piece in expected]
+        sizes.add(len(kept))
+    assert max(sizes) < len(names) - 20 and len(sizes) > 3
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs a command: its exit code, output and errors."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def test_the_command_says_what_it_saved(call: Any, tmp_path: Path) -> None:
+    nllb_folder(tmp_path / "hub")
+    (tmp_path / "a").write_text("".join(line + "\n" for line in sentences()[:5]))
+    words = ["import", "huggingface", tmp_path / "hub", "--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn"]
+    code, out, err = call(*words, "-o", tmp_path / "run", "--prune-vocab", tmp_path / "a")
+    first = out.splitlines()[0]
+    assert code == 0 and first.startswith("pruned ") and first.endswith(" of 306 entries, 0.0 MB"), (out, err)
+    code, out, _ = call(*words, "-o", tmp_path / "run2", "--prune-vocab", tmp_path / "a", "--json")
+    assert code == 0 and json.loads(out)["n_pruned_bytes"] == 4 * 33 * json.loads(out)["n_pruned"]
+    code, out, err = call(*words, "-o", tmp_path / "no", "--prune-vocab", tmp_path / "missing")
+    assert (code, out) == (2, "") and "missing" in err and not (tmp_path / "no").exists(), err
+    (tmp_path / "bad").write_bytes(b"\xff\xfe\x41\n")
+    assert call(*words, "-o", tmp_path / "no", "--prune-vocab", tmp_path / "bad")[0] == 3
+
+
+def test_another_model_is_refused(call: Any, tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=300, n_embd=8, n_layer=1, n_head=1)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "hub")
+    (tmp_path / "a").write_text("a\n")
+    code, _, err = call(
+        "import", "huggingface", tmp_path / "hub", "-o", tmp_path / "run", "--prune-vocab", tmp_path / "a"
+    )
+    assert code == 2 and "vocabularies of gpt2 cannot be pruned" in err and "marian, m2m_100, mbart" in err
