@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
+from fuzz_adapters import import_damaged, use_damaged
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
 from attnkit.checkpoints.checkpoint import open_checkpoint
@@ -229,6 +230,14 @@ def folder(base: Base, source: random.Random) -> None:
         assert left == {"text": "outside"}, "something was written outside"
 
 
+def peft(base: Base, source: random.Random) -> None:
+    import_damaged(base.folder.parent, base.folder, source)
+
+
+def adapter(base: Base, source: random.Random) -> None:
+    use_damaged(base.folder.parent, base.folder, source)
+
+
 def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
     asked = read_run_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"), "translation")
@@ -250,6 +259,8 @@ READERS = (
     vectors,
     lexicon,
     folder,
+    peft,
+    adapter,
 )
 LOADERS = {reader.__name__: reader for reader in READERS}
 

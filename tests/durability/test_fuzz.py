@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fuzz_adapters import ADAPTED, BASE, PEFT
+
+from attnkit.conversion.adapters import export_peft
 
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 
 LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
-LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled")
+LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter")
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 
@@ -27,6 +30,11 @@ Fuzz = Callable[[str, int, int], dict[str, Any]]
 def fuzz(trained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzz]:
     script = Path(__file__).with_name("fuzz_loaders.py")
     place = tmp_path_factory.mktemp("fuzz")
+    base, run = place / BASE, place / ADAPTED
+    marian = {"model__positions": "sinusoidal", "model__norm": "post"}
+    workshop.train(workshop.configure(**marian, limits__max_steps=1), base)
+    workshop.train(workshop.configure(**marian, adapter__rank=2, limits__max_steps=2), run, init_from=base)
+    export_peft(run, place / PEFT)
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(
         [sys.executable, str(script), str(trained), str(workshop.corpus), str(place)],
