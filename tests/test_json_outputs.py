@@ -71,6 +71,7 @@ LINES = (
     "score-bleu out.de test.de --formula notes",
     "score-bleu out.de test.de --formula notes --sentence",
     "compare run1 run2 --src test.en --tgt test.de",
+    "compare run1 run2 --src test.en --tgt test.de --groups --lines 3",
     "runs run bert",
     "average run --last 2",
     "verify run bert",

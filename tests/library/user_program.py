@@ -83,6 +83,8 @@ def language_models(folder: Path) -> None:
     files = [(folder / "test.src", folder / "test.tgt")]
     for one in attnkit.compare(folder / "run", folder / "run", files):
         system: float = one.scores[0].system
+        groups: list[str] = [group.property for group in one.groups or []]
+        print(groups)
         print(system)
     print(attnkit.compare_lm(folder / "bert", folder / "gpt", "A dog runs."))
 

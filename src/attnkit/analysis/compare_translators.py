@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from attnkit.analysis.line_groups import ChangedLine, LineGroup, TestLines, count_words, group_lines, most_changed
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.bleu import Comparison, build_metric, paired_bootstrap
 from attnkit.quality.overlap import find_seen
@@ -36,6 +37,8 @@ class TestComparison:
     n_lines: int
     seen: SeenLines | None  #: in the training text of the second run; None if its files are gone
     scores: list[Comparison]  #: BLEU and chrF: "baseline" is the first run, "system" the second
+    groups: list[LineGroup] | None = None  #: scores by groups of lines, if asked for
+    changed: list[ChangedLine] | None = None  #: lines that differ most, if asked for
 
 
 def check_tests(src: Sequence[Path], tgt: Sequence[Path]) -> list[Files]:
@@ -51,14 +54,17 @@ def compare_translators(
     after: Path,
     tests: Sequence[Files],
     *,
+    groups: bool = False,
+    n_lines: int = 0,
     tgt_lang: str | None = None,
     threads: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[TestComparison]:
     """Yield the comparison on each test file, by the search settings of each run.
 
-    ``tgt_lang`` is the target language of runs with several; ``tell`` receives progress and notes. Raises ``RunError``
-    for an unusable run, ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
+    ``groups`` adds the scores of groups of lines, ``n_lines`` the lines that differ most. ``tgt_lang`` is the target
+    language of runs with several; ``tell`` receives progress and notes. Raises ``RunError`` for an unusable run,
+    ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
     """
     texts = [list(read_parallel(*files)) for files in tests]
     for files, pairs in zip(tests, texts, strict=True):
@@ -71,21 +77,32 @@ def compare_translators(
     training = training_text(translators[1].runs[0].config)
     if training is None:
         tell(f"the training files of {after} are gone: overlap with the test files is unknown")
+    frequencies = None
+    if groups and training is not None:
+        frequencies = count_words(chain.from_iterable(read_lines(path) for path in training[1]))
     for files, pairs in zip(tests, texts, strict=True):
         src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
-        seen = None
+        seen, found = None, None
         if training is not None:
             tell(f"comparing {files[0].name} with the training text")
-            n_source, n_target = (
-                len(find_seen(lines, chain.from_iterable(read_lines(path) for path in paths)))
+            found = [
+                find_seen(lines, chain.from_iterable(read_lines(path) for path in paths))
                 for lines, paths in zip((src, tgt), training, strict=True)
-            )
-            seen = SeenLines(n_source, n_target)
+            ]
+            seen = SeenLines(*map(len, found))
         tell(f"translating {files[0].name}")
         baseline, system = (translator.translate(src) for translator in translators)
         metrics = [build_metric("bleu"), build_metric("chrf")]
         scores = [paired_bootstrap(metric, baseline, system, [tgt]) for metric in metrics]
-        yield TestComparison(str(files[0]), len(src), seen, scores)
+        lines = TestLines(src, tgt, baseline, system)
+        yield TestComparison(
+            str(files[0]),
+            len(src),
+            seen,
+            scores,
+            group_lines(lines, frequencies, None if found is None else found[0].tolist()) if groups else None,
+            most_changed(lines, n_lines) if n_lines else None,
+        )
 
 
 def training_text(config: TranslationConfig) -> tuple[list[Path], list[Path]] | None:

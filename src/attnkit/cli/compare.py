@@ -20,6 +20,8 @@ def command(
     after: Annotated[Path, Argument(help="Second run, e.g. adapted from the first.", metavar="AFTER")],
     src: Annotated[list[Path] | None, Option(help="Test source; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[Path] | None, Option(help="Test target; once per --src.", metavar="FILE")] = None,
+    groups: Annotated[bool, Option(help="Scores by length, numbers, names, rare words and overlap.")] = False,
+    lines: Annotated[int, Option(min=0, max=10_000, help="Show this many lines that differ most.")] = 0,
     tgt_lang: TargetLanguage = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -29,11 +31,14 @@ def command(
 
     Give a file of the new kind of text and one of general text: adapting may gain on the first and lose on the second.
     Lines of a test file that nearly occur in the training text of AFTER are counted first, as they raise its score.
+    --groups shows where the runs differ: every line is in one group of each property.
     p is of paired bootstrap resampling (Koehn 2004); below 0.05 the difference is usually called significant.
 
     \b
     Examples:
       attnkit compare run1 run2 --src test.en --tgt test.de
+      attnkit compare run1 run2 --src test.en --tgt test.de \\
+        --groups --lines 10
       attnkit compare run1 run2 --src test.en --tgt test.de \\
         --src b.en --tgt b.de --json
     """
@@ -43,8 +48,10 @@ def command(
     tests = check_tests(src or [], tgt or [])
     with console.StatusLine(plain_every=60.0) as status:
         found = []
-        given = (before, after, tests)
-        for comparison in compare_translators(*given, tgt_lang=tgt_lang, threads=threads, tell=status.update):
+        compared = compare_translators(
+            before, after, tests, groups=groups, n_lines=lines, tgt_lang=tgt_lang, threads=threads, tell=status.update
+        )
+        for comparison in compared:
             found.append(comparison)
             if not json:
                 status.clear()
@@ -67,4 +74,31 @@ def as_text(comparison: TestComparison) -> str:
         after = f"after {one.system:6.2f} ± {one.system_interval:.2f}"
         change = f"{one.system - one.baseline:+.2f}"
         lines.append(f"  {one.name.removesuffix('2'):5} {before}   {after}   {change} ({verdict})")
-    return "\n".join(lines)
+    return "\n".join([*lines, *group_text(comparison), *changed_text(comparison)])
+
+
+def group_text(comparison: TestComparison) -> list[str]:
+    """Return the lines about groups, if there are any, in at most 80 columns."""
+    lines, last = [], ""
+    for one in comparison.groups or []:
+        if one.property != last:
+            lines += ["", f"  {one.property:42} lines   BLEU before   after  change"]
+            last = one.property
+        change = one.system_bleu - one.baseline_bleu
+        lines.append(
+            f"    {one.group:39} {one.n_lines:6,} {one.baseline_bleu:13.2f} {one.system_bleu:7.2f} {change:+7.2f}"
+        )
+    return lines
+
+
+def changed_text(comparison: TestComparison) -> list[str]:
+    """Return the lines that differ most, if they were asked for."""
+    from attnkit.progress.console import printable
+
+    lines = []
+    for one in comparison.changed or []:
+        change = one.system_chrf - one.baseline_chrf
+        lines += ["", f"  line {one.line:,}: chrF {one.baseline_chrf:.1f} -> {one.system_chrf:.1f} ({change:+.1f})"]
+        texts = {"source": one.source, "reference": one.reference, "before": one.baseline, "after": one.system}
+        lines += [f"    {name:>9}  {printable(text)}" for name, text in texts.items()]
+    return lines

@@ -116,6 +116,8 @@ def compare(
     after: str | Path,
     tests: Sequence[tuple[str | Path, str | Path]],
     *,
+    groups: bool = False,
+    n_lines: int = 0,
     tgt_lang: str | None = None,
     threads: int | None = None,
 ) -> list[TestComparison]:
@@ -125,6 +127,8 @@ def compare(
         before: first run, e.g. before adaptation.
         after: second run.
         tests: source and target file of each test.
+        groups: whether to score groups of lines as well, e.g. by length.
+        n_lines: number of lines to return that differ most.
         tgt_lang: target language of runs with several, e.g. ``de``.
         threads: CPU threads; None: all.
 
@@ -135,7 +139,10 @@ def compare(
     from attnkit.analysis.compare_translators import compare_translators
 
     files = [(Path(src), Path(tgt)) for src, tgt in tests]
-    return list(compare_translators(Path(before), Path(after), files, tgt_lang=tgt_lang, threads=threads))
+    found = compare_translators(
+        Path(before), Path(after), files, groups=groups, n_lines=n_lines, tgt_lang=tgt_lang, threads=threads
+    )
+    return list(found)
 
 
 def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:
