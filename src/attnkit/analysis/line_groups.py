@@ -115,7 +115,7 @@ def _order(group: str) -> tuple[int, str]:
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Return the frequencies of words, in lower case; a word is a run of letters, digits and _."""
+    """Return the frequencies of words (letters, digits and _) in lower case."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_WORD.findall(line.lower()))
@@ -123,7 +123,7 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def most_changed(lines: TestLines, n: int) -> list[ChangedLine]:
-    """Return up to n lines whose sentence chrF differs most, the largest gain first."""
+    """Return the n lines whose chrF differs most, the largest gain first."""
     metric = build_metric("chrf", by_sentence=True)
     before, after = (score_sentences(metric, side, [lines.reference]) for side in (lines.baseline, lines.system))
     order = sorted(range(len(before)), key=lambda k: -abs(after[k] - before[k]))[:n]
