@@ -39,7 +39,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from attnkit.analysis.compare_translators import TestComparison
 from attnkit.analysis.contextual import WordComparison
-from attnkit.analysis.run_table import RunRow
+from attnkit.analysis.run_table import RunGroup, RunRow
 from attnkit.analysis.verify import CheckResult
 from attnkit.conversion.imported_run import ImportResult
 from attnkit.engine.events import TrainingFinished
@@ -210,7 +210,7 @@ OUTPUTS: dict[str, Printed] = {
     "score": Printed((PairScore, ScoreTotals), "pair; the last line has the totals"),
     "score-bleu": Printed((list[MetricScore], list[Comparison], list[NotesScore], list[SentenceScores])),
     "compare": Printed((list[TestComparison],)),
-    "runs": Printed((list[RunRow],)),
+    "runs": Printed((list[RunRow], list[RunGroup])),
     "average": Printed((Averaged,)),
     "verify": Printed((Verified,), "run"),
     "export": Printed((Exported,)),

@@ -73,6 +73,7 @@ LINES = (
     "compare run1 run2 --src test.en --tgt test.de",
     "compare run1 run2 --src test.en --tgt test.de --groups --lines 3",
     "runs run bert",
+    "runs run bert --seeds",
     "average run --last 2",
     "verify run bert",
     "export run --to huggingface out",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from attnkit.analysis.run_table import RunRow, _order, list_runs, unusual
+from attnkit.analysis.run_table import RunRow, _order, group_by_seed, list_runs, unusual
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import RunError, UsageError
 
@@ -141,3 +142,28 @@ def test_what_is_no_folder_of_runs(call: Call, folder: Path) -> None:
     assert (code, out) == (4, "") and "no run folder in" in err
     with pytest.raises(RunError, match="no run folder"):
         list_runs([folder / "empty"])
+
+
+def test_runs_of_several_seeds_are_one_row(call: Call, workshop: Any, tmp_path: Path) -> None:
+    for name, changes in {
+        "two": {"seed": 2},
+        "three": {"seed": 3},
+        "other": {"seed": 2, "model__dropout": 0.3},
+    }.items():
+        workshop.train(workshop.configure(limits__max_steps=1, **changes), tmp_path / name)
+    rows = [replace(row, best=best) for row, best in zip(list_runs([tmp_path]), (9.0, 4.0, 2.0), strict=True)]
+    assert [row.path.name for row in rows] == ["other", "three", "two"]
+    other, both = group_by_seed(rows)
+    assert [path.name for path in both.paths] == ["two", "three"] and both.scores == [2.0, 4.0]
+    assert (both.mean, both.deviation) == (3.0, pytest.approx(2**0.5))
+    assert (other.mean, other.deviation, other.differs) == (9.0, None, {"model.dropout": 0.3})
+    assert "seed" not in both.differs
+    assert group_by_seed([replace(rows[0], state="damaged")]) == []
+    nothing = group_by_seed([replace(rows[0], best=None)])[0]
+    assert (nothing.mean, nothing.scores) == (None, [])
+    code, out, _ = call("runs", tmp_path, "--seeds", "--json")
+    found = json.loads(out)
+    assert code == 0 and [len(one["paths"]) for one in found] == [1, 2]
+    code, out, _ = call("runs", tmp_path, "--seeds")
+    assert code == 0 and out.splitlines()[0].split()[:4] == ["first", "run", "runs", "score"]
+    assert "model.dropout=0.3" in out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from attnkit.training.config import LOWER_IS_BETTER
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted", "imported", "damaged"]
 SortKey = Literal["path", "best", "minutes", "step"]
+SEED = "seed"
 APART = "data."
 """Start of the keys that name files; they differ between any two corpora, and are shown last."""
 
@@ -38,6 +41,19 @@ class RunRow:
     differs: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are not the same in all runs of the task: key -> value."""
     problem: str = ""  #: why the run failed or cannot be read
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that differ in nothing but the seed."""
+
+    paths: list[Path]
+    task: str | None
+    metric: str | None
+    mean: float | None  #: of the best scores; None if none has a score
+    deviation: float | None  #: standard deviation of a single run (n - 1); None for fewer than two scores
+    scores: list[float]  #: of the runs that have one, in the order of their seeds
+    differs: Mapping[str, Any]  #: settings that are not the same in all groups of the task: key -> value
 
 
 def list_runs(folders: Sequence[Path], sort: SortKey = "path") -> list[RunRow]:
@@ -106,8 +122,36 @@ def _read(path: Path) -> tuple[RunRow, dict[str, Any]]:
     return replace(row, metric=metric, best=score), dict(flatten(config.model_dump(mode="json")))
 
 
-def unusual(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return each run's settings that at most half of its task's runs have."""
+def group_by_seed(rows: Sequence[RunRow]) -> list[RunGroup]:
+    """Return the runs by configuration, in the order of the first of each.
+
+    Damaged runs, and those without settings yet, are left out.
+    """
+    groups: dict[str, list[RunRow]] = {}
+    for row in rows:
+        if row.task is not None and row.state != "damaged":
+            settings = {name: value for name, value in row.differs.items() if name != SEED}
+            groups.setdefault(f"{row.task} {row.metric} {json.dumps(settings, sort_keys=True)}", []).append(row)
+    found = []
+    for members in groups.values():
+        members.sort(key=lambda row: row.differs.get(SEED, 0))
+        scores = [row.best for row in members if row.best is not None]
+        found.append(
+            RunGroup(
+                [row.path for row in members],
+                members[0].task,
+                members[0].metric,
+                statistics.mean(scores) if scores else None,
+                statistics.stdev(scores) if len(scores) > 1 else None,
+                scores,
+                {name: value for name, value in members[0].differs.items() if name != SEED},
+            )
+        )
+    return found
+
+
+def unusual(rows: Sequence[RunRow | RunGroup]) -> list[dict[str, Any]]:
+    """Return each row's settings that at most half of its task's rows have."""
     found = []
     for row in rows:
         peers = [other.differs for other in rows if other.task == row.task]

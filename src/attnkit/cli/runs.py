@@ -15,7 +15,7 @@ from typer import Argument, Option
 from attnkit.cli.options import Json
 
 if TYPE_CHECKING:
-    from attnkit.analysis.run_table import RunRow
+    from attnkit.analysis.run_table import RunGroup, RunRow
 
 
 def command(
@@ -25,39 +25,53 @@ def command(
     sort: Annotated[
         Literal["path", "best", "minutes", "step"], Option(help="Order; best: the best run of each task first.")
     ] = "path",
+    seeds: Annotated[bool, Option(help="One row for runs that differ in the seed alone: mean, deviation.")] = False,
     json: Json = False,
 ) -> None:
     """List runs: task, state, best score, minutes, and the settings that differ.
 
     The score is that of the development set by which the run chose its best checkpoint. A run that was killed is
     "interrupted": the same command resumes it. Settings are compared between runs of one task, and shown below a run if
-    more than half of them have another value; --json has all that differ.
+    more than half of them have another value; --json has all that differ. With --seeds, the score of a row is the mean
+    of its runs and the standard deviation of a single run.
 
     \b
     Examples:
       attnkit runs
       attnkit runs . --sort best
       attnkit runs run1 run2 --json
+      attnkit runs . --seeds
     """
-    from attnkit.analysis.run_table import list_runs
+    from attnkit.analysis.run_table import group_by_seed, list_runs
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
+    table = group_by_seed(rows) if seeds else rows
     if json:
-        console.result(dumps([as_tree(row) for row in rows], ensure_ascii=False))
+        console.result(dumps([as_tree(row) for row in table], ensure_ascii=False))
     else:
-        console.result(console.printable(as_text(rows, console.width())))
+        text = groups_text(group_by_seed(rows), console.width()) if seeds else as_text(rows, console.width())
+        console.result(console.printable(text))
 
 
-def as_tree(row: RunRow) -> dict[str, Any]:
+def as_tree(row: RunRow | RunGroup) -> dict[str, Any]:
     """Return a row as plain data; a score that JSON lacks is null."""
-    best = None if row.best is None or not math.isfinite(row.best) else row.best
-    return {**asdict(row), "path": str(row.path), "differs": dict(row.differs), "best": best}
+
+    def plain(value: object) -> object:
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return str(value) if isinstance(value, Path) else finite(value)
+
+    return {name: plain(value) for name, value in asdict(row).items()}
+
+
+def finite(value: object) -> object:
+    """Return None for a number that JSON lacks, else the value."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_text(rows: Sequence[RunRow], width: int) -> str:
     """Format the table; differing settings and problems follow on lines of their own."""
-    from attnkit.analysis.run_table import unusual
     from attnkit.plotting.progress_text import duration, scores
 
     head = ("run", "task", "state", "best", "step", "time")
@@ -72,12 +86,40 @@ def as_text(rows: Sequence[RunRow], width: int) -> str:
         )
         for row in rows
     ]
+    return table(head, "<<<<>>", cells, rows, width, [row.problem for row in rows])
+
+
+def groups_text(groups: Sequence[RunGroup], width: int) -> str:
+    """Format the table of configurations, each with the scores of its seeds."""
+    from attnkit.plotting.progress_text import score_name
+
+    cells = []
+    for group in groups:
+        mean = "" if group.mean is None else f"{group.mean:.2f}"
+        spread = "" if group.deviation is None else f"± {group.deviation:.2f}"
+        scores = " ".join(f"{score:.2f}" for score in group.scores)
+        name = str(group.paths[0])
+        cells.append((name, str(len(group.paths)), score_name(group.metric or ""), mean, spread, scores))
+    head = ("first run", "runs", "score", "mean", "± s.d.", "each")
+    return table(head, "<><>><", cells, groups, width, [""] * len(groups))
+
+
+def table(
+    head: tuple[str, ...],
+    aligned: str,
+    cells: Sequence[tuple[str, ...]],
+    rows: Sequence[RunRow] | Sequence[RunGroup],
+    width: int,
+    problems: Sequence[str],
+) -> str:
+    """Format columns; unusual settings and problems follow each row."""
+    from attnkit.analysis.run_table import unusual
+
     widths = [max(len(line[k]) for line in (head, *cells)) for k in range(len(head))]
-    aligned = "<<<<>>"
     lines = ["  ".join(f"{cell:{a}{n}}" for cell, a, n in zip(head, aligned, widths, strict=True)).rstrip()]
-    for row, line, settings in zip(rows, cells, unusual(rows), strict=True):
+    for line, settings, problem in zip(cells, unusual(rows), problems, strict=True):
         lines.append("  ".join(f"{cell:{a}{n}}" for cell, a, n in zip(line, aligned, widths, strict=True)).rstrip())
-        notes = [" ".join(f"{name}={_shown(value)}" for name, value in settings.items()), row.problem]
+        notes = [" ".join(f"{name}={_shown(value)}" for name, value in settings.items()), problem]
         for note in filter(None, notes):
             lines += textwrap.wrap(note, max(40, width - 2), initial_indent="  ", subsequent_indent="  ",
                                    break_long_words=False, break_on_hyphens=False)  # fmt: skip
