@@ -50,6 +50,7 @@ from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.origin import Origin
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.translation_lexicon import Entries, lexicon_lines, load_dictionary, load_tokens
@@ -112,6 +113,9 @@ def vocabulary(base: Base, source: random.Random) -> None:
     damaged = base.folder.parent / "damaged.json"
     damaged.write_bytes(mutate_json(path.read_bytes(), source))
     tokenizer = load(damaged)
+    if tokenizer.origin is not None:
+        with contextlib.suppress(ValueError):  # the reason for which an export is refused
+            tokenizer.origin.files()
     tokenizer.decode(tokenizer.encode(TEXT))
     tokenizer.tokens(range(tokenizer.vocab_size))
 
@@ -270,6 +274,8 @@ def make_files(corpus: Path, place: Path) -> None:
     lines = (corpus / "train.src").read_text().splitlines()
     for kind in KINDS:
         made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
+        if kind == "word":  # as if it had been imported
+            made.origin = Origin.of_files("bert", range(made.vocab_size), {"vocab.txt": b"a\n" * 200})
         (place / f"{kind}.json").write_text(made.to_json())
     weights = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)).state_dict()
     for name in ("archive", "sequence"):

@@ -20,6 +20,7 @@ from attnkit.cli.main import main
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.loading import load_model
+from attnkit.errors import RunError
 from attnkit.models.layers import PackedLayout
 
 TEXT = ["the quick fox", "größer été don't", "chien der 日本語 x=1;", "the fox, unlikely 3.14"]
@@ -130,3 +131,21 @@ def test_a_model_of_these_options_is_trained_from_nothing(kind: str, tmp_path: P
         torch.testing.assert_close(logits, theirs(ids).logits, rtol=0, atol=1e-4)
     again = load_model(import_huggingface(back, tmp_path / "again").path, "mlm", device="cpu")
     assert again.config.model == load_model(run, "mlm", device="cpu").config.model
+
+
+def test_pieces_leave_with_the_model_type_that_has_them(tmp_path: Path) -> None:
+    """A model of one's own with an imported vocabulary is one of these, or is refused."""
+    ENCODERS["xlm-roberta"](tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "xlm")
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 12))
+    sizes = ["d_model=16", "n_heads=2", "n_layers=1", "d_ff=32", "max_length=24"]
+    for positions in ("learned", "rotary"):
+        sets = ["data.sequence_length=24", *(f"model.{one}" for one in (*sizes, f"positions={positions}"))]
+        flags = ["--vocab", tmp_path / "xlm/tokenizer.json", *(flag for one in sets for flag in ("--set", one))]
+        run = tmp_path / positions
+        called("pretrain-mlm", tmp_path / "text", "-o", run, "--preset", "tiny", "--max-steps", 2, "-q", *flags)
+    back = export_huggingface(tmp_path / "learned", tmp_path / "back").path
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(back)
+    assert type(theirs).__name__ == "XLMRobertaForMaskedLM"
+    with pytest.raises(RunError, match="a SentencePiece vocabulary leaves with an XLM-RoBERTa alone"):
+        export_huggingface(tmp_path / "rotary", tmp_path / "other")
