@@ -147,5 +147,13 @@ def test_pieces_leave_with_the_model_type_that_has_them(tmp_path: Path) -> None:
     back = export_huggingface(tmp_path / "learned", tmp_path / "back").path
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(back)
     assert type(theirs).__name__ == "XLMRobertaForMaskedLM"
+    pairs = tmp_path / "in.tsv"
+    pairs.write_text("label\ttext\ttext2\n" + "".join(f"{'ab'[i % 2]}\t{one}\tfox\n" for i, one in enumerate(TEXT * 6)))
+    for n, said in ((1, "puts 2 between two texts, the model was fine-tuned with 1"), (2, "")):
+        tuned = ["--task", "text-classification", "--train", pairs, "--preset", "tiny", "--max-steps", 1, "-q"]
+        out = tmp_path / f"tuned{n}"
+        called("finetune", tmp_path / "learned", *tuned, "-o", out, "--set", f"model.separators={n}")
+        warnings = export_huggingface(out, tmp_path / f"tuned{n}-hub").warnings
+        assert said in warnings[0] if said else not warnings
     with pytest.raises(RunError, match="a SentencePiece vocabulary leaves with an XLM-RoBERTa alone"):
         export_huggingface(tmp_path / "rotary", tmp_path / "other")

@@ -15,6 +15,7 @@ from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_contents import ExportContents
 from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
 from attnkit.conversion.export_translator import marian_contents
+from attnkit.conversion.vocabulary_files import separators
 from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
@@ -24,6 +25,7 @@ from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
 from attnkit.io import atomic
+from attnkit.io.safe_read import parse_json
 from attnkit.models.language_config import BertConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
@@ -126,9 +128,14 @@ def _encoder(
     described |= {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
     described["max_position_embeddings"] += first
     try:
-        return ExportContents({"config.json": described}, tensors, use, warnings, origin.files())
-    except ValueError as error:
-        raise RunError(str(error), where="tokenizer.json") from error
+        files = origin.files()
+        n_between = separators(parse_json(files.get("tokenizer.json", b"{}")), kind)
+    except (ValueError, AttributeError) as error:
+        raise RunError(f"the imported tokenizer is damaged: {error}", where="tokenizer.json") from error
+    if n_between != config.separators and task in ("text-classification", "question-answering"):
+        both = f"{n_between} between two texts, the model was fine-tuned with {config.separators}"
+        warnings = (*warnings, f"the number of separators differs: the imported tokenizer puts {both}")
+    return ExportContents({"config.json": described}, tensors, use, warnings, files)
 
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
