@@ -1,6 +1,9 @@
 """Weights in safetensors files, with checks of size, header and finite values."""
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -69,6 +72,26 @@ def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+def safetensors_header(shapes: Mapping[str, Sequence[int]]) -> bytes:
+    """Return the start of a safetensors file of float32 tensors, in their order."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": (begin, end)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text
+
+
+def to_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Yield a safetensors file of float32 tensors, which are not copied."""
+    yield safetensors_header({name: tensor.shape for name, tensor in tensors.items()})
+    for tensor in tensors.values():
+        assert tensor.dtype == torch.float32
+        yield tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:

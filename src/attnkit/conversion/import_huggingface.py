@@ -7,13 +7,15 @@ and from our model of that configuration before any tensor is read.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from attnkit.checkpoints.weights import tensors_of, to_bytes
+from attnkit.checkpoints.weights import tensors_of, to_chunks
 from attnkit.config import validate
 from attnkit.conversion.import_translator import convert_translator
 from attnkit.conversion.import_vocabulary import read_vocabulary
@@ -36,6 +38,7 @@ from attnkit.text.conll import holds_space
 
 Model = Bert | Gpt | SequenceClassifier | TokenTagger | SpanPredictor
 _TOGETHER = "check that config.json and the weights belong together"
+_ROWS = 4096  #: words whose vectors are in memory at once
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_WEIGHTS |= {"vocab_projector.weight", "generator_lm_head.weight"}
@@ -107,12 +110,19 @@ def import_huggingface(
         config = _run_config(folder, plan, vocabulary)
         torch.manual_seed(config.seed)
         size = vocabulary.tokenizer.vocab_size
-        model = _build(plan, config.model, size)
+        with torch.device("meta"), SkipWeightInit():
+            names = tensors_of(_build(plan, config.model, size)).keys()
+        # What is read for all tensors needs no initial values, and memory that is not written is not taken.
+        with SkipWeightInit() if names <= {link.ours for link in plan.links} else nullcontext():
+            model = _build(plan, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
     texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode()}
     if plan.labels is not None:
         texts["labels.json"] = plan.labels.to_bytes()
-    content, n_parameters = to_bytes(tensors_of(model)), sum(parameter.numel() for parameter in model.parameters())
+    content, n_parameters = (
+        partial(to_chunks, tensors_of(model)),
+        sum(parameter.numel() for parameter in model.parameters()),
+    )
     return write_imported_run(
         folder, run, ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings)
     )
@@ -257,13 +267,12 @@ def _fill(model: Model, plan: ImportPlan, opened: weights.TensorFile, order: lis
     positions = f"{near}places.table.table"
     with torch.no_grad():
         for link in plan.links:
+            of_words = link.ours == f"{near}embedding.weight" or (pretrained and link.ours.startswith("output."))
+            if of_words:
+                _fill_words(own[link.ours], link, plan, opened, order)
+                continue
             tensor = link.join({name: opened.read(plan.names[name]) for name in link.theirs})
-            if link.ours == f"{near}embedding.weight" or (pretrained and link.ours.startswith("output.")):
-                # A missing entry gets the mean of all rows: by Jensen's inequality its probability is at most 1 / V.
-                mean = tensor.mean(0)
-                tensor = tensor[torch.tensor([id or 0 for id in order])]  # (V,) or (V, D), in the order of our ids
-                tensor[torch.tensor([id is None for id in order])] = mean
-            elif link.ours == positions:
+            if link.ours == positions:
                 tensor = tensor[plan.described.skipped :]
             own[link.ours].copy_(tensor)
         if plan.described.kind == "distilbert" and plan.described.config.positions == "sinusoidal":
@@ -290,3 +299,20 @@ def _check_sinusoids(plan: ImportPlan, opened: weights.TensorFile) -> None:
     ):
         what = f"'{name}' has other values than the sinusoids of config.json"
         raise RunError(what, where="sinusoidal_pos_embds", help="set sinusoidal_pos_embds to false")
+
+
+def _fill_words(
+    ours: torch.Tensor, link: layout.Link, plan: ImportPlan, opened: weights.TensorFile, order: list[int | None]
+) -> None:
+    """Copy rows of words (V,) or (V, D), in the order of our ids, a part at a time."""
+    (name,) = (plan.names[theirs] for theirs in link.theirs)
+    if None in order:
+        # A missing entry gets the mean of all rows: by Jensen's inequality its probability is at most 1 / V.
+        n_rows = opened.entries[name].shape[0]
+        parts = (range(first, min(n_rows, first + _ROWS)) for first in range(0, n_rows, _ROWS))
+        total = torch.stack([opened.read_rows(name, part).double().sum(0) for part in parts]).sum(0)
+        ours[torch.tensor([id is None for id in order])] = (total / n_rows).float()
+    places = [(place, id) for place, id in enumerate(order) if id is not None]
+    for first in range(0, len(places), _ROWS):
+        chosen = places[first : first + _ROWS]
+        ours[torch.tensor([place for place, _ in chosen])] = opened.read_rows(name, [id for _, id in chosen])

@@ -3,7 +3,6 @@
 As for other models, the names and shapes of all tensors are derived from ``config.json`` before any is read.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnkit.checkpoints.weights import safetensors_header
 from attnkit.config import validate
 from attnkit.conversion.import_pieces import ForeignVocabulary, read_vocabularies
 from attnkit.conversion.imported_run import ImportedModel
@@ -34,6 +34,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 _TOGETHER = "check that config.json and the weights belong together"
 MAX_LENGTH = 512  #: tokens of a line, with EOS; Marian was not trained on longer ones
+_ROWS = 4096  #: words whose vectors are in memory at once
 _DRIFTED = """\
 the vector from which the decoder starts is zero now; it had a norm of {norm:.3g}, since transformers changes it in \
 training, unlike Marian and CTranslate2"""
@@ -88,43 +89,44 @@ class WeightSource:
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield a safetensors file; raise ``RunError`` if a tensor is damaged."""
-        header: dict[str, Any] = {}
-        end, shapes = 0, self.shapes
-        for name, shape in shapes.items():
-            begin, end = end, end + 4 * math.prod(shape)
-            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (begin, end)}
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
-        yield len(text).to_bytes(8, "little") + text
+        shapes = self.shapes
+        yield safetensors_header(shapes)
         links = {link.ours if link.ours in shapes else layout.WORDS[0]: link for link in self.links}
         links.setdefault("output.bias", Link("output.bias", (layout.BIAS,)))
         with weights.opened(self.path) as opened:
             for name, shape in shapes.items():
-                tensor = self._tensor(links[name], opened)
-                assert tuple(tensor.shape) == shape
-                yield tensor.reshape(-1).view(torch.uint8).numpy().data
+                n_floats = 0
+                for tensor in self._parts(links[name], opened):
+                    n_floats += tensor.numel()
+                    yield tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+                assert n_floats == math.prod(shape)
 
-    def _tensor(self, link: Link, opened: weights.TensorFile) -> Tensor:
-        """Return one of our tensors, with words in the order of our ids."""
-        side = self.sides[link.ours != layout.WORDS[0]]
-        if link.theirs == (layout.BIAS,) and not self.has_bias:
-            tensor = torch.zeros(len(side.order))
+    def _parts(self, link: Link, opened: weights.TensorFile) -> Iterator[Tensor]:
+        """Yield one of our tensors in parts: rows of words in the order of our ids."""
+        order = self.sides[link.ours != layout.WORDS[0]].order
+        fixed = slice(PAD_ID, EOS_ID if self.config.decoder_start == "zero" else PAD_ID)
+        if link.ours == "output.bias":
+            known = link.theirs == (layout.BIAS,) and self.has_bias
+            tensor = opened.read(layout.BIAS)[0] if known else torch.zeros(max(order) + 1)  # (1, V) to (V,)
+            tensor = layout.to_our_order(tensor, order)
+            tensor[fixed] = MASKED
+            yield tensor
+        elif link.ours in layout.WORDS:  # the largest tensors: not all rows are in memory at once
+            for first in range(0, len(order), _ROWS):
+                rows = order[first : first + _ROWS]
+                tensor = link.join({name: opened.read_rows(name, rows) for name in link.theirs})
+                if first == 0:
+                    tensor[fixed] = 0
+                yield tensor
         else:
-            tensor = link.join({name: opened.read(name) for name in link.theirs})
-            if link.theirs == (layout.BIAS,):
-                tensor = tensor[0]  # (1, V) to (V,)
-            if link.ours in layout.WORDS:
-                tensor = layout.to_our_order(tensor, side.order)
-        if self.config.decoder_start == "zero" and link.ours in layout.WORDS:
-            tensor[PAD_ID:EOS_ID] = MASKED if link.ours == "output.bias" else 0
-        return tensor.contiguous()
+            yield link.join({name: opened.read(name) for name in link.theirs})
 
     def warnings(self, opened: weights.TensorFile) -> tuple[str, ...]:
         """Return a warning if the decoder of the file does not start from zero."""
         if self.config.decoder_start != "zero":
             return ()
         (name,) = next(link.theirs for link in self.links if link.ours == "decoder.embedding.words.weight")
-        norm = float(opened.read(name)[self.sides[1].order[BOS_ID]].norm())
+        norm = float(opened.read_rows(name, [self.sides[1].order[BOS_ID]]).norm())
         return (_DRIFTED.format(norm=norm),) if norm else ()
 
 

@@ -4,7 +4,7 @@ They are safetensors files, or ``pytorch_model.bin``, whose pickle is interprete
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -58,14 +58,38 @@ class TensorFile:
     def read(self, name: str) -> Tensor:
         """Return a tensor as float32; raise ``RunError`` if truncated or not finite."""
         entry = self.entries[name]
-        self._stream.seek(entry.begin)
         raw = bytearray(entry.end - entry.begin)
-        if self._stream.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-            raise RunError("the weights file is truncated", where=self._where)
+        self._fill(memoryview(raw), entry.begin)
         plain = torch.frombuffer(raw, dtype=DTYPES[entry.dtype])
         strides = self._strides.get(name)
         tensor = plain.reshape(entry.shape) if strides is None else plain.as_strided(entry.shape, strides)
-        tensor = tensor.contiguous().to(torch.float32)
+        return self._checked(name, tensor.contiguous())
+
+    def read_rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Return rows as float32, without the others in memory; raise as ``read``.
+
+        Of a tensor that does not lie row by row in the file, all is read.
+        """
+        entry = self.entries[name]
+        n_rows, *shape = entry.shape
+        if name in self._strides:
+            return self.read(name)[torch.tensor(rows)]
+        size = (entry.end - entry.begin) // n_rows
+        raw = bytearray(size * len(rows))
+        view, first = memoryview(raw), 0
+        for end in range(1, len(rows) + 1):
+            if end == len(rows) or rows[end] != rows[end - 1] + 1:  # the end of rows that lie together
+                self._fill(view[first * size : end * size], entry.begin + rows[first] * size)
+                first = end
+        return self._checked(name, torch.frombuffer(raw, dtype=DTYPES[entry.dtype]).reshape(len(rows), *shape))
+
+    def _fill(self, place: memoryview, begin: int) -> None:
+        self._stream.seek(begin)
+        if self._stream.readinto(place) != len(place):  # type: ignore[attr-defined]
+            raise RunError("the weights file is truncated", where=self._where)
+
+    def _checked(self, name: str, tensor: Tensor) -> Tensor:
+        tensor = tensor.to(torch.float32)
         if not bool(torch.isfinite(tensor).all()):
             raise RunError(f"the weight '{name}' has values that are not finite", where=self._where)
         return tensor
