@@ -38,8 +38,8 @@ MBART_SHAPE = {"decoder_layers": 3, "encoder_attention_heads": 2, "decoder_atten
 MBART_SHAPE |= {"activation_function": "relu", "encoder_ffn_dim": 96, "decoder_ffn_dim": 96}
 MODELS: dict[str, tuple[Callable[..., Any], tuple[str, str], dict[str, Any]]] = {
     "m2m100": (m2m_folder, ("en", "de"), {"end": 0.5}),
-    "nllb": (nllb_folder, ("eng_Latn", "deu_Latn"), {}),
-    "nllb, wider": (nllb_folder, ("zho_Hans", "eng_Latn"), {"d_model": 48, "encoder_layers": 3, "seed": 6}),
+    "nllb": (nllb_folder, ("eng_Latn", "deu_Latn"), {"end": 3.0, "seed": 5}),
+    "nllb, wider": (nllb_folder, ("zho_Hans", "eng_Latn"), {"d_model": 48, "encoder_layers": 3, "seed": 6, "end": 3.0}),
     "mbart": (mbart_folder, ("en_XX", "de_DE"), {"end": 2.5}),
     "mbart, wider": (mbart_folder, ("zh_CN", "en_XX"), {"d_model": 48, "encoder_layers": 3, "seed": 7, "end": 3.0}),
     "mbart, two heads": (mbart_folder, ("sl_SI", "ar_AR"), MBART_SHAPE),
