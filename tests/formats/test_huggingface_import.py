@@ -130,6 +130,7 @@ def test_logits_and_ids_are_the_same(name: str, tmp_path: Path) -> None:
     theirs = make(hub, **changes)
     done = import_huggingface(hub, run)
     assert not done.warnings
+    assert done.command == ("generate" if "gpt2" in name else "fill-mask")
     opened = load_model(run, "clm" if "gpt2" in name else "mlm", device="cpu")
     order = read_vocabulary(hub, name.split()[0], theirs.config.vocab_size).order
     tokenizer, other = read_tokenizer(opened.checkpoint), transformers.AutoTokenizer.from_pretrained(hub)
@@ -237,6 +238,7 @@ def test_a_body_alone_comes_with_a_warning(tmp_path: Path) -> None:
     bert_folder(tmp_path / "hub", transformers.BertModel)
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert any("no masked-LM head" in text for text in done.warnings)
+    assert done.command == "embed", "its predictions would be random"
     bert_folder(tmp_path / "labels", transformers.BertForMultipleChoice)
     done = import_huggingface(tmp_path / "labels", tmp_path / "tagger")
     assert any("the head 'classifier' was not imported" in text for text in done.warnings)

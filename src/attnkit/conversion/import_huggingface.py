@@ -42,6 +42,7 @@ _ROWS = 4096  #: words whose vectors are in memory at once
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
 _OUTPUT_WEIGHTS |= {"vocab_projector.weight", "generator_lm_head.weight"}
+_PRETRAIN = "pretrain it before using its predictions"
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
 
 
@@ -123,9 +124,9 @@ def import_huggingface(
         partial(to_chunks, tensors_of(model)),
         sum(parameter.numel() for parameter in model.parameters()),
     )
-    return write_imported_run(
-        folder, run, ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings)
-    )
+    command = "embed" if any(_PRETRAIN in warning for warning in plan.warnings) else None
+    imported = ImportedModel(plan.task, config, texts, content, n_parameters, size, plan.warnings, command=command)
+    return write_imported_run(folder, run, imported)
 
 
 def _plan(
@@ -220,7 +221,7 @@ def _pretraining_parts(model: configs.ForeignModel, names: Mapping[str, str]) ->
         for place, link in enumerate(head):  # the output bias has two names, and a file may contain either
             if link.ours == "output.bias" and link.theirs[0] not in names:
                 head[place] = layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
-    parts = [(f"the model has no {lacking}: pretrain it before using its predictions", head)]
+    parts = [(f"the model has no {lacking}: {_PRETRAIN}", head)]
     if kind == "bert" and "cls.seq_relationship.weight" in names:
         parts.append(("the pooler is incomplete", layout.next_sentence()))
     return parts

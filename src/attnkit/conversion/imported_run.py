@@ -43,6 +43,7 @@ class ImportedModel:
     warnings: tuple[str, ...] = ()
     n_pruned: int = 0  #: entries of the target vocabulary that were left out
     n_pruned_bytes: int = 0
+    command: str | None = None  #: command that uses the run; None: that of its task
 
 
 def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> ImportResult:
@@ -52,4 +53,5 @@ def write_imported_run(folder: Path, run: Path, imported: ImportedModel) -> Impo
     card = _CARD.format(name=run.absolute().name, kind=spec.description, folder=folder)
     write_new_run(run, texts, {MODEL: imported.weights}, card, f"imported from {folder}")
     pruned = imported.n_pruned, imported.n_pruned_bytes
-    return ImportResult(run, spec.command, imported.n_parameters, imported.vocab_size, imported.warnings, *pruned)
+    command = imported.command or spec.command
+    return ImportResult(run, command, imported.n_parameters, imported.vocab_size, imported.warnings, *pruned)
