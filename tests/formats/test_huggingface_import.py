@@ -357,7 +357,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a safetensors file as a pickle": (pickled, "this is not a file of torch"),
     "several files": (
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
-        "sharded weights",
+        "the list of shards cannot be used",
     ),
     "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "unsupported model_type 't5'"),
     "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "model_type is missing"),

@@ -18,7 +18,7 @@ from attnkit.text.vocabulary import train_vocabulary
 from attnkit.text.vocabulary_schema import CHARACTERS
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als der größte Hund", "日本語 😀 don't"] * 5
-KINDS = ["bpe", "unigram", "wordpiece", "char", "word", "gpt2", "bert"]
+KINDS = ["bpe", "unigram", "wordpiece", "char", "word", "gpt2", "llama3", "bert"]
 SYMBOLS = ("[MASK]", "[MASK]x")
 PARTS = [
     "the",
@@ -44,12 +44,15 @@ PARTS = [
 def vocabulary(request: pytest.FixtureRequest) -> Tokenizer:
     kind = request.param
     config = VocabularyConfig(kind=kind, size=600, min_frequency=1, symbols=SYMBOLS)
-    if kind not in ("gpt2", "bert"):
+    if kind not in ("gpt2", "llama3", "bert"):
         return train_vocabulary(TEXT, config.model_copy(update={"normalize": "nfc"}))
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(SYMBOLS)))]
-    pairs = [["t", "h"], ["th", "e"], ["Ġ", "the"], ["Ġ", "Ġ"], ["x", "x"]] if kind == "gpt2" else []
+    by_bytes = kind in ("gpt2", "llama3")
+    pairs = [["t", "h"], ["th", "e"], ["Ġ", "the"], ["Ġ", "Ġ"], ["x", "x"]] if by_bytes else []
     letters = (
-        CHARACTERS if kind == "gpt2" else [mark + one for one in sorted(set("thedogr日本x.")) for mark in ("", "##")]
+        CHARACTERS
+        if kind in ("gpt2", "llama3")
+        else [mark + one for one in sorted(set("thedogr日本x.")) for mark in ("", "##")]
     )
     names = [*fixed, *letters, *map("".join, pairs)]
     model = engine.model_of(config, {name: id for id, name in enumerate(names)}, pairs)

@@ -24,9 +24,10 @@ from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
+from attnkit.formats.huggingface.llama import is_llama, llama_json
 from attnkit.io import atomic
 from attnkit.io.safe_read import parse_json
-from attnkit.models.language_config import BertConfig, LanguageConfig
+from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
@@ -83,6 +84,8 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
     if task != "clm":
         labels = read_labels(chosen).labels if task in ("text-classification", "token-classification") else ()
         return _encoder(config, task, opened.model.state_dict(), tokenizer, labels)
+    if is_llama(config):
+        return _llama(config, opened.model.state_dict(), tokenizer)
     tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
     trees = {
         "config.json": configs.gpt_json(config, tokenizer.vocab_size),
@@ -90,6 +93,27 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
     }
     return ExportContents(trees, tensors | _tables(config, "transformer."), _USES["GPT2LMHeadModel"])
+
+
+def _llama(config: GptConfig, state: dict[str, Tensor], tokenizer: Tokenizer) -> ExportContents:
+    """Convert a Llama; an imported one gets its ids and tokenizer files back."""
+    links, origin, use = layout.llama_body(config) + layout.gpt_head(config), tokenizer.origin, _USES["GPT2LMHeadModel"]
+    activation = configs.ACTIVATIONS[config.activation]
+    if origin is None or origin.model != "llama":
+        ids: dict[str, int | None] = {f"{role}_token_id": id for role, id in _ROLES}
+        trees = {
+            "config.json": llama_json(config, tokenizer.vocab_size, activation, ids),
+            "generation_config.json": configs.generation_json(),
+            **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
+        }
+        return ExportContents(trees, layout.to_theirs(links, state), use)
+    ids = {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
+    trees = {"config.json": llama_json(config, origin.n_rows, activation, ids), "generation_config.json": dict(ids)}
+    tensors = layout.to_theirs(links, layout.in_order(state, origin.order, 0))
+    try:
+        return ExportContents(trees, tensors, use, (), origin.files())
+    except ValueError as error:
+        raise RunError(str(error), where="tokenizer.json") from error
 
 
 def _encoder(

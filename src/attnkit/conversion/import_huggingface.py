@@ -139,7 +139,9 @@ def _plan(
     config, kind = described.config, described.kind
     prefix = layout.PREFIXES[kind]
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
-    body = layout.bert_body(config, prefix) if isinstance(config, BertConfig) else layout.gpt_body(config, prefix)
+    body = (
+        layout.bert_body(config, prefix) if isinstance(config, BertConfig) else layout.gpt_links(config, kind, prefix)
+    )
     warnings: list[str] = []
     if (head := _find_head(tree, kind, names)) is not None:
         task, labels = head
@@ -190,7 +192,7 @@ def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> 
     architectures = tree.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     task = next((task for task, end in layout.HEADS.items() if name.endswith(f"For{end}")), None)
-    if task is None or kind == "gpt2":
+    if task is None or kind in ("gpt2", "llama"):
         return None
     if not {name for link in layout.head_of(task, kind) for name in link.theirs} <= names.keys():
         return None

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
+    "llama": {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"},
 }  #: default names of the special tokens
 
 
@@ -75,7 +76,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     except ValueError as error:
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
         what = f"the tokenizer cannot be imported: {why}"
-        raise RunError(what, where=where, help="supported: tokenizers of BERT and GPT-2") from error
+        raise RunError(what, where=where, help="supported: tokenizers of BERT, GPT-2 and Llama 3") from error
 
 
 def _with_origin(vocabulary: Vocabulary, folder: Path, model: str) -> Vocabulary:
@@ -128,7 +129,7 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
         if entries.setdefault(id, name) != name:
             raise ValueError(f"duplicate id {id}: '{entries[id][:40]}' and '{name[:40]}'")
     ids = {name: id for id, name in entries.items()}
-    roles = ("pad", "bos", "eos", "unk") if model == "gpt2" else ("pad", "cls", "sep", "unk", "mask")
+    roles = ("pad", "bos", "eos", "unk") if model in ("gpt2", "llama") else ("pad", "cls", "sep", "unk", "mask")
     found = {role: ids.get(names.get(role, "")) for role in roles}
     for role in (*roles[1:3], *roles[4:]):
         if found[role] is None:
@@ -141,7 +142,7 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
     symbols = (*[MASK][: len(masked)], *(added[id] for id in others))
     rest = sorted(set(range(n_rows)).difference(order, others))
     listed = [*_special_names(len(symbols)), *(entries.get(id, f"<unused{id}>") for id in rest)]
-    merges = tree["model"].get("merges", []) if kind == "gpt2" else []
+    merges = tree["model"].get("merges", []) if kind != "bert" else []
     if not isinstance(merges, list):
         raise ValueError("its merges are not a list")
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
@@ -160,10 +161,10 @@ def _special_names(n_symbols: int) -> list[str]:
     return [*SPECIALS, *(f"<symbol{i}>" for i in range(n_symbols))]
 
 
-def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
+def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2", "llama3"], bool]:
     """Return the equivalent kind of vocabulary, and whether it lower-cases."""
     model, before, after = mapping(tree.get("model")), tree.get("normalizer"), mapping(tree.get("pre_tokenizer"))
-    kind: Literal["bert", "gpt2"] = "gpt2"
+    kind: Literal["bert", "gpt2", "llama3"] = "gpt2"
     lowercase: Any = False
     if model.get("type") == "WordPiece" and after.get("type") == "BertPreTokenizer":
         kind, before = "bert", mapping(before)
@@ -178,22 +179,34 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2"], bool]:
             ("continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
             ("max_input_chars_per_word", model.get("max_input_chars_per_word", 100), 100),
         ]
-    elif model.get("type") == "BPE" and after.get("type") == "ByteLevel":
-        absent, off = ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), ("byte_fallback", "ignore_merges")
+    elif model.get("type") == "BPE" and (after.get("type") == "ByteLevel" or _is_llama_split(after)):
+        split = after.get("type") == "Sequence"
+        if split:
+            kind, after = "llama3", mapping(after["pretokenizers"][1])
+        absent, off = ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), ("byte_fallback",)
         required = [
             ("the normalizer", before, None),
             ("add_prefix_space", after.get("add_prefix_space"), False),
-            ("use_regex", after.get("use_regex", True), True),
+            ("use_regex", after.get("use_regex", True), not split),
             *((key, model.get(key) or None, None) for key in absent),
             *((key, bool(model.get(key)), False) for key in (*off, "fuse_unk")),
+            ("ignore_merges", bool(model.get("ignore_merges")), split),
         ]
     else:
         cuts = f"{str(model.get('type'))[:40]} after {str(after.get('type'))[:40]}"
-        raise ValueError(f"its tokenizer is neither BERT's nor GPT-2's: {cuts}")
+        raise ValueError(f"its tokenizer is not one of BERT, GPT-2 or Llama 3: {cuts}")
     for key, value, wanted in required:
         if value != wanted:
             raise ValueError(f"unsupported tokenizer with {key} {str(value)[:40]}; expected {wanted}")
     return kind, lowercase
+
+
+def _is_llama_split(step: Tree) -> bool:
+    """Return whether a step is Llama 3's, but for the options of its second part."""
+    steps = step.get("pretokenizers")
+    if step.get("type") != "Sequence" or not isinstance(steps, list) or len(steps) != 2:
+        return False
+    return steps[0] == engine.LLAMA_SPLIT and mapping(steps[1]).get("type") == "ByteLevel"
 
 
 def read_own_vocabulary(folder: Path, n_rows: int) -> Tokenizer | None:

@@ -292,4 +292,4 @@ def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
     text = part.text.lower() if lower else part.text
     if part.begins:
         return "" if part.ends and not text.strip() else text
-    return text if tokenizer.config.kind in ("char", "gpt2") else text[1:]
+    return text if tokenizer.config.kind in ("char", "gpt2", "llama3") else text[1:]

@@ -17,6 +17,7 @@ from attnkit.errors import SystemFailure
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd.targets import Precision
 from attnkit.models.bert import Bert
+from attnkit.models.config import ROPE_BASE
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 
@@ -31,6 +32,14 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return "gated layers (glu)"
     if config.embedding_width != config.d_model or getattr(config, "d_embedding", None) is not None:
         return "embeddings of another width (d_embedding)"
+    if config.normalization == "rms":
+        return "RMSNorm (normalization)"
+    if config.n_kept_heads != config.n_heads:
+        return "grouped heads (n_key_value_heads)"
+    if not config.bias:
+        return "layers without biases (bias)"
+    if config.positions == "rotary" and config.rope_base != ROPE_BASE:
+        return "rotary positions of another base (rope_base)"
     return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
 
 

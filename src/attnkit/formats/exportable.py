@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
-from attnkit.models.config import ModelConfig, TransformerConfig
-from attnkit.models.language_config import BertConfig, LanguageConfig
+from attnkit.formats.huggingface.llama import is_llama
+from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
+from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 
 HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
 """Tasks whose runs can be exported to transformers."""
@@ -44,6 +45,8 @@ def check_huggingface(config: Any) -> None:
 def check_language(config: LanguageConfig) -> None:
     """Check that transformers supports a BERT or GPT-2; raise ``RunError`` if not."""
     bert = isinstance(config, BertConfig)
+    if isinstance(config, GptConfig) and is_llama(config):
+        return
     name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
@@ -53,6 +56,10 @@ def check_language(config: LanguageConfig) -> None:
         (config.norm != norm, "model.norm", f"{name} with norm '{config.norm}'", f"norm {norm}"),
         (unlike, "model.positions", f"{name} with {config.positions} positions", listed),
         (config.glu, "model.glu", f"{name} with gated units", "glu false"),
+        (not config.bias, "model.bias", f"{name} without biases", "bias true"),
+        (config.normalization == "rms", "model.normalization", f"{name} with RMSNorm", "normalization layer"),
+        (config.n_kept_heads != config.n_heads, "model.n_key_value_heads", f"{name} with grouped heads", "n_heads"),
+        (config.rope_base != ROPE_BASE, "model.rope_base", f"{name} with another rope_base", f"rope_base {ROPE_BASE}"),
         (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN),
     )
     if isinstance(config, BertConfig):

@@ -23,6 +23,7 @@ Tied = Literal["none", "target", "all"]
 DecoderStart = Literal["bos", "zero", "eos"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Upper bounds far above any practical model; larger ones take long to build even on the meta device."""
+ROPE_BASE = 10000.0  #: base of rotary positions (Su et al. 2021)
 TYPICAL_LENGTH = 32
 """Sentence length assumed in memory estimates, in tokens; attention memory per token is proportional to it."""
 Sizes = dict[str, dict[str, Any]]  #: preset -> fields that differ from the defaults
@@ -82,7 +83,15 @@ class LayerConfig:
         activation_dropout: float
 
         @property
-        def glu(self) -> bool: ...  # not a field of every model
+        def glu(self) -> bool: ...  # these are not fields of every model
+        @property
+        def bias(self) -> bool: ...
+        @property
+        def rope_base(self) -> float: ...
+        @property
+        def normalization(self) -> Literal["layer", "rms"]: ...
+        @property
+        def n_key_value_heads(self) -> int | None: ...
 
     def check_layers(self) -> None:
         """Raise ValueError if widths, positions and attention functions do not fit."""
@@ -107,6 +116,11 @@ class LayerConfig:
     def d_head(self) -> int:
         """Return the width of a head."""
         return self.d_model // self.n_heads
+
+    @property
+    def n_kept_heads(self) -> int:
+        """Return the number of heads of keys and values."""
+        return self.n_key_value_heads or self.n_heads
 
     @property
     def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
@@ -150,6 +164,10 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     """Configuration of an encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     glu: ClassVar[bool] = False
+    bias: ClassVar[bool] = True
+    rope_base: ClassVar[float] = ROPE_BASE
+    normalization: ClassVar[Literal["layer", "rms"]] = "layer"
+    n_key_value_heads: ClassVar[int | None] = None
     kind: Literal["transformer"] = "transformer"
     """Kind of model."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)

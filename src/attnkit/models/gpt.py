@@ -50,7 +50,7 @@ class Gpt(nn.Module):
     def __init__(self, config: GptConfig, vocab_size: int) -> None:
         super().__init__()
         # Scaled dot x softmax has a faster cache.
-        self.fused, self.n_heads = config.plain_attention, config.n_heads
+        self.fused, self.n_kept_heads, self.d_head = config.plain_attention, config.n_kept_heads, config.d_head
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.places = build_positions(config)
         self.dropout = Dropout(config.dropout)
@@ -106,7 +106,7 @@ class Gpt(nn.Module):
             mix = self.self_attention(x, PackedLayout.unpacked(len(src)), kept=kept)
             self._run_layers(x, [mix] * len(self.layers))
         # A language model has no memory, so the cache of cross-attention is empty.
-        none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, x.shape[-1] // self.n_heads)
+        none = x.new_zeros(2 * len(self.layers), len(src), self.n_kept_heads, 0, self.d_head)
         cache: DecodingState | GenericDecodingState
         if self.fused:
             cache = DecodingState(none, None, n_beams, length + max_length, record=False)

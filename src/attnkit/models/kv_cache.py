@@ -159,13 +159,23 @@ class DecodingState(BeamState):
     def self_attend(self, layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Cache this step's keys and values; return the context (B, H, K, d) of the past.
 
-        Query, keys and values are (B, H, K, d). ``heads`` is unused: they all use scaled dot x softmax.
+        Queries are (B, H, K, d); keys and values (B, H, K, d), or (B, Hk, K, d) with a head per group of queries.
+        ``heads`` is unused: they all use scaled dot x softmax.
         """
         # Views: writing to them fills the cache.
         slot_keys, slot_values = self.slots[0][2 * layer], self.slots[0][2 * layer + 1]
         slot_keys[:, :, self.current] = keys
         slot_values[:, :, self.current] = values
-        return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
+        n_heads, n_kept = query.shape[1], keys.shape[1]
+        if n_heads == n_kept:
+            return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
+        # The queries of a group are rows of one product, so that the cache is never copied.
+        batch, _, n_queries, width = query.shape
+        rows = (query * self.scale).reshape(batch, n_kept, -1, width)  # (B, Hk, H / Hk · K, d)
+        scores = rows.to(slot_keys.dtype) @ slot_keys.transpose(-1, -2)  # (B, Hk, H / Hk · K, C)
+        weights = (scores.view(batch, n_heads, n_queries, -1) + self.mask).softmax(-1).to(slot_values.dtype)
+        context: Tensor = weights.view(scores.shape) @ slot_values
+        return context.view(batch, n_heads, n_queries, width)
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
-from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, LayerConfig, Scaled, Sizes, VectorsName
+from attnkit.models.config import (
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    MOST_WIDTH,
+    ROPE_BASE,
+    LayerConfig,
+    Scaled,
+    Sizes,
+    VectorsName,
+)
 
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
 _LONGEST_TEXT = 512
@@ -35,6 +44,9 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     # All position encodings except learned ones extrapolate.
     positions: PositionName = "learned"
     """Position encoding; learned positions end at max_length, the others allow any length."""
+    rope_base: float = Field(default=ROPE_BASE, gt=1, le=1e9)
+    """Base of rotary positions: pair i of a head of width d turns by position · base^(-2i / d). Larger bases suit
+    longer texts."""
     # Attention.
     alignment: Alignments = "scaled_dot"
     """Alignment function: one for all heads, or a list with one per head."""
@@ -46,6 +58,8 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     """Activation function of the feed-forward sublayer; gelu_tanh is the approximation of GELU in GPT-2."""
     glu: bool = False
     """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
+    bias: bool = True
+    """Whether the linear maps of the layers have biases."""
     # Regularization.
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout rate of the embeddings and of the output of every sublayer."""
@@ -92,13 +106,17 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     def min_parameters(self, vocab_size: int) -> int:
         """Return the number of parameters in matrices, without biases and norms."""
         # Query, key, value and output maps, then the feed-forward maps.
-        layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
+        attention = 2 * self.d_model * (self.d_model + self.n_kept_heads * self.d_head)
+        layer = attention + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.embedding_width
 
 
 class BertConfig(LanguageConfig, frozen=True):
     """Configuration of BERT, a bidirectional Transformer encoder (Devlin et al. 2019)."""
+
+    normalization: ClassVar[Literal["layer", "rms"]] = "layer"
+    n_key_value_heads: ClassVar[int | None] = None
 
     kind: Literal["bert"] = "bert"
     """Kind of model."""
@@ -143,6 +161,20 @@ class GptConfig(LanguageConfig, frozen=True):
     """LayerNorm before each sublayer and at the end, as in GPT-2 (pre), or after each residual sum (post)."""
     activation: UnitName = "gelu_tanh"
     """Activation function of the feed-forward sublayer; GPT-2 uses the tanh approximation of GELU."""
+    normalization: Literal["layer", "rms"] = "layer"
+    """LayerNorm, or RMSNorm (rms: Zhang and Sennrich 2019), which subtracts no mean and has no bias."""
+    n_key_value_heads: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
+    """Heads of keys and values, each shared by a group of query heads (Ainslie et al. 2023); n_heads is a multiple of
+    it. The key-value cache shrinks with them. The default is n_heads."""
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> GptConfig:
+        kept = self.n_key_value_heads
+        if kept is not None and self.n_heads % kept:
+            raise ValueError(f"n_heads ({self.n_heads}) must be a multiple of n_key_value_heads ({kept})")
+        if kept not in (None, self.n_heads) and not self.plain_attention:
+            raise ValueError("n_key_value_heads below n_heads need alignment scaled_dot with distribution softmax")
+        return self
 
 
 # BERT's published sizes (Devlin et al. 2019; Turc et al. 2019): layers / width 2/128, 4/256, 4/512, 12/768.

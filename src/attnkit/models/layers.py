@@ -28,7 +28,7 @@ from attnkit.models.attention.attend import (
     supports_packed,
     supports_varlen,
 )
-from attnkit.models.attention.multihead import HeadGroups, Mix, MultiHeadAttention, attend_within, take
+from attnkit.models.attention.multihead import HeadGroups, Mix, MultiHeadAttention, attend_within, spread_groups, take
 from attnkit.models.attention.patterns import Pattern
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import LayerConfig
@@ -107,6 +107,7 @@ class SelfAttentionContext(nn.Module):
         super().__init__()
         self.causal, self.dropout, self.pattern = causal, config.attention_dropout, pattern
         self.rotary, self.d_head = config.positions == "rotary", config.d_head
+        self.rope_base, self.grouped = config.rope_base, config.n_kept_heads != config.n_heads
         self.plain = config.plain_attention
         # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
         self.bias: AlibiBias | RelativeBias | None = None
@@ -135,6 +136,7 @@ class SelfAttentionContext(nn.Module):
             query, keys = (query, keys) if turn is None else (turn(query), turn(keys))
             if kept is not None:
                 kept.append((keys, values))
+            keys, values = (spread_groups(part, query.shape[1]) for part in (keys, values))
             return mix(heads, query, keys, values)
 
         return turned
@@ -160,7 +162,7 @@ class SelfAttentionContext(nn.Module):
     def _packed(self, x: Tensor, layout: PackedLayout) -> PackedAttention | None:
         """Return attention by the kernel for packed rows, or None where it does not apply."""
         dropout = self.dropout if self.training else 0.0
-        usual = self.plain and self.bias is None and self.pattern is None
+        usual = self.plain and self.bias is None and self.pattern is None and not self.grouped
         if not usual or not supports_packed(x, self.d_head, dropout):
             return None
         n_rows, length = x.shape[:2]
@@ -170,9 +172,8 @@ class SelfAttentionContext(nn.Module):
             passages = Passages.whole(n_rows, length, x.device)
         else:
             return None
-        return PackedAttention(
-            passages, self.causal, rotation_table(length, self.d_head, x.device) if self.rotary else None
-        )
+        table = rotation_table(length, self.d_head, x.device, self.rope_base) if self.rotary else None
+        return PackedAttention(passages, self.causal, table)
 
     def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Callable[..., Tensor]:
         """Return the fastest mix for queries and keys that are already rotated."""
@@ -235,20 +236,20 @@ class SelfAttentionContext(nn.Module):
 
     def _rotation(self, start: int, stop: int, x: Tensor, positions: Tensor | None = None) -> Rotation | None:
         """Return the rotation of start..stop or of positions (B, T); None if not rotary."""
-        return Rotation(start, stop, x[..., : self.d_head], positions) if self.rotary else None
+        return Rotation(start, stop, x[..., : self.d_head], positions, self.rope_base) if self.rotary else None
 
 
 class Residual(nn.Module):
     """Residual connection and norm around a sublayer f, with dropout on f(x).
 
-    Post-norm: LayerNorm(x + f(x)) (Vaswani et al. 2017); pre-norm: x + f(LayerNorm(x)), which is stable without warmup
-    (Xiong et al. 2020).
+    Post-norm: norm(x + f(x)) (Vaswani et al. 2017); pre-norm: x + f(norm(x)), which is stable without warmup (Xiong et
+    al. 2020).
     """
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
 
     def add(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], positions: Tensor | None = None) -> Tensor:
@@ -259,9 +260,15 @@ class Residual(nn.Module):
         return x if self.pre else self.norm(x)
 
 
+def build_norm(config: LayerConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """Build LayerNorm, or RMSNorm: x / √(mean(x²) + ε) · g (Zhang and Sennrich 2019)."""
+    kind = nn.RMSNorm if config.normalization == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm_eps)
+
+
 def top_norm(config: LayerConfig) -> nn.Module:
-    """Build the final norm of a stack: LayerNorm for pre-norm, identity for post-norm."""
-    return nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
+    """Build the final norm of a stack: a norm for pre-norm, identity for post-norm."""
+    return build_norm(config) if config.norm == "pre" else nn.Identity()
 
 
 class FeedForward(nn.Module):
@@ -273,9 +280,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         # D to d_ff, and back.
-        self.up = Linear(config.d_model, config.d_ff)
-        self.gate = Linear(config.d_model, config.d_ff) if config.glu else None
-        self.down = Linear(config.d_ff, config.d_model)
+        self.up = Linear(config.d_model, config.d_ff, bias=config.bias)
+        self.gate = Linear(config.d_model, config.d_ff, bias=config.bias) if config.glu else None
+        self.down = Linear(config.d_ff, config.d_model, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         init_xavier(self.up, self.gate, self.down)
@@ -291,7 +298,9 @@ class FeedForward(nn.Module):
 def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
     """Build multi-head attention; n_parts is 3 for self-attention, 1 for a memory."""
     functions = config.alignment, config.distribution, config.attention_options
-    return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
+    return MultiHeadAttention(
+        config.d_model, config.n_heads, n_parts, *functions, bias=config.bias, n_kept_heads=config.n_kept_heads
+    )
 
 
 class EncoderLayer(nn.Module):

@@ -73,7 +73,8 @@ def init_xavier(*linears: nn.Linear | None) -> None:
     for linear in linears:
         if linear is not None:
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
 
 # Maps and vectors with weights per head. Letters: B batch, H heads, d width of a vector.

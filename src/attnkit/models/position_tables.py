@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 N_BUCKETS, MAX_DISTANCE = 32, 128  #: of relative biases (T5: Raffel et al. 2020, section 2.1)
 
 
-def angles(n: int, width: int) -> NDArray[np.float64]:
-    """Return pos / 10000^(2i / width), (n, width / 2)."""
-    table: NDArray[np.float64] = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+def angles(n: int, width: int, base: float = 10000.0) -> NDArray[np.float64]:
+    """Return pos / base^(2i / width), (n, width / 2)."""
+    table: NDArray[np.float64] = np.arange(n)[:, None] * base ** (-np.arange(0, width, 2) / width)
     return table
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from attnkit.protocols import SPECIALS
 
 TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]  #: kinds that ``attnkit vocab`` trains
-ImportedKind = Literal["bert", "gpt2", "sentencepiece"]  #: kinds that ``attnkit import`` converts
+ImportedKind = Literal["bert", "gpt2", "llama3", "sentencepiece"]  #: kinds that ``attnkit import`` converts
 MAX_ENTRIES = 1 << 20  #: maximum size of a vocabulary; embeddings of width 512 would take 2 GB
 
 
@@ -20,8 +20,8 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
-    `bert`, `gpt2` (also for RoBERTa) and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa) are the tokenizers
-    of those models, available only through `attnkit import`."""
+    `bert`, `gpt2` (also for RoBERTa), `llama3` and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa) are the
+    tokenizers of those models, available only through `attnkit import`."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Maximum number of entries, special tokens included. A small text yields fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)

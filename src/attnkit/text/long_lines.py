@@ -73,7 +73,8 @@ def _last_gap(raw: bytes, n_searched: int) -> int:
 
 _PER_ID = 16  #: characters per id that are encoded at first; enough for most texts
 _FURTHER = 8  #: factor by which a prefix with too few ids is lengthened
-_BORDERS = {"word": re.compile(" "), "gpt2": re.compile(r"(?<=\S) ")}
+_AFTER_WORD = re.compile(r"(?<=\S) ")
+_BORDERS = {"word": re.compile(" "), "gpt2": _AFTER_WORD, "llama3": _AFTER_WORD}
 _BORDER = re.compile(r"(?<=[^ ]) ")  #: start of a chunk in all other kinds of vocabularies
 
 

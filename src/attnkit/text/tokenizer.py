@@ -122,11 +122,11 @@ class Tokenizer:
     @property
     def word_prefix(self) -> str:
         """Prefix of each chunk for encoding: a space, or nothing for imported kinds."""
-        return "" if self.config.kind in ("gpt2", "sentencepiece") else " "
+        return "" if self.config.kind in ("gpt2", "llama3", "sentencepiece") else " "
 
     def chunks(self, line: str) -> list[str]:
         """Split a line into independently encoded chunks, without ``word_prefix``."""
-        if self.config.kind == "gpt2":  # encodes the first word differently
+        if self.config.kind in ("gpt2", "llama3"):  # encodes the first word differently
             return _BEFORE_SPACES.split(line) if line else []
         if self.config.kind == "sentencepiece":  # normalizes the whole line
             return [line] if line or self.code_ids else []
@@ -178,7 +178,7 @@ class Tokenizer:
         """Most spaces at the start of a decoded text that are not part of it; None: all."""
         if self.pieces is not None:
             return self.pieces.n_dropped_spaces
-        return 0 if self.config.kind in ("char", "gpt2") else 1
+        return 0 if self.config.kind in ("char", "gpt2", "llama3") else 1
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return printable tokens: spaces as ``▁``, unprintable bytes as ``<0x..>``."""

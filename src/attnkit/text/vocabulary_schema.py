@@ -46,6 +46,16 @@ UNUSED = re.compile("<unused[0-9]+>")
 _SINGLE = re.compile("(?s:.)|<0x[0-9A-F]{2}>|<unused[0-9]+>")
 
 
+# Llama 3 splits at contractions and keeps at most three digits together (Grattafiori et al. 2024, section 3.2).
+_LLAMA_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_SPLIT: Tree = {
+    "type": "Split",
+    "pattern": {"Regex": rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|{_LLAMA_WORDS}"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+
+
 def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
     """Return the JSON form of a tokenizer: normalizer and splitter, then ``model``."""
     kind = config.kind
@@ -65,6 +75,8 @@ def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
         splitter = {"type": "BertPreTokenizer"}
     elif kind == "gpt2":
         splitter = byte_level
+    elif kind == "llama3":
+        splitter = {"type": "Sequence", "pretokenizers": [LLAMA_SPLIT, byte_level]}
     elif kind == "word":
         splitter = _split({"String": " "}, "MergedWithNext")
     else:
@@ -118,7 +130,7 @@ def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[st
         "continuing_subword_prefix": None,
         "end_of_word_suffix": None,
         "byte_fallback": config.kind == "char" and config.byte_fallback,
-        "ignore_merges": False,
+        "ignore_merges": config.kind == "llama3",
         "fuse_unk": config.kind == "bpe",
         "vocab": ids,
         "merges": merges,
@@ -148,7 +160,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         _require([vocab[name] for name in names] == list(range(len(vocab))), "the vocabulary ids are not contiguous")
     _check_entries(config, names)
     merges: Any = model.get("merges")
-    if config.kind in ("bpe", "gpt2"):
+    if config.kind in ("bpe", "gpt2", "llama3"):
         listed = isinstance(merges, list) and len(merges) <= MAX_ENTRIES
         _require(listed, "its merges are not a list, or too long a list")
         known = set(names)

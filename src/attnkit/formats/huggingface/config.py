@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import DistilBertKeys, ElectraKeys, described
+from attnkit.formats.huggingface.llama import LlamaKeys
 from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
@@ -29,7 +30,7 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "gpt2"]
+Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "gpt2", "llama"]
 """Model types that can be imported, beside translation models."""
 SUPPORTED: tuple[Kind, ...] = get_args(Kind)
 ROBERTAS = ("roberta", "xlm-roberta")  #: with two separators, and positions counted from the id of padding
@@ -190,6 +191,11 @@ def read(tree: Any, where: str) -> ForeignModel:
         what = "the model is code of the folder (auto_map), which attnkit does not run"
         raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
     try:
+        if kind == "llama":
+            llama = LlamaKeys.model_validate(tree)
+            return ForeignModel(
+                kind, GptConfig(**{**llama.values(), "activation": UNITS[llama.activation]}), llama.vocab_size
+            )
         keys = _KEYS.get(kind, _Bert).model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0
         ours = GptConfig if isinstance(keys, _Gpt) else BertConfig

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnkit.formats.huggingface import llama
 from attnkit.formats.huggingface.config import CLASSES, ROBERTAS
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.models.language_config import BertConfig, GptConfig
@@ -21,12 +22,15 @@ PREFIXES = {
     "distilbert": "distilbert.",
     "electra": "electra.",
     "gpt2": "transformer.",
+    "llama": "model.",
 }
 """Prefix of the body's tensor names in a model with a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"  #: RoFormer's table of sines and cosines, not a weight
-HARMLESS = re.compile(r"(.*\.)?(position_ids|h\.\d+\.attn\.(masked_)?bias)|(roformer\.)?encoder\.embed_positions\..*")
+HARMLESS = re.compile(
+    r"(.*\.)?(position_ids|rotary_emb\.inv_freq|h\.\d+\.attn\.(masked_)?bias)|(roformer\.)?encoder\.embed_positions\..*"
+)
 """Buffers that an import ignores: position ids, attention masks, sinusoids of rotary positions."""
 _HEADS = (
     *("classifier", "pre_classifier", "qa_outputs", "score", "pooler", r"(bert|roberta|roformer)\.pooler", "cls"),
@@ -46,12 +50,15 @@ class Link:
     transposed: bool = False  #: transformers stores the transpose (GPT-2's Conv1D)
     heads: int = 0  #: heads of RoFormer, which rotates adjacent dimensions; attnkit pairs dimensions half a head apart
     width_axis: int | None = None  #: axis that transformers has in Marian's order, all sines first
+    sizes: tuple[int, ...] = ()  #: rows of each of theirs, if they differ
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return the transformers tensors made from an attnkit tensor."""
         if self.width_axis is not None:
             tensor = tensor.index_select(self.width_axis, sines_first(tensor.shape[self.width_axis]))
-        parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
+        parts: Sequence[Tensor] = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
+        if self.sizes:
+            parts = torch.split(tensor, list(self.sizes))
         laid = [part.t() if self.transposed else part for part in parts]
         if self.heads:
             laid[:2] = [_rearranged(part, (self.heads, 2, -1)) for part in laid[:2]]
@@ -118,7 +125,8 @@ def in_order(state: Tensors, order: Sequence[int | None], first: int) -> dict[st
     """
     ours = torch.tensor([id for id, their in enumerate(order) if their is not None])
     theirs = torch.tensor([their for their in order if their is not None])
-    ordered, pretrained = dict(state), "predictor.linear.weight" in state
+    ordered = dict(state)
+    pretrained = "predictor.linear.weight" in state or "norm.weight" in state
     for name, tensor in state.items():
         if name.removeprefix("encoder.") == "embedding.weight" or (pretrained and name.startswith("output.")):
             ordered[name] = tensor.new_zeros(int(theirs.max()) + 1, *tensor.shape[1:])
@@ -254,6 +262,29 @@ def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:
     return links
 
 
+def llama_body(config: GptConfig, prefix: str = "model.") -> list[Link]:
+    """Return the links of embeddings, layers and final norm of a Llama."""
+    links = [
+        Link("embedding.weight", (f"{prefix}embed_tokens.weight",)),
+        Link("norm.weight", (f"{prefix}norm.weight",)),
+    ]
+    kept = config.n_kept_heads * config.d_head
+    kinds = ("weight", "bias") if config.bias else ("weight",)
+    for i in range(config.n_layers):
+        ours, theirs = f"layers.{i}", f"{prefix}layers.{i}"
+        for kind in kinds:
+            parts = tuple(f"{theirs}.{name}.{kind}" for name in llama.QUERY_KEY_VALUE)
+            links.append(Link(f"{ours}.attention.projection.{kind}", parts, sizes=(config.d_model, kept, kept)))
+            links += [Link(f"{ours}.{a}.{kind}", (f"{theirs}.{b}.{kind}",)) for a, b in llama.MAPS.items()]
+        links += [Link(f"{ours}.{a}.weight", (f"{theirs}.{b}.weight",)) for a, b in llama.NORMS.items()]
+    return links
+
+
+def gpt_links(config: GptConfig, kind: str, prefix: str | None = None) -> list[Link]:
+    """Return the links of the body of a GPT-2 or Llama, with the default prefix."""
+    return (llama_body if kind == "llama" else gpt_body)(config, PREFIXES[kind] if prefix is None else prefix)
+
+
 def gpt_head(config: GptConfig) -> list[Link]:
     """Return the links of the output layer; empty if it is tied to the embedding."""
     return [] if config.tie_embeddings else [Link("output.weight", ("lm_head.weight",))]
@@ -269,6 +300,6 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for link in links:
         n_rows, *rest = ours[link.ours].shape
-        part = (n_rows // len(link.theirs), *rest)
-        shapes |= dict.fromkeys(link.theirs, part[::-1] if link.transposed else part)
+        for name, size in zip(link.theirs, link.sizes or [n_rows // len(link.theirs)] * len(link.theirs), strict=True):
+            shapes[name] = (size, *rest)[::-1] if link.transposed else (size, *rest)
     return shapes

@@ -19,7 +19,7 @@ from attnkit.text.config import VocabularyConfig
 
 Tree = dict[str, Any]
 _BORDER = "\ufdd0"  #: a noncharacter that marks the start of chunks, since NFKC turns other characters into spaces
-_SPACELESS = ("char", "bert", "gpt2")  #: kinds that add no space before a chunk, or ignore it
+_SPACELESS = ("char", "bert", "gpt2", "llama3")  #: kinds that add no space before a chunk, or ignore it
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _decoder(kind: str) -> Tree:
     joined: Tree = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     bare: Tree = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     fuse: Tree = {"type": "Fuse"}
-    if kind == "gpt2":
+    if kind in ("gpt2", "llama3"):
         return joined
     if kind == "bert":
         return {"type": "WordPiece", "prefix": "##", "cleanup": True}

@@ -4,6 +4,7 @@ They are safetensors files, or ``pytorch_model.bin``, whose pickle is interprete
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,24 +15,32 @@ from torch import Tensor
 
 from attnkit.errors import RunError, system_failure
 from attnkit.formats.huggingface.pickled_weights import PickledTensors, read_pickled
-from attnkit.io.safe_read import TensorEntry, is_file_fault, open_regular_file, parse_json, tensor_entries
+from attnkit.io.safe_read import (
+    TensorEntry,
+    is_file_fault,
+    open_regular_file,
+    parse_json,
+    read_regular_file,
+    tensor_entries,
+)
 
 MAX_HEADER_BYTES = 1 << 25  #: limit on the header; ten thousand tensors take about 1 MB
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 PICKLED = "pytorch_model.bin"
 FILES = ("model.safetensors", PICKLED)  #: files of weights that are read, in order of preference
+INDICES = tuple(f"{name}.index.json" for name in FILES)  #: lists of the shards of such files
+MAX_INDEX_BYTES = 1 << 25  #: limit on such a list
+MAX_SHARDS = 256  #: limit on the shards, which are open at the same time
 OTHERS = ("tf_model.h5", "flax_model.msgpack")
+_SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _PREFIX = 8  # bytes at the start of a file that encode the size of its header
 
 
 def find_weights(folder: Path) -> Path:
     """Return the file of weights in a folder; raise ``RunError`` without one."""
-    for name in FILES:
+    for name in (*FILES, *INDICES):
         if (folder / name).exists():
             return folder / name
-    if (folder / "model.safetensors.index.json").exists() or (folder / f"{PICKLED}.index.json").exists():
-        help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
-        raise RunError("sharded weights are not supported", where=str(folder), help=help)
     others = [name for name in OTHERS if (folder / name).exists()]
     if others:
         help = "convert it: AutoModel.from_pretrained(DIR, from_tf=True).save_pretrained(DIR)"
@@ -95,8 +104,86 @@ class TensorFile:
         return tensor
 
 
+class ShardedTensors(TensorFile):
+    """Open shards of weights, read as one file."""
+
+    def __init__(self, shards: Mapping[str, TensorFile]) -> None:
+        """Join shards by name; raise ``ValueError`` if two have the same tensor."""
+        self._shard_of: dict[str, TensorFile] = {}
+        for file, shard in shards.items():
+            for name in shard.entries:
+                if self._shard_of.setdefault(name, shard) is not shard:
+                    raise ValueError(f"'{name[:80]}' is in {file[:80]} and in another shard")
+        self.entries = {name: entry for shard in shards.values() for name, entry in shard.entries.items()}
+
+    def check_size(self, names: Iterable[str]) -> None:
+        """Raise ``RunError`` if tensors share parts, thus exceed their shard."""
+        of_shard: dict[TensorFile, list[str]] = {}
+        for name in names:
+            of_shard.setdefault(self._shard_of[name], []).append(name)
+        for shard, own in of_shard.items():
+            shard.check_size(own)
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor as float32; raise ``RunError`` if truncated or not finite."""
+        return self._shard_of[name].read(name)
+
+    def read_rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Return rows as float32, without the others in memory; raise as ``read``."""
+        return self._shard_of[name].read_rows(name, rows)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[TensorFile]:
+    """Open a file of weights or listed shards, and check what they say of tensors.
+
+    Raises ``RunError`` if a file is missing, invalid or damaged, ``SystemFailure`` for other read errors.
+    """
+    if path.name not in INDICES:
+        with _opened_file(path) as file:
+            yield file
+        return
+    with ExitStack() as stack:
+        listed = _read_index(path)
+        shards = {name: stack.enter_context(_opened_file(path.parent / name)) for name in sorted({*listed.values()})}
+        try:
+            joined = ShardedTensors(shards)
+            for tensor, name in listed.items():
+                if tensor not in shards[name].entries:
+                    raise ValueError(f"'{tensor[:80]}' is not in {name[:80]}")
+            if extra := sorted(joined.entries.keys() - listed.keys()):
+                raise ValueError(f"'{extra[0][:80]}' is in a shard, but not in the list")
+        except ValueError as error:
+            raise RunError(f"the shards do not match their list: {error}", where=str(path)) from error
+        yield joined
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    """Return tensor name -> shard of an index; raise ``RunError`` if it is invalid."""
+    kind = ".safetensors" if path.name == INDICES[0] else ".bin"
+    try:
+        tree = parse_json(read_regular_file(path, MAX_INDEX_BYTES, follow=True))
+        listed = tree.get("weight_map") if isinstance(tree, dict) else None
+        if not isinstance(listed, dict) or not listed or not all(isinstance(file, str) for file in listed.values()):
+            raise ValueError("it has no weight_map of tensor names to files")
+        files = {*listed.values()}
+        # A bare name: a path could leave the folder.
+        odd = sorted(file for file in files if not _SHARD.fullmatch(file) or not file.endswith(kind))
+        if odd:
+            raise ValueError(f"{odd[0][:80]!r} is not the name of a {kind} file in the folder")
+        if len(files) > MAX_SHARDS:
+            raise ValueError(f"it names {len(files):,} files, more than {MAX_SHARDS}")
+    except ValueError as error:
+        raise RunError(f"the list of shards cannot be used: {error}", where=str(path)) from error
+    except OSError as error:
+        if is_file_fault(error):
+            raise RunError(f"the list of shards cannot be read: {error.strerror}", where=str(path)) from error
+        raise system_failure("read", path, error) from error
+    return listed
+
+
+@contextmanager
+def _opened_file(path: Path) -> Iterator[TensorFile]:
     """Open a file of weights and check what it says of its tensors.
 
     Raises ``RunError`` if the file is invalid or damaged, ``SystemFailure`` for other read errors.
@@ -104,7 +191,7 @@ def opened(path: Path) -> Iterator[TensorFile]:
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))
-            tensors = read_pickled(stream) if path.name == PICKLED else PickledTensors(_header(stream), {})
+            tensors = read_pickled(stream) if path.suffix == ".bin" else PickledTensors(_header(stream), {})
         except ValueError as error:
             raise RunError(f"the weights cannot be used: {error}", where=str(path)) from error
         except OSError as error:

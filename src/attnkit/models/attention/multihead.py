@@ -12,7 +12,7 @@ from attnkit.models.attention.alignment import AlignmentModule, make_alignment
 from attnkit.models.attention.attend import AttentionFunction, AttentionScope, PackedAttention
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, per_head
 from attnkit.models.attention.distribution import Distribution, make_distribution
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Linear, init_xavier
 
 Mix = Callable[..., Tensor] | PackedAttention
 """Attention function: (heads, projections (B, H, T, d)) -> context (B, H, T, d), or one of the fused projection."""
@@ -154,18 +154,29 @@ class MultiHeadAttention(nn.Module):
         alignment: AlignmentName | Sequence[AlignmentName] = "scaled_dot",
         distribution: DistributionName | Sequence[DistributionName] = "softmax",
         options: AttentionOptions | None = None,
+        bias: bool = True,
+        n_kept_heads: int | None = None,
     ) -> None:
+        """Build the maps; ``n_kept_heads`` are those of keys and values, by default all.
+
+        Raises ``ValueError`` if heads do not divide the width, or kept heads the heads.
+        """
         super().__init__()
         if d_model % n_heads:
             raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
+        if n_kept_heads is not None and n_heads % n_kept_heads:
+            raise ValueError(f"n_heads ({n_heads}) must be a multiple of n_kept_heads ({n_kept_heads})")
         self.n_heads, self.n_parts = n_heads, n_parts
+        d_head = d_model // n_heads
+        # With fewer heads of keys and values, parts differ in width: (H, Hk, Hk) heads of d.
+        kept = n_kept_heads or n_heads
+        self.sizes = None if kept == n_heads else [d_model, *[kept * d_head] * (n_parts - 1)]
         # Rows: queries of all heads, then keys, then values.
-        self.projection = Linear(d_model, n_parts * d_model)
-        self.output = Linear(d_model, d_model)
-        self.heads = HeadGroups(n_heads, d_model // n_heads, alignment, distribution, options)
-        initialise_parts(self.projection)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        self.projection = Linear(d_model, sum(self.sizes or [n_parts * d_model]), bias=bias)
+        self.output = Linear(d_model, d_model, bias=bias)
+        self.heads = HeadGroups(n_heads, d_head, alignment, distribution, options)
+        initialise_parts(self.projection, self.sizes)
+        init_xavier(self.output)
 
     def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, positions: Tensor | None = None) -> Tensor:
         """Return (B, T, D) for x (B, T, D), or (N, D) for the given positions only.
@@ -177,12 +188,19 @@ class MultiHeadAttention(nn.Module):
         if isinstance(mix, PackedAttention):
             merged = mix.context(projected, self.n_heads)
         else:
-            parts = split_heads(projected, self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
-            context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
+            context = mix(self.heads, *self._parts(projected))  # (B, H, T, d)
             # One copy restores both memory order and precision.
             merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
             merged = merged.reshape(x.shape)  # (B, T, D)
         return self.output(merged if positions is None else take(merged, positions))
+
+    def _parts(self, projected: Tensor) -> Sequence[Tensor]:
+        """Return queries (B, H, T, d), and keys and values (B, Hk, T, d)."""
+        if self.sizes is None:
+            return split_heads(projected, self.n_parts, self.n_heads).unbind(0)
+        width = self.sizes[0] // self.n_heads
+        parts = torch.split(projected, self.sizes, dim=-1)
+        return [part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts]
 
 
 def take(x: Tensor, positions: Tensor) -> Tensor:
@@ -196,11 +214,23 @@ def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
     return projected.view(batch, length, n_parts, n_heads, -1).permute(2, 0, 3, 1, 4)  # (n_parts, B, H, T, d)
 
 
-def initialise_parts(projection: nn.Linear) -> None:
-    """Initialise each square block of a fused projection, Xavier with gain 1/√2.
+def spread_groups(kept: Tensor, n_heads: int) -> Tensor:
+    """Repeat each head of keys or values (B, Hk, S, d) for its group, (B, H, S, d)."""
+    batch, n_kept, length, width = kept.shape
+    if n_kept == n_heads:
+        return kept
+    return kept[:, :, None].expand(-1, -1, n_heads // n_kept, -1, -1).reshape(batch, n_heads, length, width)
+
+
+def initialise_parts(projection: nn.Linear, sizes: Sequence[int] | None = None) -> None:
+    """Initialise each block of rows of a fused projection, Xavier with gain 1/√2.
+
+    Blocks are square unless ``sizes`` has their rows.
 
     For three parts, this equals Xavier on the fused matrix, as in nn.MultiheadAttention.
     """
-    for block in torch.split(projection.weight.data, projection.in_features):  # (D, D) each
+    weight = projection.weight.data
+    for block in torch.split(weight, projection.in_features if sizes is None else list(sizes)):
         nn.init.xavier_uniform_(block, gain=2**-0.5)
-    nn.init.zeros_(projection.bias)
+    if projection.bias is not None:
+        nn.init.zeros_(projection.bias)

@@ -15,7 +15,7 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
-from attnkit.models.config import TransformerConfig
+from attnkit.models.config import ROPE_BASE, TransformerConfig
 from attnkit.models.language_config import BertConfig
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.translation.config import TranslationConfig
@@ -71,6 +71,10 @@ def check_bert_supported(bert: BertConfig) -> None:
         raise UsageError("translation models do not support gated units", where="model.glu", help=_OTHER)
     if bert.d_embedding is not None:
         raise UsageError("translation models do not support narrow embeddings", where="model.d_embedding", help=_OTHER)
+    if not bert.bias:
+        raise UsageError("translation models do not support layers without biases", where="model.bias", help=_OTHER)
+    if bert.rope_base != ROPE_BASE:
+        raise UsageError("translation models do not support other rope_base", where="model.rope_base", help=_OTHER)
     if bert.activation == "gelu_tanh":
         raise UsageError("translation models do not support gelu_tanh", where="model.activation", help=_OTHER)
 

@@ -1,0 +1,110 @@
+"""Configuration and tensor names of Llama in transformers. Torch-free.
+
+A Llama (Touvron et al. 2023) is a GPT with RMSNorm, rotary positions, gated units and heads of keys and values for
+groups of queries.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, ROPE_BASE
+from attnkit.models.language_config import GptConfig
+
+Tree = dict[str, Any]
+
+
+class LlamaKeys(BaseModel, extra="ignore", strict=True):
+    """Configuration keys of Llama; defaults are those of transformers."""
+
+    vocab_size: int = Field(default=32000, gt=0, le=1 << 20)
+    d_model: int = Field(default=4096, gt=0, le=MOST_WIDTH, alias="hidden_size")
+    n_layers: int = Field(default=32, gt=0, le=MOST_LAYERS, alias="num_hidden_layers")
+    n_heads: int = Field(default=32, gt=0, le=MOST_WIDTH, alias="num_attention_heads")
+    n_key_value_heads: int | None = Field(default=None, gt=0, le=MOST_WIDTH, alias="num_key_value_heads")
+    d_ff: int = Field(default=11008, gt=0, le=MOST_WIDTH, alias="intermediate_size")
+    activation: str = Field(default="silu", alias="hidden_act")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    max_length: int = Field(default=2048, gt=1, le=MOST_POSITIONS, alias="max_position_embeddings")
+    norm_eps: float = Field(default=1e-6, gt=0, lt=1, alias="rms_norm_eps")
+    tie_embeddings: bool = Field(default=False, alias="tie_word_embeddings")
+    bias: bool = Field(default=False, alias="attention_bias")
+    mlp_bias: bool = False
+    head_dim: int | None = None
+    # In transformers 5, rope_parameters replaces the next two.
+    rope_base: float = Field(default=ROPE_BASE, gt=1, le=1e9, alias="rope_theta")
+    rope_scaling: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_names(cls, tree: Any) -> Any:
+        """Write ``rope_parameters`` under the older names."""
+        if not isinstance(tree, Mapping) or not isinstance(parameters := tree.get("rope_parameters"), Mapping):
+            return tree
+        rest = {key: value for key, value in parameters.items() if key != "rope_theta"}
+        return {**tree, "rope_theta": parameters.get("rope_theta", ROPE_BASE), "rope_scaling": rest}
+
+    @model_validator(mode="after")
+    def _is_supported(self) -> "LlamaKeys":
+        if self.head_dim not in (None, self.d_model // self.n_heads):
+            raise ValueError(f"head_dim {self.head_dim} is not hidden_size / num_attention_heads")
+        if self.mlp_bias != self.bias:
+            raise ValueError("attention_bias and mlp_bias differ; supported: both true, or both false")
+        scaling = self.rope_scaling or {}
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        if kind != "default":
+            raise ValueError(f"positions are scaled (rope_type '{str(kind)[:40]}'); supported: default")
+        return self
+
+    def values(self) -> Tree:
+        """Return the fields of ``GptConfig``, without the activation."""
+        named = {name: value for name, value in self if name in GptConfig.model_fields}
+        return {**named, "dropout": 0.0, **_FIXED}
+
+
+_FIXED: Tree = {"positions": "rotary", "norm": "pre", "normalization": "rms", "glu": True}
+"""Fields of ``GptConfig`` that are the same in every Llama."""
+
+
+def is_llama(config: GptConfig) -> bool:
+    """Return whether a model can be written as a Llama."""
+    return config.plain_attention and all(getattr(config, key) == value for key, value in _FIXED.items())
+
+
+def llama_json(config: GptConfig, vocab_size: int, activation: str, ids: Mapping[str, int | None]) -> Tree:
+    """Return the ``config.json`` of a Llama; ``ids`` has ids of special tokens by key."""
+    rope = {"rope_type": "default", "rope_theta": config.rope_base}
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kept_heads,
+        "head_dim": config.d_head,
+        "intermediate_size": config.d_ff,
+        "hidden_act": activation,
+        "attention_dropout": config.attention_dropout,
+        "max_position_embeddings": config.max_length,
+        "rms_norm_eps": config.norm_eps,
+        "tie_word_embeddings": config.tie_embeddings,
+        "attention_bias": config.bias,
+        "mlp_bias": config.bias,
+        "rope_theta": config.rope_base,
+        "rope_parameters": rope,
+        **ids,
+    }
+
+
+MAPS = {
+    "attention.output": "self_attn.o_proj",
+    # Our activation is that of the map "up", and theirs that of the map "gate".
+    "feed_forward.up": "mlp.gate_proj",
+    "feed_forward.gate": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+"""Linear map of a layer -> name in transformers; queries, keys and values are in one of ours."""
+QUERY_KEY_VALUE = tuple(f"self_attn.{part}_proj" for part in "qkv")
+NORMS = {"around_attention.norm": "input_layernorm", "around_feed_forward.norm": "post_attention_layernorm"}
