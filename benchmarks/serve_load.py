@@ -196,7 +196,7 @@ def free_port() -> int:
 
 @contextmanager
 def server(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends; fails if it does not end with code 0."""
+    """Run a server until the block ends; fails if it does not start, or ends otherwise than with code 0."""
     process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
@@ -204,10 +204,15 @@ def server(command: list[str], port: int, **environment: str) -> Iterator[subpro
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
+        else:
+            sys.exit("the server does not listen after 60 s")
         yield process
-    finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        if code := process.wait(60):
+            sys.exit(f"the server has ended with code {code}")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def memory_of(pid: int) -> float:

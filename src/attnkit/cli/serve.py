@@ -60,7 +60,7 @@ def command(
         from attnkit.serving.app import Service
         from attnkit.serving.server import run_server
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn", "httptools"):
+        if error.name not in ("starlette", "uvicorn", "h11"):
             raise
         raise UsageError(f"{error.name} is not installed", help="pip install 'attnkit[serve]'") from error
     from attnkit.serving.limits import Limits
