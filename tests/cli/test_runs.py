@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from attnkit.analysis.run_table import RunRow, _order, group_by_seed, list_runs, unusual
+from attnkit.analysis.run_table import RunGroup, RunRow, _order, group_by_seed, list_runs, sort_groups, unusual
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import RunError, UsageError
 
@@ -87,6 +87,8 @@ def test_orders(folder: Path) -> None:
     assert minutes == sorted(minutes, reverse=True)
     with pytest.raises(UsageError, match="unknown order 'x'"):
         list_runs([folder], "x")  # type: ignore[arg-type]
+    groups = [RunGroup([], "clm", "loss", mean, None, [], {}) for mean in (2.0, None, 1.0)]
+    assert [group.mean for group in sort_groups(groups)] == [1.0, 2.0, None]
 
 
 def test_states(whole: Path, tmp_path: Path) -> None:
@@ -106,8 +108,13 @@ def test_states(whole: Path, tmp_path: Path) -> None:
     damaged = with_status("damaged")
     for config in damaged.rglob("*/config.yaml"):  # of all checkpoints and the average
         config.write_text("task: [")
-    imported = Path(shutil.copytree(whole, tmp_path / "imported"))
-    (imported / "status.json").unlink()
+    with_status("imported", state="stopped", step=0, reason="imported from hub")
+    (with_status("unsaid") / "status.json").write_text("{")
+    moved = with_status("moved")
+    (moved / "checkpoints").rename(tmp_path / ".elsewhere")
+    (moved / "checkpoints").symlink_to(tmp_path / ".elsewhere")
+    (with_status("odd") / "timings.jsonl").unlink()
+    (tmp_path / "odd" / "timings.jsonl").mkdir()
     begun = tmp_path / "begun"
     begun.mkdir()
     with RunFolder(begun).lock(), RunFolder(held).lock():
@@ -117,6 +124,10 @@ def test_states(whole: Path, tmp_path: Path) -> None:
     assert state("killed") == ("interrupted", "")
     assert state("failed") == ("failed", "the loss is NaN")
     assert state("imported") == ("imported", "")
+    for name in ("unsaid", "moved", "odd"):
+        what, _ = state(name)
+        assert what == "damaged", name
+    assert "checkpoints" in state("moved")[1]
     what, why = state("damaged")
     assert what == "damaged" and "config.yaml" in why
 
@@ -142,6 +153,8 @@ def test_what_is_no_folder_of_runs(call: Call, folder: Path) -> None:
     assert (code, out) == (4, "") and "no run folder in" in err
     with pytest.raises(RunError, match="no run folder"):
         list_runs([folder / "empty"])
+    twice = list_runs([folder, folder / "deep" / ".." / "usual", folder / "bert"])
+    assert len(twice) == 4, "a run with two spellings is one run"
 
 
 def test_runs_of_several_seeds_are_one_row(call: Call, workshop: Any, tmp_path: Path) -> None:
@@ -158,7 +171,11 @@ def test_runs_of_several_seeds_are_one_row(call: Call, workshop: Any, tmp_path: 
     assert (both.mean, both.deviation) == (3.0, pytest.approx(2**0.5))
     assert (other.mean, other.deviation, other.differs) == (9.0, None, {"model.dropout": 0.3})
     assert "seed" not in both.differs
-    assert group_by_seed([replace(rows[0], state="damaged")]) == []
+    assert group_by_seed([replace(rows[0], state="running")]) == [], "its score is not final"
+    again = group_by_seed([*rows, replace(rows[1], best=100.0), replace(rows[2], path=Path("copy"))])
+    assert again == [other, both], "a seed counts once"
+    unknown = group_by_seed([rows[1], replace(rows[2], best=float("nan"))])[0]
+    assert (unknown.scores, unknown.deviation) == ([4.0], None)
     nothing = group_by_seed([replace(rows[0], best=None)])[0]
     assert (nothing.mean, nothing.scores) == (None, [])
     code, out, _ = call("runs", tmp_path, "--seeds", "--json")

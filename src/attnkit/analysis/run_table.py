@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from attnkit.checkpoints.logs import read_records, read_status
+from attnkit.checkpoints.logs import STATUS_NAME, Status, read_records, read_status
 from attnkit.checkpoints.run_folder import RunFolder, is_run
-from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_config
+from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_config, read_tree
+from attnkit.engine.registry import TASKS
 from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.io.lock import is_locked
 from attnkit.training.config import LOWER_IS_BETTER
@@ -65,26 +67,26 @@ def list_runs(folders: Sequence[Path], sort: SortKey = "path") -> list[RunRow]:
     Raises:
         RunError: a folder is missing, or no folder has a run.
     """
-    paths: dict[Path, None] = {}
+    paths: dict[Path, Path] = {}  # resolved -> as given
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"no such folder: {folder}", help="give a run folder, or a folder of run folders")
-        paths |= dict.fromkeys(_find(folder))
+        paths = {path.resolve(): path for path in _find(folder)} | paths
     if not paths:
         named = ", ".join(map(str, folders))
         raise RunError(f"no run folder in {named}", help="give the folder in which attnkit train wrote runs")
-    found = [_read(path) for path in paths]
+    found = [_read(path) for path in paths.values()]
     rows = _with_differences([row for row, _ in found], [settings for _, settings in found])
     return sorted(rows, key=lambda row: _order(row, sort))
 
 
 def _find(folder: Path) -> Iterator[Path]:
-    if is_run(folder):
-        yield folder
-        return
     try:
+        if is_run(folder):
+            yield folder
+            return
         below = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:  # a folder of another user
+    except OSError:  # not readable, e.g. of another user
         return
     for name in below:
         if not name.startswith("."):
@@ -93,49 +95,73 @@ def _find(folder: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> tuple[RunRow, dict[str, Any]]:
     """Return a run's row, without differences, and its settings as key -> value."""
-    folder, status = RunFolder(path), read_status(path)
-    minutes = None
-    if folder.timings_path.exists():
-        for record in read_records(folder.timings_path):
-            minutes = float(record["minutes"]) if "minutes" in record else float(record.get("seconds", 0.0)) / 60
-    row = RunRow(path, step=status.step if status else 0, minutes=minutes)
-    begun = folder.list_checkpoints()
-    state: RunState = status.state if status else "imported"
+    row = RunRow(path)
+    try:
+        status = read_status(path)
+        row = replace(row, state=_state(path, status), step=status.step if status else 0, minutes=_minutes(path))
+        if status and row.state == "failed":
+            row = replace(row, problem=status.reason)
+        return _with_checkpoint(row)
+    except (AttnkitError, OSError, ValueError) as error:
+        problem = error.what if isinstance(error, AttnkitError) else str(error)
+        # A running run may rotate a checkpoint away while it is read.
+        return replace(row, state=row.state if row.state == "running" else "damaged", problem=problem), {}
+
+
+def _state(path: Path, status: Status | None) -> RunState:
     if is_locked(path):
-        state = "running"
-    elif state == "running" or not (status or begun):
-        state = "interrupted"
-    row = replace(row, state=state, problem=status.reason if status and state == "failed" else "")
-    if not begun and not row.step:  # nothing was saved yet
+        return "running"
+    if status is None:
+        return "damaged" if (path / STATUS_NAME).exists() else "interrupted"
+    if status.state == "running":
+        return "interrupted"
+    return "imported" if status.step == 0 and re.match("imported from|merged from", status.reason) else status.state
+
+
+def _minutes(path: Path) -> float | None:
+    """Return the minutes of training; None if none were recorded."""
+    timings, minutes = RunFolder(path).timings_path, None
+    if timings.exists():
+        for record in read_records(timings):
+            minutes = float(record["minutes"]) if "minutes" in record else float(record.get("seconds", 0.0)) / 60
+    return minutes
+
+
+def _with_checkpoint(row: RunRow) -> tuple[RunRow, dict[str, Any]]:
+    """Return the row with what the best checkpoint says, and the settings."""
+    folder = RunFolder(row.path)
+    if not folder.list_checkpoints() and not row.step:  # nothing was saved yet
         return row, {}
+    checkpoint = folder.checkpoint()[0]
+    task = read_tree(checkpoint).get("task")
+    row = replace(row, task=task if isinstance(task, str) and task in TASKS else None, checkpoint=checkpoint.name)
     try:
-        checkpoint = folder.checkpoint()[0]
         config = read_run_config(checkpoint)
-    except AttnkitError as error:
-        return replace(row, state="damaged", problem=error.what), {}
-    row = replace(row, task=config.task, model=config.model_kind, checkpoint=checkpoint.name)
-    metric = config.limits.metric if hasattr(config, "limits") else None
-    try:
-        score = checkpoint_scores(checkpoint, [metric]).get(metric) if metric is not None else None
-    except AttnkitError as error:
-        return replace(row, state="damaged", problem=error.what), {}
+    except AttnkitError as error:  # of another version: not damage
+        return replace(row, problem=error.what), {}
+    row = replace(row, model=config.model_kind)
+    wanted = config.limits.metric if hasattr(config, "limits") else None
+    metric = wanted if wanted in config.metrics else None
+    score = checkpoint_scores(checkpoint, [metric]).get(metric) if metric is not None else None
     return replace(row, metric=metric, best=score), dict(flatten(config.model_dump(mode="json")))
 
 
 def group_by_seed(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Return the runs by configuration, in the order of the first of each.
+    """Return the finished runs by configuration, one run for each seed: the first.
 
-    Damaged runs, and those without settings yet, are left out.
+    They are in the order of the rows; ``sort_groups`` orders them by their means.
     """
     groups: dict[str, list[RunRow]] = {}
     for row in rows:
-        if row.task is not None and row.state != "damaged":
+        if row.task is not None and row.state == "finished":
             settings = {name: value for name, value in row.differs.items() if name != SEED}
-            groups.setdefault(f"{row.task} {row.metric} {json.dumps(settings, sort_keys=True)}", []).append(row)
+            members = groups.setdefault(f"{row.task} {row.metric} {json.dumps(settings, sort_keys=True)}", [])
+            if row.differs.get(SEED) not in [other.differs.get(SEED) for other in members]:
+                members.append(row)
     found = []
     for members in groups.values():
         members.sort(key=lambda row: row.differs.get(SEED, 0))
-        scores = [row.best for row in members if row.best is not None]
+        scores = [row.best for row in members if row.best is not None and math.isfinite(row.best)]
         found.append(
             RunGroup(
                 [row.path for row in members],
@@ -148,6 +174,18 @@ def group_by_seed(rows: Sequence[RunRow]) -> list[RunGroup]:
             )
         )
     return found
+
+
+def sort_groups(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Return the groups of each task by their means, the best first."""
+    return sorted(groups, key=lambda group: _rank(group.task, group.metric, group.mean))
+
+
+def _rank(task: str | None, metric: str | None, score: float | None) -> tuple[str, str, float]:
+    """Return what sorts scores: by task, by metric, the best first."""
+    sign = 1 if metric in LOWER_IS_BETTER else -1
+    value = math.inf if score is None or math.isnan(score) else sign * score
+    return task or "~", metric or "~", value
 
 
 def unusual(rows: Sequence[RunRow | RunGroup]) -> list[dict[str, Any]]:
@@ -190,9 +228,7 @@ def _with_differences(rows: Sequence[RunRow], settings: Sequence[Mapping[str, An
 def _order(row: RunRow, sort: SortKey) -> tuple[Any, ...]:
     path = str(row.path)
     if sort == "best":
-        sign = 1 if row.metric in LOWER_IS_BETTER else -1
-        score = math.inf if row.best is None or math.isnan(row.best) else sign * row.best
-        return row.task or "~", row.metric or "~", score, path
+        return *_rank(row.task, row.metric, row.best), path
     if sort == "minutes":
         return -(row.minutes or 0.0), path
     if sort == "step":

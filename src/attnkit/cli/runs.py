@@ -33,7 +33,7 @@ def command(
     The score is that of the development set by which the run chose its best checkpoint. A run that was killed is
     "interrupted": the same command resumes it. Settings are compared between runs of one task, and shown below a run if
     more than half of them have another value; --json has all that differ. With --seeds, the score of a row is the mean
-    of its runs and the standard deviation of a single run.
+    of its finished runs and the standard deviation of a single run.
 
     \b
     Examples:
@@ -42,15 +42,16 @@ def command(
       attnkit runs run1 run2 --json
       attnkit runs . --seeds
     """
-    from attnkit.analysis.run_table import group_by_seed, list_runs
+    from attnkit.analysis.run_table import group_by_seed, list_runs, sort_groups
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
-    table = group_by_seed(rows) if seeds else rows
+    groups = group_by_seed(rows)
+    groups = sort_groups(groups) if sort == "best" else groups
     if json:
-        console.result(dumps([as_tree(row) for row in table], ensure_ascii=False))
+        console.result(dumps([as_tree(row) for row in (groups if seeds else rows)]))
     else:
-        text = groups_text(group_by_seed(rows), console.width()) if seeds else as_text(rows, console.width())
+        text = groups_text(groups, console.width()) if seeds else as_text(rows, console.width())
         console.result(console.printable(text))
 
 
@@ -95,9 +96,9 @@ def groups_text(groups: Sequence[RunGroup], width: int) -> str:
 
     cells = []
     for group in groups:
-        mean = "" if group.mean is None else f"{group.mean:.2f}"
-        spread = "" if group.deviation is None else f"± {group.deviation:.2f}"
-        scores = " ".join(f"{score:.2f}" for score in group.scores)
+        mean = "" if group.mean is None else f"{group.mean:.4g}"
+        spread = "" if group.deviation is None else f"± {group.deviation:.2g}"
+        scores = " ".join(f"{score:.4g}" for score in group.scores)
         name = str(group.paths[0])
         cells.append((name, str(len(group.paths)), score_name(group.metric or ""), mean, spread, scores))
     head = ("first run", "runs", "score", "mean", "± s.d.", "each")
