@@ -5,6 +5,7 @@ Every request carries its number; its answer must be its own. No traceback may l
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -25,9 +26,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 import attnkit
-from attnkit.serving.server import _bound
+from attnkit.serving.server import ImpatientProtocol, _bound
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
@@ -250,6 +252,43 @@ def test_idle_connections_do_not_keep_others_out(trained: Path, answers: dict[in
                     time.sleep(0.1)
         assert time.monotonic() - began < 9  # none had to wait until the idle ones were given up
         assert "Traceback" not in server.errors()
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: an answer of 32 MB, more than the system takes, to clients that read none or all of it."""
+    monkeypatch.setattr(ImpatientProtocol, "STALLED", 0.5)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (1 << 25))]})
+        for _ in range(32):
+            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async def serve() -> tuple[int, int, int]:
+        config, state = uvicorn.Config(app, lifespan="off", ws="none"), ServerState()
+        config.load()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: ImpatientProtocol(config, state, {}), "127.0.0.1", 0
+        )
+        port = server.sockets[0].getsockname()[1]
+        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        lazy = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 10) for _ in range(3)]
+        for _, writer in lazy:
+            writer.write(request)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        await reader.readuntil(b"\r\n\r\n")
+        n_read = len(await reader.readexactly(1 << 25))
+        most = len(state.connections)
+        end = time.monotonic() + 20
+        while len(state.connections) > 1 and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        left = len(state.connections)
+        server.close()
+        writer.close()
+        return n_read, most, left
+
+    assert asyncio.run(serve()) == (1 << 25, 4, 1), "the one that reads stays"
 
 
 def test_answers_wait_for_no_acknowledgement() -> None:

@@ -22,7 +22,7 @@ GRACE = 30  #: seconds that running requests get after SIGTERM
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 connections that are closed if no request arrives in time.
+    """HTTP/1.1 connections that are closed if no request arrives, or no answer leaves.
 
     They are parsed by h11. httptools would take half of the time, but reads requests ahead without bound, and what
     follows an ``Upgrade`` header as a request of its own.
@@ -31,8 +31,10 @@ class ImpatientProtocol(H11Protocol):
     """
 
     _patience: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
     _idle: ClassVar[dict[ImpatientProtocol, float]] = {}  # connections without a request, and since when, oldest first
     SECONDS = 10.0  #: until the headers of a request have arrived
+    STALLED = 30.0  #: until a client must have taken what was written
     MIN_IDLE = 0.5  #: seconds without a request after which a connection gives way: its request may be on its way
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,6 +45,7 @@ class ImpatientProtocol(H11Protocol):
             if self.loop.time() - since >= self.MIN_IDLE and not oldest.has_data():
                 oldest.drop()
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # whatever stays behind pauses writing
         self._idle[self] = self.loop.time()
         self._wait()
 
@@ -77,10 +80,21 @@ class ImpatientProtocol(H11Protocol):
             self._idle[self] = self.loop.time()
         self._stop_waiting()
 
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.STALLED, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Wait no longer: everything has left."""
+        super().resume_writing()
+        self._stop_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """End the waiting."""
         self._idle.pop(self, None)
         self._stop_waiting()
+        self._stop_writing()
         super().connection_lost(exc)
 
     def _is_waiting(self) -> bool:
@@ -94,6 +108,11 @@ class ImpatientProtocol(H11Protocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _stop_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _give_up(self) -> None:
         self._patience = None
