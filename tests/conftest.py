@@ -103,6 +103,14 @@ def _no_waiting_for_disks() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _not_quiet() -> None:
+    """Undo that a command with --quiet silences all that follows it in this process."""
+    from attnkit.progress import console
+
+    console.set_quiet(False)
+
+
+@pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
     """Undo that a command which has ended heeds no signal any more: here its process continues."""
     for number, handler in HANDLERS.items():
