@@ -42,6 +42,29 @@ def test_from_a_pretrained_run_to_a_classifier(call: Call, workshop: Any, pretra
     assert code == 2 and "finetuning.from_scratch: False -> True" in err
 
 
+def test_a_classifier_at_chance_is_said_to_be(call: Call, pretrained: Path, tmp_path: Path) -> None:
+    """Labels that the texts do not decide; then a development set of one label, and labels that can be learned."""
+    (tmp_path / "even.tsv").write_text(
+        "label\ttext\n" + "".join(f"{'ab'[i // 2 % 2]}\tfilm {i % 2}\n" for i in range(80))
+    )
+    (tmp_path / "more.tsv").write_text("label\ttext\n" + "a\tfilm 0\na\tfilm 1\nb\tfilm 0\n" * 9)
+    (tmp_path / "one.tsv").write_text("label\ttext\n" + "a\tfilm 0\na\tfilm 1\n" * 9)
+    words = arguments(pretrained, tmp_path / "even.tsv", tmp_path / "run", "--max-steps", 1, "--quiet", "--dev")
+    code, out, err = call(*words, tmp_path / "more.tsv")
+    assert code == 0 and "done: 1 steps" in out and "at chance" not in out, err
+    warning = [line for line in err.splitlines() if "at chance" in line]
+    assert len(warning) == 1 and warning[0].endswith("always predicting 'a' has 66.7 %"), err
+    assert "--from-scratch" in err and max(map(len, err.splitlines())) <= 80
+    code, _, err = call(*words, tmp_path / "more.tsv", "-o", tmp_path / "scratch", "--from-scratch")
+    assert code == 0 and "at chance" in err and "--from-scratch" not in err
+    code, _, err = call(*words, tmp_path / "one.tsv", "-o", tmp_path / "one")
+    assert code == 0 and "at chance" not in err, err
+    (tmp_path / "easy.tsv").write_text("label\ttext\na\tgood\nb\tbad\n" * 1 + "a\tgood\nb\tbad\n" * 40)
+    easy = arguments(pretrained, tmp_path / "easy.tsv", tmp_path / "easy", "--max-steps", 40, "--quiet")
+    code, out, err = call(*easy, "--dev", tmp_path / "easy.tsv", "--set", "optimization.learning_rate=0.01")
+    assert code == 0 and "accuracy 100.0 %" in out and "at chance" not in err, out + err
+
+
 def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, err = call(*arguments(pretrained, workshop.file("table.tsv"), run, "--dry-run", "--json"))

@@ -87,7 +87,14 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
 def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("word2vec", "train", text, "--dry-run")
     assert code == 0 and out.endswith("(within a factor of three)\n14 words get a vector (counted in all text)\n"), err
-    assert max(map(len, out.split("\n\n")[1].splitlines())) < 80
+    defaults, chosen, plan = out.split("\n\n")
+    assert max(map(len, plan.splitlines())) < 80
+    # What was chosen is beside the estimate, where a terminal shows it.
+    assert defaults.startswith("defaults:\n") and chosen.startswith("chosen:\n")
+    rows = {"default": defaults.splitlines()[1:], "flag": chosen.splitlines()[1:]}
+    assert all(row.endswith("  default") for row in rows["default"]) and len(rows["default"]) > 10
+    assert not any(row.endswith("  default") for row in rows["flag"])
+    assert [row.split()[0] for row in rows["flag"] if row.endswith("  flag")] == ["task", "data.files"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     code, out, _ = call("word2vec", "train", "-", "--dry-run")
     assert code == 0 and "no estimate: the input can be read only once" in out and sys.stdin.buffer.tell() == 0

@@ -83,6 +83,20 @@ def test_a_summary_names_what_it_counts() -> None:
     assert counts.as_text().endswith(", 2 too short for their source")
 
 
+def test_a_summary_names_the_first_line_with_each_sign() -> None:
+    counts = SignCounts()
+    for line, signs in enumerate([[], ["unlike"], ["cut", "unlike"], ["cut"]], 1):
+        counts.add(signs, line=1000 * line)  # type: ignore[arg-type]
+    assert counts.as_text() == (
+        "3 of 4 lines may be wrong: 2 cut at the maximum length (first in line 3,000), "
+        "2 unlike the training text (first in line 2,000)"
+    )
+    counts.source = Path("b.en")
+    counts.add(["empty"], line=7)
+    counts.add(["cut"], line=8)
+    assert "3 cut at the maximum length (first in line 3,000), 1 empty (in b.en:7)" in counts.as_text()
+
+
 def test_the_command_sums_up_and_flags(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,5 +108,5 @@ def test_the_command_sums_up_and_flags(
             main()
         assert not ended.value.code
         out, err = capsys.readouterr()
-        assert err.startswith("2 of 3 lines may be wrong: 2 cut at the maximum length")
+        assert err.startswith("2 of 3 lines may be wrong: 2 cut at the maximum length (first in line 1)")
     assert ["cut" in json.loads(line)["signs"] for line in out.splitlines()] == [True, False, True]

@@ -189,7 +189,11 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
         console.result(dumps({"preset": preset, "configuration": values, "plan": plan}, indent=1))
         return
     rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
-    console.result(f"{console.table(rows)}\n\n{estimate_text(estimate)}")
+    # A terminal shows the end: the estimate, and before it what was chosen.
+    lines = console.table(sorted(rows, key=lambda row: row[2] != "default")).splitlines()
+    n_defaults = sum(origin == "default" for _, _, origin in rows)
+    parts = ["defaults:", *lines[:n_defaults], "", "chosen:", *lines[n_defaults:], "", estimate_text(estimate)]
+    console.result("\n".join(parts))
 
 
 def estimate_text(estimate: RunEstimate | None) -> str:
@@ -225,7 +229,7 @@ def follow(
     lines = TrainingLines(line)
     for event in events:
         if isinstance(event, WarningEvent):
-            line.warn(event.text)
+            lines.warn(event.text)
         elif isinstance(event, DataCheckEvent):
             line.clear()
             for text in data_check_lines(event.report):

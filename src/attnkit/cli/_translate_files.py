@@ -37,6 +37,7 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
                 if job is not None and job.is_resumed:
                     status.say(f"resuming after {n_files:,} of {len(sources):,} files and {n_before:,} lines")
                 follow = console.follow_lines(status, sources, n_before)
+            counts.source = source
             lines = translate_source(opened, one, status.warn, _after(follow, n_done), counts)
             n_done += write_file(lines, one.skip, output, files)
             n_files += 1

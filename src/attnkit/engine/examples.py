@@ -1,6 +1,6 @@
 """Shared code of tasks on examples: preparation, estimates, batched evaluation."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,6 +90,23 @@ def in_batches(
 def to_float32(logits: Tensor) -> Tensor:
     """Return logits as float32; float64 logits are unchanged."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def chance_warnings(
+    prepared: PreparedExamples[LabeledRows, list[str]], scores: Mapping[str, float], advice: str
+) -> Iterator[str]:
+    """Warn if a classifier is not more accurate than its most frequent development label.
+
+    ``advice`` says what to try next.
+    """
+    counts = prepared.valid.label_counts(len(prepared.labels))
+    share = 100 * max(counts) / sum(counts)
+    # Of a single label everything is right, which says nothing about the classifier.
+    if sum(count > 0 for count in counts) < 2 or not scores.get("accuracy", 100.0) <= share:
+        return
+    label = prepared.labels[counts.index(max(counts))]
+    found = f"accuracy {scores['accuracy']:.1f} % is at chance: always predicting '{label:.30}' has {share:.1f} %"
+    yield f"{found}\n  {advice}"
 
 
 @dataclass

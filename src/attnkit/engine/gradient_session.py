@@ -12,7 +12,7 @@ from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.logs import append_record
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import BatchLoader, DataPosition
-from attnkit.data.prepared_dir import StatusEvent
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.engine.checkpointing import RunWriter, stop_error
 from attnkit.engine.events import (
@@ -236,6 +236,13 @@ class GradientSession(TrainingSession):
         return ValidationFinished(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
 
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
+        """Average the last checkpoints, if configured; warn of a result that is at chance."""
+        yield from self._average(writer)
+        if writer.is_writer:
+            scores = writer.run_state.best_scores()
+            yield from map(WarningEvent, self.task.outcome_warnings(self.config, self.data, scores))
+
+    def _average(self, writer: RunWriter) -> Iterator[Event]:
         """Average the last checkpoints, if configured, and update ``best``.
 
         The average becomes ``best`` if its metric is at least as good. Raises ``StoppedError`` on all ranks if stopped.

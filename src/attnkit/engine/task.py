@@ -182,6 +182,10 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return the evaluation on the development set."""
         raise NotImplementedError
 
+    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
+        """Yield warnings about the development scores of a run that has ended."""
+        yield from ()
+
     # Checkpoints.
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
         """Check compatibility, then build a model for the weights of a checkpoint."""

@@ -28,6 +28,11 @@ class TrainingLines:
         """Erase the status line."""
         self._line.clear()
 
+    def warn(self, text: str) -> None:
+        """Print a warning, after the samples of the last evaluation."""
+        self._samples.finish()
+        self._line.warn(text)
+
     def show(self, event: Any) -> bool:
         """Show an event of progress; clear the line and return False for any other."""
         line = self._line

@@ -6,7 +6,7 @@ keep the pooler.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -69,6 +69,10 @@ class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         """Return the evaluation on the development set."""
 
+    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
+        """Yield warnings about the development scores of a run that has ended."""
+        yield from ()
+
     def logits(self, model: ModelT, batch: Any) -> Tensor:
         """Return logits (N, labels) for the N labeled items of a batch."""
         raise NotImplementedError
@@ -106,6 +110,9 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
 
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         return self.labels.evaluation(config, data, device, stop)
+
+    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
+        return self.labels.outcome_warnings(config, data, scores)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
         """Build a model for a checkpoint. Raises ``RunError`` if it has too few weights."""

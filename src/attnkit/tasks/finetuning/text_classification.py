@@ -12,7 +12,7 @@ from attnkit.data.labels import Labels, check_known_labels, check_valid_label, c
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.data.text_classification import LabeledRows, TextBatch, join, text_batch, text_rows
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.examples import ClassificationEvaluation, in_batches
+from attnkit.engine.examples import ClassificationEvaluation, chance_warnings, in_batches
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.predict import Format, Predictor, PredictRequest, Warn, line_ref, truncation_warning
 from attnkit.engine.task import Evaluation, Stop
@@ -26,6 +26,12 @@ from attnkit.text.documents import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.long_lines import encode_prefixes
 from attnkit.text.tokenizer import Tokenizer
 
+_ADVICE = {
+    False: "train --from-scratch into another -o: if that is better, pretrain longer or at\n"
+    "  a lower learning rate; if not, try more --max-epochs or more examples",
+    True: "try more --max-epochs, another optimization.learning_rate or more examples",
+}
+"""What to try next where a classifier has learned nothing, by ``finetuning.from_scratch``."""
 _HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
 PreparedTexts = PreparedExamples[LabeledRows, list[str]]
 
@@ -154,6 +160,11 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
         self, config: TextClassificationConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, self.logits)
+
+    def outcome_warnings(
+        self, config: TextClassificationConfig, data: PreparedTexts, scores: Mapping[str, float]
+    ) -> Iterator[str]:
+        return chance_warnings(data, scores, _ADVICE[config.finetuning.from_scratch])
 
 
 class TextClassificationPredictor(Predictor):

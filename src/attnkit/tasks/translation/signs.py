@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 from attnkit.protocols import UNK_ID
@@ -112,12 +113,20 @@ class SignCounts:
     by_sign: Counter[Sign] = field(default_factory=Counter)
     n_terms: int = 0  #: terms of the glossary in the lines
     n_used: int = 0  #: terms that the translations have
+    source: Path | None = None  #: input of the lines that are added, if there are several
+    first: dict[Sign, str] = field(default_factory=dict)  #: place of the first line with each sign
 
-    def add(self, signs: list[Sign], has_terms: Sequence[bool] = ()) -> None:
-        """Count a line, and which terms of the glossary its translation has."""
+    def add(self, signs: list[Sign], has_terms: Sequence[bool] = (), line: int | None = None) -> None:
+        """Count a line, and which terms of the glossary its translation has.
+
+        ``line`` is its number in the input, from 1; None if it has none, as a sentence of a document.
+        """
         self.n_lines += 1
         self.n_flagged += bool(signs)
         self.by_sign.update(signs)
+        if line is not None:
+            place = f"line {line:,}" if self.source is None else f"{self.source}:{line}"
+            self.first = {**dict.fromkeys(signs, place), **self.first}
         self.n_terms += len(has_terms)
         self.n_used += sum(has_terms)
 
@@ -138,6 +147,9 @@ class SignCounts:
         """Return a summary, empty if nothing has a sign."""
         if not self.n_flagged:
             return ""
-        counts = [(self.by_sign[sign], text) for sign, text in TEXTS.items() if self.by_sign[sign]]
-        parts = [f"{n:,} {text.replace('their', 'its') if n == 1 else text}" for n, text in counts]
+        parts = []
+        for sign, text in TEXTS.items():
+            if n := self.by_sign[sign]:
+                place = f" ({'first ' * (n > 1)}in {self.first[sign]})" if sign in self.first else ""
+                parts.append(f"{n:,} {text.replace('their', 'its') if n == 1 else text}{place}")
         return f"{self.n_flagged:,} of {self.n_lines:,} {unit} may be wrong: {', '.join(parts)}"

@@ -144,9 +144,9 @@ def translate_source(
     windows = read_line_batches(request.source, request.batching.window, request.strict, tell)
     windows = skip_lines(windows, request.skip)
     prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
+    n_done = request.skip
     if request.protect:
         documents = DocumentTranslator(translator, job.config, request.batching, counts)
-        n_done = request.skip
         for window in windows:
             pieces = chain.from_iterable([*parse_line(line), "\n"] for line in window)
             n_done += len(window)
@@ -157,7 +157,8 @@ def translate_source(
         translations = list(found)
         if counts is not None:
             for translation in translations:
-                counts.add(translation.signs, [term.is_used for term in translation.terms])
+                n_done += 1
+                counts.add(translation.signs, [term.is_used for term in translation.terms], n_done)
         yield len(translations), [line for translation in translations for line in render_lines(translation, request)]
     if prefixes is not None and next(prefixes, None) is not None:
         tell(f"{request.prefixes} has more lines than the input; the extra lines were ignored")
