@@ -46,7 +46,7 @@ def test_a_tutorial_says_what_it_is_for_and_ends_with_exercises(page: Path) -> N
     assert re.search(r"^\*\*At the end you have\*\* .+", text, re.MULTILINE)
     assert re.search(r"^\*\*Time:\*\* .+ minutes", text, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert headings[-2:] == ["Exercises", "Where to go on"]
+    assert headings[-2:] == ["Exercises", "Where to go next"]
     assert len(re.findall(r"^\d\. ", text.split("## Exercises")[1], re.MULTILINE)) >= 2
 
 
