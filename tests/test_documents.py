@@ -45,6 +45,16 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if re.match(r"docs/(guides|concepts)/", name)])
+def test_a_page_says_first_what_it_is_for(name: str) -> None:
+    if name.endswith("import-and-export.md"):
+        pytest.skip("its first lines are a block of commands")
+    title, blank, purpose = read(name).split("\n")[:3]
+    assert title.startswith("# ") and not blank
+    # A sentence, not a block, a heading, a table, a picture, a formula or a comment.
+    assert re.match(r"[A-Z`\[](?!``)", purpose) and len(purpose) > 40, purpose
+
+
 TRAINING = ("train", "pretrain-mlm", "pretrain-clm", "finetune")
 
 

@@ -95,7 +95,7 @@ def to_float32(logits: Tensor) -> Tensor:
 def chance_warnings(
     prepared: PreparedExamples[LabeledRows, list[str]], scores: Mapping[str, float], advice: str
 ) -> Iterator[str]:
-    """Warn if a classifier is not more accurate than its most frequent development label.
+    """Warn if a classifier is not better than its most frequent development label.
 
     ``advice`` says what to try next.
     """
