@@ -120,6 +120,21 @@ def _own_signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs a command in this process: its exit code, output and errors."""
+    from attnkit.cli.main import main
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
 COMMON = {
     "limits.max_steps": 12,
     "evaluation": {"every_steps": 5, "n_samples": 1},

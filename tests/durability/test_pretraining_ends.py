@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.cli.main import main
 from attnkit.engine.gradient_session import GradientSession
 from attnkit.tasks.language_modeling import evaluate as pretrain_scores
 
@@ -38,18 +36,6 @@ def wholes(commands: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         ended = commands.done(*command(commands, name, run), quick=True)
         found[name] = commands.outcome(run), ended.calls
     return found
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 @pytest.mark.parametrize("name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)])

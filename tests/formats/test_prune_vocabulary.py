@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from translators import (
     tokenizer_of,
 )
 
-from attnkit.cli.main import main
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.tasks.translation.loading import load_run
@@ -128,20 +126,6 @@ def test_sentencepiece_cuts_with_the_kept_pieces_as_before(kind: str) -> None:
             assert [texts[id] for id in ids] == [piece if piece in names else "<unk>" for piece in expected]
         sizes.add(len(kept))
     assert max(sizes) < len(names) - 20 and len(sizes) > 3
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs a command: its exit code, output and errors."""
-
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 def test_the_command_says_what_it_saved(call: Any, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def command(
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
-    groups = group_by_seed(rows)
+    groups = group_by_seed(rows) if seeds else []
     groups = sort_groups(groups) if sort == "best" else groups
     if json:
         console.result(dumps([as_tree(row) for row in (groups if seeds else rows)]))

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
-from attnkit.formats.huggingface.encoder_config import DistilBertKeys, ElectraKeys, described
+from attnkit.formats.huggingface.encoder_config import BertKeys, DistilBertKeys, ElectraKeys, RoFormerKeys, described
 from attnkit.formats.huggingface.llama import LlamaKeys
 from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
@@ -48,28 +48,6 @@ _GENERATION = {**_SPECIALS, "decoder_start_token_id": BOS_ID, "forced_eos_token_
 
 
 # Field names are attnkit's. Aliases, defaults, limits and order follow config.json.
-class _Bert(BaseModel, extra="ignore", strict=True):
-    """Configuration keys of BERT, RoBERTa, XLM-RoBERTa and RoFormer."""
-
-    vocab_size: int = Field(gt=0, le=1 << 20)
-    d_model: int = Field(default=768, gt=0, le=MOST_WIDTH, alias="hidden_size")
-    n_layers: int = Field(default=12, gt=0, le=MOST_LAYERS, alias="num_hidden_layers")
-    n_heads: int = Field(default=12, gt=0, le=MOST_WIDTH, alias="num_attention_heads")
-    d_ff: int = Field(default=3072, gt=0, le=MOST_WIDTH, alias="intermediate_size")
-    activation: str = Field(default="gelu", alias="hidden_act")
-    dropout: float = Field(default=0.1, ge=0, lt=1, alias="hidden_dropout_prob")
-    attention_dropout: float = Field(default=0.1, ge=0, lt=1, alias="attention_probs_dropout_prob")
-    max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS, alias="max_position_embeddings")
-    n_segments: int = Field(default=2, ge=1, le=16, alias="type_vocab_size")
-    norm_eps: float = Field(default=1e-12, gt=0, lt=1, alias="layer_norm_eps")
-    tie_embeddings: bool = Field(default=True, alias="tie_word_embeddings")
-    pad_token_id: int | None = None
-    embedding_size: int | None = None
-    rotary_value: bool = False
-    is_decoder: bool = False
-    position_embedding_type: str = "absolute"
-
-
 class _Gpt(BaseModel, extra="ignore", strict=True):
     """Configuration keys of GPT-2."""
 
@@ -89,9 +67,20 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
     scale_attn_by_inverse_layer_idx: Literal[False] = False
     add_cross_attention: Literal[False] = False
 
+    def others(self) -> Tree:
+        """Return the settings that follow from other keys."""
+        return {"d_ff": self.d_ff or 4 * self.d_model}
 
-Keys = _Bert | _Gpt | DistilBertKeys | ElectraKeys
-_KEYS: dict[str, type[Keys]] = {"gpt2": _Gpt, "distilbert": DistilBertKeys, "electra": ElectraKeys}  #: others: _Bert
+
+Keys = BertKeys | DistilBertKeys | _Gpt | LlamaKeys
+_KEYS: dict[str, type[Keys]] = {
+    **dict.fromkeys(("bert", *ROBERTAS), BertKeys),
+    "roformer": RoFormerKeys,
+    "distilbert": DistilBertKeys,
+    "electra": ElectraKeys,
+    "gpt2": _Gpt,
+    "llama": LlamaKeys,
+}
 
 
 def _written(keys: type[Keys], config: BertConfig | GptConfig, others: Tree) -> Tree:
@@ -103,7 +92,7 @@ def _written(keys: type[Keys], config: BertConfig | GptConfig, others: Tree) -> 
 def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:
     """Return the configuration of an encoder; ``labels`` in output order."""
     others: Tree = {"vocab_size": vocab_size, "pad_token_id": PAD_ID, **described(config, kind)}
-    keys = _KEYS.get(kind, _Bert)
+    keys = _KEYS[kind]
     tree = {"architectures": [architecture], "model_type": kind, **_written(keys, config, others)}
     if labels:
         tree["id2label"] = {str(i): label for i, label in enumerate(labels)}
@@ -191,22 +180,11 @@ def read(tree: Any, where: str) -> ForeignModel:
         what = "the model is code of the folder (auto_map), which attnkit does not run"
         raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
     try:
-        if kind == "llama":
-            llama = LlamaKeys.model_validate(tree)
-            return ForeignModel(
-                kind, GptConfig(**{**llama.values(), "activation": UNITS[llama.activation]}), llama.vocab_size
-            )
-        keys = _KEYS.get(kind, _Bert).model_validate(tree)
-        skipped = _check_bert(keys, kind) if isinstance(keys, _Bert) else 0
-        ours = GptConfig if isinstance(keys, _Gpt) else BertConfig
+        keys = _KEYS[kind].model_validate(tree)
+        skipped = _check_bert(keys, kind) if isinstance(keys, BertKeys) and kind != "electra" else 0
+        ours = GptConfig if isinstance(keys, _Gpt | LlamaKeys) else BertConfig
         values = {name: value for name, value in keys if name in ours.model_fields}
-        values |= {"activation": UNITS[keys.activation], "max_length": keys.max_length - skipped}
-        if isinstance(keys, DistilBertKeys | ElectraKeys):
-            values |= keys.others()
-        elif isinstance(keys, _Bert):
-            values["positions"] = "rotary" if kind == "roformer" else "learned"
-        else:
-            values["d_ff"] = keys.d_ff or 4 * keys.d_model
+        values |= {"activation": UNITS[keys.activation], "max_length": keys.max_length - skipped, **keys.others()}
         return ForeignModel(kind, ours(**values), keys.vocab_size, skipped)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -218,7 +196,7 @@ def read(tree: Any, where: str) -> ForeignModel:
         raise RunError(f"unsupported activation {error}", where=where, help=help) from error
 
 
-def _check_bert(keys: _Bert, kind: Kind) -> int:
+def _check_bert(keys: BertKeys, kind: Kind) -> int:
     """Check for unsupported settings; return the number of unused position rows."""
     for key, value, wanted in (
         ("is_decoder", keys.is_decoder, False),

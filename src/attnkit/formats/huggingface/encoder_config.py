@@ -36,17 +36,15 @@ class DistilBertKeys(BaseModel, extra="ignore", strict=True):
         return {"positions": positions, "n_segments": 1, "norm_eps": DISTILBERT_EPS, "pooler": "relu"}
 
 
-class ElectraKeys(BaseModel, extra="ignore", strict=True):
-    """Configuration keys of ELECTRA."""
+class BertKeys(BaseModel, extra="ignore", strict=True):
+    """Configuration keys of BERT, RoBERTa and XLM-RoBERTa."""
 
     vocab_size: int = Field(gt=0, le=1 << 20)
-    embedding_size: int = Field(default=128, gt=0, le=MOST_WIDTH)
-    d_model: int = Field(default=256, gt=0, le=MOST_WIDTH, alias="hidden_size")
+    d_model: int = Field(default=768, gt=0, le=MOST_WIDTH, alias="hidden_size")
     n_layers: int = Field(default=12, gt=0, le=MOST_LAYERS, alias="num_hidden_layers")
-    n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH, alias="num_attention_heads")
-    d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH, alias="intermediate_size")
-    # The head of the generator uses gelu whatever the activation of the layers.
-    activation: Literal["gelu"] = Field(default="gelu", alias="hidden_act")
+    n_heads: int = Field(default=12, gt=0, le=MOST_WIDTH, alias="num_attention_heads")
+    d_ff: int = Field(default=3072, gt=0, le=MOST_WIDTH, alias="intermediate_size")
+    activation: str = Field(default="gelu", alias="hidden_act")
     dropout: float = Field(default=0.1, ge=0, lt=1, alias="hidden_dropout_prob")
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, alias="attention_probs_dropout_prob")
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS, alias="max_position_embeddings")
@@ -54,6 +52,33 @@ class ElectraKeys(BaseModel, extra="ignore", strict=True):
     norm_eps: float = Field(default=1e-12, gt=0, lt=1, alias="layer_norm_eps")
     tie_embeddings: bool = Field(default=True, alias="tie_word_embeddings")
     pad_token_id: int | None = None
+    embedding_size: int | None = None
+    rotary_value: bool = False
+    is_decoder: bool = False
+    position_embedding_type: str = "absolute"
+
+    def others(self) -> Tree:
+        """Return the settings that follow from the model type or from other keys."""
+        return {"positions": "learned"}
+
+
+class RoFormerKeys(BertKeys):
+    """Configuration keys of RoFormer."""
+
+    def others(self) -> Tree:
+        """Return the settings that follow from the model type or from other keys."""
+        return {"positions": "rotary"}
+
+
+class ElectraKeys(BertKeys):
+    """Configuration keys of ELECTRA."""
+
+    d_model: int = Field(default=256, gt=0, le=MOST_WIDTH, alias="hidden_size")
+    n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH, alias="num_attention_heads")
+    d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH, alias="intermediate_size")
+    # The head of the generator uses gelu whatever the activation of the layers.
+    activation: Literal["gelu"] = Field(default="gelu", alias="hidden_act")
+    embedding_size: int = Field(default=128, gt=0, le=MOST_WIDTH)
     is_decoder: Literal[False] = False
     position_embedding_type: Literal["absolute"] = "absolute"
 

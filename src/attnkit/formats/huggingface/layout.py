@@ -140,8 +140,7 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     """Return the links of embeddings and layers; ``PREFIXES`` has the default prefix."""
     kind = body_kind(config)
     prefix = PREFIXES[kind] if prefix is None else prefix
-    if kind == "distilbert":
-        return _distilbert_body(config, prefix)
+    layer, parts, maps = _LAYERS.get(kind, _BERT_LAYER)
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     links = [Link("embedding.weight", (f"{near}.word_embeddings.weight",))]
     links += linked("embedding_norm", f"{near}.LayerNorm")
@@ -152,34 +151,30 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     if config.d_embedding is not None:
         links += linked("embedding_map", f"{prefix}embeddings_project")
     for i in range(config.n_layers):
-        ours, theirs = f"layers.{i}", f"{prefix}encoder.layer.{i}"
-        parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
-        links += linked(f"{ours}.attention.projection", *parts, heads=heads)
-        links += linked(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
-        links += linked(f"{ours}.around_attention.norm", f"{theirs}.attention.output.LayerNorm")
-        links += linked(f"{ours}.feed_forward.up", f"{theirs}.intermediate.dense")
-        links += linked(f"{ours}.feed_forward.down", f"{theirs}.output.dense")
-        links += linked(f"{ours}.around_feed_forward.norm", f"{theirs}.output.LayerNorm")
+        ours, theirs = f"layers.{i}", f"{prefix}{layer}.{i}"
+        links += linked(f"{ours}.attention.projection", *(f"{theirs}.{part}" for part in parts), heads=heads)
+        for name, their in zip(_LAYER_PARTS, maps, strict=True):
+            links += linked(f"{ours}.{name}", f"{theirs}.{their}")
     return links
 
 
-def _distilbert_body(config: BertConfig, prefix: str) -> list[Link]:
-    """Return the links of embeddings and layers of DistilBERT."""
-    links = [Link("embedding.weight", (f"{prefix}embeddings.word_embeddings.weight",))]
-    links += linked("embedding_norm", f"{prefix}embeddings.LayerNorm")
-    if config.positions == "learned":
-        links.append(Link("places.table.table", (prefix + POSITIONS["bert"],)))
-    for i in range(config.n_layers):
-        ours, theirs = f"layers.{i}", f"{prefix}transformer.layer.{i}"
-        links += linked(f"{ours}.attention.projection", *(f"{theirs}.attention.{part}_lin" for part in "qkv"))
-        links += linked(f"{ours}.attention.output", f"{theirs}.attention.out_lin")
-        links += linked(f"{ours}.around_attention.norm", f"{theirs}.sa_layer_norm")
-        links += linked(f"{ours}.feed_forward.up", f"{theirs}.ffn.lin1")
-        links += linked(f"{ours}.feed_forward.down", f"{theirs}.ffn.lin2")
-        links += linked(f"{ours}.around_feed_forward.norm", f"{theirs}.output_layer_norm")
-    return links
-
-
+_LAYER_PARTS = (
+    *("attention.output", "around_attention.norm", "feed_forward.up", "feed_forward.down"),
+    "around_feed_forward.norm",
+)
+_BERT_LAYER = (
+    "encoder.layer",
+    tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
+)
+_LAYERS = {
+    "distilbert": (
+        "transformer.layer",
+        tuple(f"attention.{part}_lin" for part in "qkv"),
+        ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    )
+}
+"""Kind of encoder -> list of layers, maps of queries, keys and values, and names in the order of ``_LAYER_PARTS``."""
 _HEAD_NAMES = {
     "distilbert": ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
     "electra": ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),

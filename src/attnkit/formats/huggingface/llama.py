@@ -57,10 +57,9 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
             raise ValueError(f"positions are scaled (rope_type '{str(kind)[:40]}'); supported: default")
         return self
 
-    def values(self) -> Tree:
-        """Return the fields of ``GptConfig``, without the activation."""
-        named = {name: value for name, value in self if name in GptConfig.model_fields}
-        return {**named, "dropout": 0.0, **_FIXED}
+    def others(self) -> Tree:
+        """Return the settings that follow from the model type."""
+        return {"dropout": 0.0, **_FIXED}
 
 
 _FIXED: Tree = {"positions": "rotary", "norm": "pre", "normalization": "rms", "glu": True}

@@ -161,7 +161,7 @@ def opened(path: Path) -> Iterator[TensorFile]:
 def _read_index(path: Path) -> dict[str, str]:
     """Return tensor name -> shard of an index; raise ``RunError`` if it is invalid."""
     kind = ".safetensors" if path.name == INDICES[0] else ".bin"
-    try:
+    with _faults(path, "the list of shards"):
         tree = parse_json(read_regular_file(path, MAX_INDEX_BYTES, follow=True))
         listed = tree.get("weight_map") if isinstance(tree, dict) else None
         if not isinstance(listed, dict) or not listed or not all(isinstance(file, str) for file in listed.values()):
@@ -173,13 +173,20 @@ def _read_index(path: Path) -> dict[str, str]:
             raise ValueError(f"{odd[0][:80]!r} is not the name of a {kind} file in the folder")
         if len(files) > MAX_SHARDS:
             raise ValueError(f"it names {len(files):,} files, more than {MAX_SHARDS}")
+    return listed
+
+
+@contextmanager
+def _faults(path: Path, what: str) -> Iterator[None]:
+    """Raise ``RunError`` for a fault of a file, ``SystemFailure`` for others."""
+    try:
+        yield
     except ValueError as error:
-        raise RunError(f"the list of shards cannot be used: {error}", where=str(path)) from error
+        raise RunError(f"{what} cannot be used: {error}", where=str(path)) from error
     except OSError as error:
         if is_file_fault(error):
-            raise RunError(f"the list of shards cannot be read: {error.strerror}", where=str(path)) from error
+            raise RunError(f"{what} cannot be read: {error.strerror}", where=str(path)) from error
         raise system_failure("read", path, error) from error
-    return listed
 
 
 @contextmanager
@@ -189,15 +196,9 @@ def _opened_file(path: Path) -> Iterator[TensorFile]:
     Raises ``RunError`` if the file is invalid or damaged, ``SystemFailure`` for other read errors.
     """
     with ExitStack() as stack:
-        try:
+        with _faults(path, "the weights"):
             stream = stack.enter_context(open_regular_file(path, follow=True))
             tensors = read_pickled(stream) if path.suffix == ".bin" else PickledTensors(_header(stream), {})
-        except ValueError as error:
-            raise RunError(f"the weights cannot be used: {error}", where=str(path)) from error
-        except OSError as error:
-            if is_file_fault(error):
-                raise RunError(f"the weights cannot be read: {error.strerror}", where=str(path)) from error
-            raise system_failure("read", path, error) from error
         yield TensorFile(stream, tensors, str(path))
 
 
