@@ -192,6 +192,8 @@ from attnkit.models.attention.config import AttentionOptions
 align = ALIGNMENTS["manhattan"](2, 2, AttentionOptions(), 1)
 query, keys = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[0.0, 0.0], [1.0, 5.0]]]])
 assert align.score(query, align.prepare(keys)).tolist() == [[[[-3.0, -3.0]]]]
+weighted = ALIGNMENTS["weighted"](2, 2, AttentionOptions(), 3)
+assert [(name, w.shape) for name, w in weighted.named_parameters()] == [("log_strength", (3, 1, 1))]
 """
 
 
@@ -199,7 +201,7 @@ assert align.score(query, align.prepare(keys)).tolist() == [[[[-3.0, -3.0]]]]
 def test_the_recipe_of_an_alignment_function_works(tmp_path: Path) -> None:
     """The blocks of the recipe, applied to a copy of the sources, make a function that trains."""
     recipe = read("CONTRIBUTING.md").split("### Add an alignment function")[1].split("\n### ")[0]
-    definition, table_line, name_line = blocks(recipe, "python")
+    definition, table_line, name_line, constructor = blocks(recipe, "python")
     attention = tmp_path / "src" / "attnkit" / "models" / "attention"
     shutil.copytree(
         ROOT / "src" / "attnkit", tmp_path / "src" / "attnkit", ignore=shutil.ignore_patterns("__pycache__")
@@ -212,11 +214,12 @@ def test_the_recipe_of_an_alignment_function_works(tmp_path: Path) -> None:
 
     table = re.search(r"^ALIGNMENTS.*\{\n", (attention / "alignment.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert table is not None
-    insert("alignment.py", table[0], table_line)
+    definition += "\n\nclass Weighted(Manhattan):\n" + textwrap.indent(constructor, "    ")
+    insert("alignment.py", table[0], f'{table_line}\n"weighted": Weighted,\n')
     text = (attention / "alignment.py").read_text(encoding="utf-8")
     (attention / "alignment.py").write_text(text.replace(table[0], f"{definition}\n\n{table[0]}"), encoding="utf-8")
-    insert("config.py", "AlignmentName = Literal[\n", name_line)
-    insert("config.py", "SAME_WIDTH: frozenset[AlignmentName] = frozenset({", name_line.strip())
+    insert("config.py", "AlignmentName = Literal[\n", f'{name_line}\n"weighted",\n')
+    insert("config.py", "SAME_WIDTH: frozenset[AlignmentName] = frozenset({", f'{name_line.strip()} "weighted", ')
     (tmp_path / "a").write_text("a b c\nb c a\n" * 10, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
     subprocess.run([sys.executable, "-c", CHECK], env=environment, check=True, timeout=120)

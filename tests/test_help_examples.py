@@ -143,6 +143,8 @@ def write_text(folder: Path) -> None:
     (folder / "shards").mkdir()
     shutil.copy(folder / "test.en", folder / "shards")
     (folder / "a.en.gz").write_bytes(gzip.compress((folder / "a.en").read_bytes()))
+    for side in ("en", "de"):
+        shutil.copy(folder / f"a.{side}", folder / f"train.{side}")
     for name in ("out.de", "new.de", "old.de", "mono.de"):
         shutil.copy(folder / "test.de", folder / name)
     (folder / "page.html").write_text("<p>A dog <b>runs</b> now.</p>\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -43,37 +42,30 @@ def command(
       attnkit runs . --seeds
     """
     from attnkit.analysis.run_table import group_by_seed, list_runs, sort_groups
+    from attnkit.io.plain_data import finite
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
     groups = group_by_seed(rows) if seeds else []
     groups = sort_groups(groups) if sort == "best" else groups
     if json:
-        console.result(dumps([as_tree(row) for row in (groups if seeds else rows)]))
+        console.result(dumps(finite([as_tree(row) for row in (groups if seeds else rows)])))
     else:
         text = groups_text(groups, console.width()) if seeds else as_text(rows, console.width())
         console.result(console.printable(text))
 
 
 def as_tree(row: RunRow | RunGroup) -> dict[str, Any]:
-    """Return a row as plain data; a score that JSON lacks is null."""
-
-    def plain(value: object) -> object:
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        return str(value) if isinstance(value, Path) else finite(value)
-
-    return {name: plain(value) for name, value in asdict(row).items()}
-
-
-def finite(value: object) -> object:
-    """Return None for a number that JSON lacks, else the value."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Return a row as plain data."""
+    tree = asdict(row)
+    places = {"path": str(tree["path"])} if "path" in tree else {"paths": [str(path) for path in tree["paths"]]}
+    return {**tree, **places}
 
 
 def as_text(rows: Sequence[RunRow], width: int) -> str:
     """Format the table; differing settings and problems follow on lines of their own."""
     from attnkit.plotting.progress_text import duration, scores
+    from attnkit.progress import console
 
     head = ("run", "task", "state", "best", "step", "time")
     cells = [
@@ -87,12 +79,14 @@ def as_text(rows: Sequence[RunRow], width: int) -> str:
         )
         for row in rows
     ]
-    return table(head, "<<<<>>", cells, rows, width, [row.problem for row in rows])
+    text = console.table([head, *cells], indent="", right=(4, 5))
+    return with_notes(text, rows, [row.problem for row in rows], width)
 
 
 def groups_text(groups: Sequence[RunGroup], width: int) -> str:
     """Format the table of configurations, each with the scores of its seeds."""
     from attnkit.plotting.progress_text import score_name
+    from attnkit.progress import console
 
     cells = []
     for group in groups:
@@ -102,26 +96,19 @@ def groups_text(groups: Sequence[RunGroup], width: int) -> str:
         name = str(group.paths[0])
         cells.append((name, str(len(group.paths)), score_name(group.metric or ""), mean, spread, scores))
     head = ("first run", "runs", "score", "mean", "± s.d.", "each")
-    return table(head, "<><>><", cells, groups, width, [""] * len(groups))
+    text = console.table([head, *cells], indent="", right=(1, 3, 4))
+    return with_notes(text, groups, [""] * len(groups), width)
 
 
-def table(
-    head: tuple[str, ...],
-    aligned: str,
-    cells: Sequence[tuple[str, ...]],
-    rows: Sequence[RunRow] | Sequence[RunGroup],
-    width: int,
-    problems: Sequence[str],
-) -> str:
-    """Format columns; unusual settings and problems follow each row."""
+def with_notes(text: str, rows: Sequence[RunRow] | Sequence[RunGroup], problems: Sequence[str], width: int) -> str:
+    """Add unusual settings and problems below the lines of a table, which has a head."""
     from attnkit.analysis.run_table import unusual
 
-    widths = [max(len(line[k]) for line in (head, *cells)) for k in range(len(head))]
-    lines = ["  ".join(f"{cell:{a}{n}}" for cell, a, n in zip(head, aligned, widths, strict=True)).rstrip()]
-    for line, settings, problem in zip(cells, unusual(rows), problems, strict=True):
-        lines.append("  ".join(f"{cell:{a}{n}}" for cell, a, n in zip(line, aligned, widths, strict=True)).rstrip())
-        notes = [" ".join(f"{name}={_shown(value)}" for name, value in settings.items()), problem]
-        for note in filter(None, notes):
+    head, *table = text.splitlines()
+    lines = [head]
+    for line, settings, problem in zip(table, unusual(rows), problems, strict=True):
+        lines.append(line)
+        for note in filter(None, (" ".join(f"{name}={_shown(value)}" for name, value in settings.items()), problem)):
             lines += textwrap.wrap(note, max(40, width - 2), initial_indent="  ", subsequent_indent="  ",
                                    break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return "\n".join(lines)

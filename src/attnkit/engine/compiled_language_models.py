@@ -30,7 +30,7 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return "attention other than scaled_dot with softmax"
     if config.glu:
         return "gated layers (glu)"
-    if config.embedding_width != config.d_model or getattr(config, "d_embedding", None) is not None:
+    if isinstance(config, BertConfig) and config.d_embedding is not None:
         return "embeddings of another width (d_embedding)"
     if config.normalization == "rms":
         return "RMSNorm (normalization)"

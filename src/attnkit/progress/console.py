@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Protocol
@@ -131,11 +131,14 @@ def width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Format rows as aligned columns, without trailing spaces."""
+def table(rows: Sequence[Sequence[str]], indent: str = "  ", right: Collection[int] = ()) -> str:
+    """Format rows as columns, without trailing spaces; those in ``right`` end flush."""
     n_columns = max((len(row) for row in rows), default=0)
     widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(n_columns)]
-    return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
+    return "\n".join(
+        indent + "  ".join(f"{cell:{'>' if i in right else '<'}{widths[i]}}" for i, cell in enumerate(row)).rstrip()
+        for row in rows
+    )
 
 
 class LineOfProgress(Protocol):

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from attnkit.io.plain_data import finite
 from attnkit.io.safe_read import parse_json
 from attnkit.serving.limits import Limits, RefusedError
 
@@ -168,13 +169,5 @@ def to_json(tree: object) -> bytes:
     try:
         text = _ENCODER.encode(tree)
     except ValueError:  # the rare case costs a copy
-        text = _ENCODER.encode(_finite(tree))
+        text = _ENCODER.encode(finite(tree))
     return text.encode("utf-8", "replace")
-
-
-def _finite(tree: object) -> object:
-    if isinstance(tree, float):
-        return tree if tree == tree and abs(tree) != float("inf") else None
-    if isinstance(tree, dict):
-        return {key: _finite(value) for key, value in tree.items()}
-    return [_finite(value) for value in tree] if isinstance(tree, list | tuple) else tree
