@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.serving.batching import Batcher
+from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
 
 
@@ -23,7 +23,7 @@ class Recorder:
         self.gate.set()
         self.begun = threading.Event()
 
-    def __call__(self, items: list[int], options: Any) -> Sequence[int]:
+    def __call__(self, items: list[int], options: Any, worker: Worker) -> Sequence[int]:
         self.batches.append((list(items), options))
         self.begun.set()
         self.gate.wait(20)
@@ -172,5 +172,39 @@ def test_a_closed_queue_finishes_and_takes_no_more() -> None:
 
     asyncio.run(run())
     batcher.join(20)
-    assert not batcher._thread.is_alive()
+    assert not any(thread.is_alive() for thread in batcher._threads)
     assert asyncio.run(batcher.submit([])) == []
+
+
+def test_free_threads_share_what_waits() -> None:
+    """Two batches at a time; a request with items in both waits for both."""
+    together = threading.Barrier(2)
+    taken: list[tuple[list[int], Worker]] = []
+
+    def compute(items: list[int], options: Any, worker: Worker) -> Sequence[int]:
+        taken.append((items, worker))
+        together.wait(20)  # breaks if the other thread has nothing to do
+        return [item * 10 for item in items]
+
+    batcher = Batcher(compute, Limits(batch_lines=100), n_threads=2)
+    assert asyncio.run(batcher.submit(list(range(9)))) == [10 * n for n in range(9)]
+    assert sorted(len(items) for items, _ in taken) == [4, 5]
+    assert sorted(worker for _, worker in taken) == [(0, 1), (1, 1)]
+    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (9, 2)
+    batcher.close()
+    batcher.join(20)
+    assert not any(thread.is_alive() for thread in batcher._threads)
+
+
+def test_a_batch_may_use_threads_that_would_be_free() -> None:
+    seen: list[Worker] = []
+
+    def compute(items: list[int], options: Any, worker: Worker) -> Sequence[int]:
+        seen.append(worker)
+        return items
+
+    batcher = Batcher(compute, Limits(), n_threads=4)
+    while batcher._n_free < 4:
+        threading.Event().wait(0.01)
+    assert asyncio.run(batcher.submit([7])) == [7]
+    assert [worker.n_threads for worker in seen] == [4]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import attnkit
 from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
+from attnkit.runtime.signals import usable_cpus
+from attnkit.serving import calls, schemas
 from attnkit.serving.app import HEADERS, POSTS, Service
 from attnkit.serving.limits import Limits
 from attnkit.serving.models import Models, languages_of_files, parse_spec
@@ -43,7 +47,7 @@ def runs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 @pytest.fixture(scope="module")
 def models(runs: dict[str, Path]) -> Models:
     specs = [f"en:de={runs['digits']}", *(f"{name}={path}" for name, path in runs.items() if name != "digits")]
-    return Models(specs, LIMITS, device="cpu", precision="float32", threads=1)
+    return Models(specs, LIMITS, device="cpu", precision="float32", threads=2)
 
 
 @pytest.fixture
@@ -70,6 +74,27 @@ def test_translations_are_those_of_the_library(client: TestClient, runs: dict[st
         lines, num_hypotheses=2, beam_size=max(2, translator._pipeline.search.beam_size), attention=True
     )
     assert [part["lines"][0] for part in own["translations"]] == json.loads(json.dumps([b.to_dict() for b in best]))
+
+
+def test_several_threads_translate_at_the_same_time(models: Models, runs: dict[str, Path]) -> None:
+    """Replicas share weights alone: options of a call do not reach another."""
+    served = models.by_name["en-de"]
+    replicas = served._replicas
+    if usable_cpus() > 1:
+        assert len(replicas) == 2 and len({id(one._pipeline) for one in replicas}) == 2
+    assert len({id(packed) for one in replicas for packed in one._pipeline.searcher._pack()}) == 1
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    rng = random.Random(5)
+    lines = [" ".join(rng.choices("123456789", k=rng.randint(1, 12))) for _ in range(60)]
+    ways: list[dict[str, Any]] = [{"beam_size": 1}, {"beam_size": 3}, {"glossary": {"5": "8"}}, {"max_length": 3}]
+    asked = [(line, ways[i % len(ways)]) for i, line in enumerate(lines)]
+
+    async def ask() -> list[str]:
+        bodies = [schemas.TranslateBody.model_validate({"text": line, **way}) for line, way in asked]
+        answers = await asyncio.gather(*(calls.translate(models, body) for body in bodies))
+        return [answer["translations"][0]["text"] for answer in answers]
+
+    assert asyncio.run(ask()) == [translator.translate([line], **way)[0].text for line, way in asked]
 
 
 def test_lines_and_white_space_stay(client: TestClient, runs: dict[str, Path]) -> None:
@@ -287,7 +312,7 @@ def test_names_and_languages_of_runs(runs: dict[str, Path], tmp_path: Path) -> N
 def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     workshop.train(workshop.configure("transformer", limits__max_steps=2), run)
-    models = Models([f"en:de={run}"], LIMITS, device="cpu", precision="float32", threads=1)
+    models = Models([f"en:de={run}"], LIMITS, device="cpu", precision="float32", threads=2)
     client = TestClient(Service(models, api_key="k").app())
     given = {"Authorization": "Bearer k"}
     assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-2 (unchanged)"]}

@@ -163,6 +163,28 @@ class Translator:
     def __repr__(self) -> str:
         return f"Translator({self.summary})"
 
+    def replicate(self) -> Translator:
+        """Return a translator of the same weights for another thread.
+
+        Calls of one translator wait for each other; in compiled loops those of its replicas run at the same time.
+        """
+        searcher = self._pipeline.searcher
+        assert isinstance(searcher, EngineSearch), "made by load"
+        pipeline = TranslationPipeline(self._pipeline.runs, searcher.replicate())
+        pipeline.segmenter.policy, pipeline.segmenter.tell = (
+            self._pipeline.segmenter.policy,
+            self._pipeline.segmenter.tell,
+        )
+        if self._tgt_lang is not None:
+            pipeline.set_target_language(self._tgt_lang)
+        return Translator(pipeline, self.summary, self._tgt_lang)
+
+    def set_threads(self, n_threads: int) -> None:
+        """Search with so many threads from the next call on."""
+        searcher = self._pipeline.searcher
+        assert isinstance(searcher, EngineSearch), "made by load"
+        searcher.set_threads(n_threads)
+
     def translate(
         self,
         lines: Sequence[str],

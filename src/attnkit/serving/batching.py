@@ -1,8 +1,8 @@
 """Dynamic batching: the lines of all waiting requests go to the model together.
 
-One thread per model takes what waits whenever it is free, so that an idle model never waits for more. A batch has lines
-of equal options, in turn from each request: a long request does not keep a short one waiting. Each line's result is
-independent of its batch, as compiled loops promise.
+A model has one thread or several. Each takes what waits whenever it is free, so that an idle model never waits for
+more; free threads share what waits. A batch has lines of equal options, in turn from each request: a long request does
+not keep a short one waiting. Each line's result is independent of its batch, as compiled loops promise.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnkit.errors import AttnkitError
 from attnkit.serving.limits import Limits, RefusedError, busy
 
-Compute = Callable[[list[Any], Any], Sequence[Any]]
+
+class Worker(NamedTuple):
+    """The thread that computes a batch."""
+
+    number: int  #: from 0
+    n_threads: int  #: how many of the model's threads this batch may keep busy, so that none is without work
+
+
+Compute = Callable[[list[Any], Any, Worker], Sequence[Any]]
 """Function from items and options to results, one each."""
 
 
@@ -43,14 +51,14 @@ class BatchCounts:
 
     n_lines: int = 0
     n_batches: int = 0
-    seconds: float = 0.0  #: in the model
+    seconds: float = 0.0  #: in the model, of all threads
     sizes: dict[int, int] = field(default_factory=dict)  #: number of lines -> batches
 
 
 class Batcher:
-    """Queue of one model, served by a thread."""
+    """Queue of one model, served by one thread or several."""
 
-    def __init__(self, compute: Compute, limits: Limits, name: str = "model") -> None:
+    def __init__(self, compute: Compute, limits: Limits, name: str = "model", n_threads: int = 1) -> None:
         self.compute = compute
         self.counts = BatchCounts()
         self._limits = limits
@@ -58,8 +66,13 @@ class Batcher:
         self._changed = threading.Condition()
         self._is_closed = False
         self._n_waiting = 0
-        self._thread = threading.Thread(target=self._serve, name=f"attnkit-{name}", daemon=True)
-        self._thread.start()
+        self._n_free = 0  #: threads without a batch
+        self._threads = [
+            threading.Thread(target=self._serve, args=(number,), name=f"attnkit-{name}-{number}", daemon=True)
+            for number in range(n_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def n_waiting(self) -> int:
@@ -85,7 +98,7 @@ class Batcher:
                 raise busy(self._seconds_of_queue())
             self._n_waiting += len(items)
             self._waiting.append(request)
-            self._changed.notify()
+            self._changed.notify(len(items))
         timer = loop.call_later(self._limits.seconds, self._give_up, request)
         try:
             return await request.done
@@ -96,7 +109,7 @@ class Batcher:
 
     def _seconds_of_queue(self) -> float:
         """Estimate how long the queue takes at the speed so far."""
-        return self._n_waiting * self.counts.seconds / max(1, self.counts.n_lines)
+        return self._n_waiting * self.counts.seconds / max(1, self.counts.n_lines) / len(self._threads)
 
     def _give_up(self, request: _Waiting) -> None:
         if not request.done.done():
@@ -110,72 +123,84 @@ class Batcher:
             request.items.clear()
 
     def close(self) -> None:
-        """Take no more requests; end the thread when the queue is empty."""
+        """Take no more requests; end the threads when the queue is empty."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the thread to end, after ``close``."""
-        self._thread.join(timeout)
+        """Wait for the threads to end, after ``close``."""
+        end = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
-    def _take(self) -> list[tuple[_Waiting, int, Any]]:
+    def _take(self, number: int) -> tuple[list[tuple[_Waiting, int, Any]], Worker]:
         """Wait for items; return a batch with equal options, empty when closed."""
         with self._changed:
+            self._n_free += 1
             while True:
                 while self._waiting and not self._waiting[0].items:
                     self._waiting.popleft()
                 if self._waiting:
                     break
                 if self._is_closed:
-                    return []
+                    return [], Worker(number, 1)
                 self._changed.wait()
             options = self._waiting[0].options
             chosen = [request for request in self._waiting if request.options == options and request.items]
+            n_items = sum(len(request.items) for request in chosen)
+            worker = Worker(number, max(1, self._n_free // n_items))
+            n_most = min(self._limits.batch_lines, -(-n_items // self._n_free))
             batch: list[tuple[_Waiting, int, Any]] = []
-            while chosen and len(batch) < self._limits.batch_lines:
+            while chosen and len(batch) < n_most:
                 for request in chosen:  # in turn
                     batch.append((request, *request.items.popleft()))
-                    if len(batch) == self._limits.batch_lines:
+                    if len(batch) == n_most:
                         break
                 chosen = [request for request in chosen if request.items]
+            self._n_free -= 1
             self._n_waiting -= len(batch)
             # Other options are served next, however much is left of these.
             served = {id(request) for request, _, _ in batch}
             rest = [request for request in self._waiting if request.items]
             self._waiting = deque(sorted(rest, key=lambda request: id(request) in served))
-            return batch
+            return batch, worker
 
-    def _serve(self) -> None:
-        while batch := self._take():
+    def _serve(self, number: int) -> None:
+        while True:
+            batch, worker = self._take(number)
+            if not batch:
+                return
             began = time.monotonic()
-            self._compute(batch)
-            self.counts.seconds += time.monotonic() - began
-            self.counts.n_lines += len(batch)
-            self.counts.n_batches += 1
-            self.counts.sizes[len(batch)] = self.counts.sizes.get(len(batch), 0) + 1
+            self._compute(batch, worker)
+            with self._changed:
+                self.counts.seconds += time.monotonic() - began
+                self.counts.n_lines += len(batch)
+                self.counts.n_batches += 1
+                self.counts.sizes[len(batch)] = self.counts.sizes.get(len(batch), 0) + 1
 
-    def _compute(self, batch: list[tuple[_Waiting, int, Any]]) -> None:
+    def _compute(self, batch: list[tuple[_Waiting, int, Any]], worker: Worker) -> None:
         """Compute a batch; if an item is refused, compute request by request."""
         batch = [entry for entry in batch if not entry[0].is_dropped]
         if not batch:
             return
         try:
-            found = self.compute([item for _, _, item in batch], batch[0][0].options)
+            found = self.compute([item for _, _, item in batch], batch[0][0].options, worker)
         except BaseException as error:  # whatever it is, it must not end the thread
             requests = list(dict.fromkeys(request for request, _, _ in batch))
             if len(requests) == 1:
                 _settle(requests[0], error=error)
                 return
             for request in requests:
-                self._compute([entry for entry in batch if entry[0] is request])
+                self._compute([entry for entry in batch if entry[0] is request], worker)
             return
-        for (request, place, _), result in zip(batch, found, strict=True):
-            request.results[place] = result
-            request.n_left -= 1
-        for request in dict.fromkeys(request for request, _, _ in batch):
-            if not request.n_left:
-                _settle(request)
+        with self._changed:  # a request may have items in several threads
+            for (request, place, _), result in zip(batch, found, strict=True):
+                request.results[place] = result
+                request.n_left -= 1
+            complete = [request for request in dict.fromkeys(request for request, _, _ in batch) if not request.n_left]
+        for request in complete:
+            _settle(request)
 
 
 def _settle(request: _Waiting, error: BaseException | None = None) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.engine.engine_choice import number_of_threads
 from attnkit.errors import AttnkitError, UsageError
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.loading import CLASSES, load
-from attnkit.serving.batching import Batcher
+from attnkit.library.translation import Translator
+from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.+)")
@@ -67,7 +69,7 @@ def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
 
 
 class ServedModel:
-    """A loaded run with its queue."""
+    """A loaded run with its queue; a translator in compiled loops has a thread per CPU."""
 
     def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
         self.spec, self.options, self.limits = spec, dict(options), limits
@@ -77,8 +79,11 @@ class ServedModel:
             self.options["tgt_lang"] = spec.languages[1]
         self.beam_size: int = config.decoding.beam_size if self.task == "translation" else 1
         self.model: Any = load(spec.path, **self.options)
+        is_compiled = isinstance(self.model, Translator) and self.model.summary.engine == "compiled"
+        n_threads = number_of_threads(self.options.get("threads")) if is_compiled else 1
+        self._replicas = _replicas(self.model, n_threads)
         self.n_reloads = 0
-        self.batcher = Batcher(self._compute, limits, spec.name)
+        self.batcher = Batcher(self._compute, limits, spec.name, n_threads)
         self._reloading = threading.Lock()
 
     @property
@@ -86,16 +91,19 @@ class ServedModel:
         """Name by which requests select the model."""
         return self.spec.name
 
-    def _compute(self, items: list[Any], what: Batched) -> Sequence[Any]:
+    def _compute(self, items: list[Any], what: Batched, worker: Worker) -> Sequence[Any]:
         """Call the model for the items of a batch, which have equal options."""
+        model = self._replicas[worker.number]
+        if isinstance(model, Translator):
+            model.set_threads(worker.n_threads)
         call, options = what
         assert isinstance(options, tuple), "sorted pairs of names and values"
         given = dict(options)
         if "glossary" in given:
             given["glossary"] = dict(given["glossary"])
-        method: Callable[..., Sequence[Any]] = getattr(self.model, call, list)
+        method: Callable[..., Sequence[Any]] = getattr(model, call, list)
         if call == "translate_html":
-            return [self.model.translate_document(text, "html") for text in items]
+            return [model.translate_document(text, "html") for text in items]
         if call == "generate":
             return [method(prompts, **given) for prompts in items]
         if call in ("score", "predict") and items and isinstance(items[0], tuple):
@@ -114,9 +122,16 @@ class ServedModel:
             best = RunFolder(self.spec.path).checkpoint()[0].name
             if best == getattr(getattr(self.model, "summary", None), "checkpoint", None):
                 return False
-            self.model = load(self.spec.path, **self.options)  # batches in progress keep the old one
+            self.model = load(self.spec.path, **self.options)
+            # Batches in progress keep the old ones.
+            self._replicas = _replicas(self.model, len(self._replicas))
             self.n_reloads += 1
             return True
+
+
+def _replicas(model: Any, n_threads: int) -> list[Any]:
+    """Return a model for each thread of its queue."""
+    return [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
 
 
 class Models:

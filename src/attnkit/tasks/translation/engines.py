@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -51,7 +52,9 @@ class EngineSearch:
             raise UsageError(f"unknown precision '{precision}'", help=f"choose from {', '.join(get_args(Precision))}")
         self.runs, self.device, self.precision, self.threads = list(runs), device, precision, threads
         self._engine, self._notify, self._n_threads = engine, notify, number_of_threads(threads)
+        self._n_whole = self._n_threads  # of whole searches
         self._whole: SearchBackend | None = None
+        self._searcher: CompiledSearch | None = None  # of ``_whole``
         self._steps: SearchBackend | None = None
         self._translators: list[CompiledTranslator] = []
         self._torch: SearchBackend | None = None
@@ -68,6 +71,20 @@ class EngineSearch:
             return GPU
         reasons = [reason_against_model(run.config.model) for run in self.runs]
         return next(filter(None, reasons), None)
+
+    def replicate(self) -> EngineSearch:
+        """Return a search with the same weights, and working memory of its own."""
+        with self._lock:
+            other = copy(self)
+        other._lock = threading.RLock()
+        other._whole, other._steps, other._searcher, other._translators = None, None, None, []
+        return other
+
+    def set_threads(self, n_threads: int) -> None:
+        """Use so many threads for whole searches in compiled loops from now on."""
+        self._n_whole = n_threads
+        if self._searcher is not None:
+            self._searcher.n_threads = n_threads
 
     @property
     def chosen(self) -> Literal["compiled", "torch"]:
@@ -133,7 +150,8 @@ class EngineSearch:
     def _load_whole(self) -> SearchBackend:
         if self._whole is None:
             (packed,) = self._pack()
-            self._whole = WholeSearch(CompiledSearch(packed, n_threads=self._n_threads, notify=self._notify))
+            self._searcher = CompiledSearch(packed, n_threads=self._n_whole, notify=self._notify)
+            self._whole = WholeSearch(self._searcher)
         return self._whole
 
     def _load_steps(self) -> SearchBackend:
