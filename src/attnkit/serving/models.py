@@ -69,7 +69,7 @@ def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
 
 
 class ServedModel:
-    """A loaded run with its queue; a translator in compiled loops has a thread per CPU."""
+    """A loaded run with its queue; a compiled translator has a thread per CPU."""
 
     def __init__(self, spec: RunSpec, options: Mapping[str, Any], limits: Limits) -> None:
         self.spec, self.options, self.limits = spec, dict(options), limits
