@@ -39,11 +39,16 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
     @model_validator(mode="before")
     @classmethod
     def _older_names(cls, tree: Any) -> Any:
-        """Write ``rope_parameters`` under the older names."""
-        if not isinstance(tree, Mapping) or not isinstance(parameters := tree.get("rope_parameters"), Mapping):
+        """Write the positions under the older names, by transformers' order of precedence."""
+        if not isinstance(tree, Mapping):
             return tree
-        rest = {key: value for key, value in parameters.items() if key != "rope_theta"}
-        return {**tree, "rope_theta": parameters.get("rope_theta", ROPE_BASE), "rope_scaling": rest}
+        found = next((part for key in ("rope_scaling", "rope_parameters") if (part := tree.get(key))), {})
+        if not isinstance(found, Mapping):
+            raise ValueError("rope_scaling or rope_parameters is not a mapping")
+        base = found.get("rope_theta", tree.get("rope_theta", ROPE_BASE))
+        rest = {"partial_rotary_factor": tree.get("partial_rotary_factor"), **found}
+        rest.pop("rope_theta", None)
+        return {**tree, "rope_theta": base, "rope_scaling": rest}
 
     @model_validator(mode="after")
     def _is_supported(self) -> "LlamaKeys":
@@ -55,6 +60,8 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
         kind = scaling.get("rope_type", scaling.get("type", "default"))
         if kind != "default":
             raise ValueError(f"positions are scaled (rope_type '{str(kind)[:40]}'); supported: default")
+        if (share := scaling.get("partial_rotary_factor")) not in (None, 1):
+            raise ValueError(f"only a part of each head is rotated (partial_rotary_factor {str(share)[:40]})")
         return self
 
     def others(self) -> Tree:

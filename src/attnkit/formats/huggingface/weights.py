@@ -38,7 +38,7 @@ _PREFIX = 8  # bytes at the start of a file that encode the size of its header
 
 def find_weights(folder: Path) -> Path:
     """Return the file of weights in a folder; raise ``RunError`` without one."""
-    for name in (*FILES, *INDICES):
+    for name in (name for pair in zip(FILES, INDICES, strict=True) for name in pair):  # as transformers prefers them
         if (folder / name).exists():
             return folder / name
     others = [name for name in OTHERS if (folder / name).exists()]
