@@ -10,10 +10,11 @@ import attnkit
 
 STEADY = ["--preset", "tiny", "--device", "cpu", "--set", "vocabulary.size=300", "--set", "data.sequence_length=24"]
 LLAMA = ["positions=rotary", "rope_base=5000", "glu=true", "activation=silu", "normalization=rms", "bias=false"]
+SCALED = ["head_width=24", "rope_scaling.kind=llama3", "rope_scaling.factor=2", "rope_scaling.original_length=16"]
 
 
 def test_a_llama_goes_through_the_commands(call: Any, workshop: Any, tmp_path: Path) -> None:
-    sets = [word for one in [*LLAMA, "n_key_value_heads=1"] for word in ("--set", f"model.{one}")]
+    sets = [word for one in [*LLAMA, *SCALED, "n_key_value_heads=1"] for word in ("--set", f"model.{one}")]
     text = workshop.file("text.txt")
     code, _, err = call("pretrain-clm", text, "-o", tmp_path / "run", *STEADY, "--max-steps", "4", *sets)
     assert code == 0, err

@@ -28,6 +28,7 @@ from attnkit.engine.loading import load_model
 from attnkit.errors import RunError
 from attnkit.models.gpt import Gpt
 from attnkit.models.layers import PackedLayout
+from attnkit.models.position_tables import RopeScaling
 from attnkit.tasks.language_modeling.generate import Generator
 from attnkit.tasks.language_modeling.generate import search_config as settings
 
@@ -44,11 +45,17 @@ WORDS = "|".join(
 )
 """Split of Llama 3, from its published tokenizer.json."""
 SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_0|>"]
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA_3["original_max_position_embeddings"] = 16
+LINEAR = {"rope_type": "linear", "factor": 3.0}
 SHAPES: dict[str, dict[str, Any]] = {
     "all heads": {},
     "groups, tied": {"num_key_value_heads": 2, "tie_word_embeddings": True, "rope_theta": 500000.0},
     "one head of keys": {"num_key_value_heads": 1, "num_hidden_layers": 3, "rms_norm_eps": 1e-5},
     "biases": {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"},
+    "wide heads, as Llama 3.2": {"num_key_value_heads": 2, "head_dim": 16, "rope": {**LLAMA_3, "factor": 32.0}},
+    "narrow heads": {"num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True, "rope": LINEAR},
+    "as Llama 3.1": {"num_key_value_heads": 2, "rope_theta": 500.0, "rope": LLAMA_3},
 }
 
 
@@ -72,7 +79,7 @@ def llama_tokenizer(size: int = 420) -> Any:
 
 def llama_folder(folder: Path, shard: str = "1GB", **changes: Any) -> Any:
     tokenizer = llama_tokenizer()
-    rope = {"rope_type": "default", "rope_theta": changes.pop("rope_theta", 10000.0)}
+    rope = {"rope_type": "default", "rope_theta": changes.pop("rope_theta", 10000.0), **changes.pop("rope", {})}
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, **changes}
     special = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     config = transformers.LlamaConfig(
@@ -110,7 +117,7 @@ def test_logits_are_the_same(name: str, tmp_path: Path) -> None:
     assert float(expected.std()) > 0.1, "the test needs logits that differ"
 
 
-@pytest.mark.parametrize("name", ["groups, tied", "one head of keys", "biases"])
+@pytest.mark.parametrize("name", list(SHAPES)[1:])
 def test_three_steps_of_training_are_the_same(name: str, tmp_path: Path) -> None:
     theirs = llama_folder(tmp_path / "hub", **SHAPES[name]).train()
     model = imported(tmp_path / "hub", tmp_path / "run").model.train()
@@ -132,8 +139,36 @@ def test_three_steps_of_training_are_the_same(name: str, tmp_path: Path) -> None
             step.step()
 
 
+OLDER: dict[str, dict[str, Any]] = {
+    "base beside scaling": {"rope_theta": 100.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "base beside parameters": {"rope_theta": 100.0, "rope_parameters": {"rope_type": "default"}},
+    "two bases": {"rope_theta": 100.0, "rope_parameters": {"rope_theta": 200.0, "rope_type": "default"}},
+    "scaling and parameters": {
+        "rope_theta": 100.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_parameters": {"rope_theta": 200.0, "rope_type": "default"},
+    },
+    "empty scaling": {"rope_theta": 100.0, "rope_scaling": {}, "rope_parameters": None},
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_positions_of_older_configurations_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
+    theirs = llama_folder(tmp_path / "hub", num_key_value_heads=2)
+    path = tmp_path / "hub/config.json"
+    tree = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope")}
+    path.write_text(json.dumps(tree | OLDER[name]))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hub")
+    opened, order = imported(tmp_path / "hub", tmp_path / "run"), order_of(tmp_path / "hub")
+    ours = torch.randint(5, len(order), (2, 30))
+    with torch.no_grad():
+        found = opened.model.head(opened.model.hidden(ours, PackedLayout.unpacked(2)))
+        expected = theirs(torch.tensor(order)[ours]).logits
+    torch.testing.assert_close(found[..., 5:], expected[..., order[5:]], rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("n_prompts", [12, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["groups, tied", "one head of keys"])
+@pytest.mark.parametrize("name", ["groups, tied", "one head of keys", "wide heads, as Llama 3.2"])
 def test_generated_ids_are_the_same(name: str, n_prompts: int, tmp_path: Path) -> None:
     theirs = llama_folder(tmp_path / "hub", **SHAPES[name]).double()
     opened = imported(tmp_path / "hub", tmp_path / "run")
@@ -193,7 +228,8 @@ def test_one_trained_here_leaves_as_a_llama(tmp_path: Path) -> None:
     torch.manual_seed(2)
     words = vocabulary()
     shape = {"positions": "rotary", "glu": True, "activation": "silu", "normalization": "rms", "bias": False}
-    config = configure("clm", words, n_key_value_heads=2, rope_base=5000.0, **shape)
+    scaling = {"kind": "llama3", "factor": 4.0, "original_length": 8}
+    config = configure("clm", words, n_key_value_heads=2, rope_base=5000.0, head_width=6, rope_scaling=scaling, **shape)
     run = save_run(tmp_path / "run", config, shaken(Gpt(config.model, words.vocab_size)), words)
     folder = export_huggingface(run, tmp_path / "hub").path
     theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -207,6 +243,13 @@ def test_one_trained_here_leaves_as_a_llama(tmp_path: Path) -> None:
         torch.testing.assert_close(found, theirs(ids).logits, rtol=0, atol=1e-4)
     reader = transformers.AutoTokenizer.from_pretrained(folder)
     assert reader("the fox", add_special_tokens=False).input_ids == words.encode(["the fox"])[0]
+
+
+def test_shards_of_safetensors_come_before_a_pickle(tmp_path: Path) -> None:
+    model = llama_folder(tmp_path / "hub", shard="20KB")
+    torch.save({name: tensor + 1 for name, tensor in model.state_dict().items()}, tmp_path / "hub/pytorch_model.bin")
+    state = imported(tmp_path / "hub", tmp_path / "run").model.state_dict()
+    assert torch.equal(state["norm.weight"], model.model.norm.weight)
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "bin"])
@@ -277,8 +320,21 @@ def test_bad_shards_are_refused(name: str, tmp_path: Path) -> None:
 
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "scaled": ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type 'yarn'"),
-    "scaled, older": ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear'"),
-    "wide heads": ({"head_dim": 16}, "head_dim 16 is not"),
+    "scaled, older": ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
+    "scaled in both": ({"rope_scaling": {"type": "longrope"}}, "'longrope'.; supported: default, linear, llama3"),
+    "scaled without a factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: Field required"),
+    "scaled by text": ({"rope_scaling": {"type": "linear", "factor": "2"}}, "rope_scaling.factor"),
+    "scaled by infinity": ({"rope_scaling": {"type": "linear", "factor": 1e300}}, "rope_scaling.factor"),
+    "bounds of scaling": (
+        {"rope_scaling": {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0}},
+        "high_freq_factor must be above",
+    ),
+    "list of scalings": ({"rope_scaling": [1]}, "not a mapping"),
+    "part of a head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+    "wide heads": ({"head_dim": 16}, "config.json implies"),
+    "huge heads": ({"head_dim": 1 << 40}, "head_width"),
+    "no width of heads": ({"head_dim": 0}, "head_dim"),
+    "odd width of heads": ({"head_dim": 7}, "even head width"),
     "half of the biases": ({"attention_bias": True}, "mlp_bias differ"),
     "huge": ({"hidden_size": 1 << 40}, "hidden_size"),
     "many layers": ({"num_hidden_layers": 1 << 20}, "num_hidden_layers"),
@@ -326,6 +382,8 @@ def test_compiled_loops_leave_it_to_torch(tmp_path: Path) -> None:
         ("n_key_value_heads", 2, "grouped heads"),
         ("bias", False, "without biases"),
         ("rope_base", 5e4, "another base"),
+        ("head_width", 16, "heads of a width of their own"),
+        ("rope_scaling", RopeScaling(kind="linear", factor=2.0), "scaled rotary positions"),
     ):
         plain = {"glu": False, "normalization": "layer", "n_key_value_heads": None, "bias": True, "rope_base": 1e4}
         model = opened.config.model.model_copy(update={**plain, key: value})

@@ -36,10 +36,14 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return "RMSNorm (normalization)"
     if config.n_kept_heads != config.n_heads:
         return "grouped heads (n_key_value_heads)"
+    if config.head_width not in (None, config.d_model / config.n_heads):
+        return "heads of a width of their own (head_width)"
     if not config.bias:
         return "layers without biases (bias)"
     if config.positions == "rotary" and config.rope_base != ROPE_BASE:
         return "rotary positions of another base (rope_base)"
+    if config.rope_scaling is not None:
+        return "scaled rotary positions (rope_scaling)"
     return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
 
 

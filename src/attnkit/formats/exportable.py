@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
-from attnkit.formats.huggingface.llama import is_llama
+from attnkit.formats.huggingface.llama import LLAMA_KEYS, is_llama
 from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 
@@ -51,17 +51,20 @@ def check_language(config: LanguageConfig) -> None:
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
     unlike, attention = config.positions not in kinds, "attention other than scaled_dot with softmax"
-    _refuse(
-        "transformers",
+    own_width, width = config.head_width not in (None, config.d_model / config.n_heads), "a head_width of its own"
+    checks = (
         (config.norm != norm, "model.norm", f"{name} with norm '{config.norm}'", f"norm {norm}"),
         (unlike, "model.positions", f"{name} with {config.positions} positions", listed),
         (config.glu, "model.glu", f"{name} with gated units", "glu false"),
         (not config.bias, "model.bias", f"{name} without biases", "bias true"),
         (config.normalization == "rms", "model.normalization", f"{name} with RMSNorm", "normalization layer"),
         (config.n_kept_heads != config.n_heads, "model.n_key_value_heads", f"{name} with grouped heads", "n_heads"),
+        (own_width, "model.head_width", f"{name} with {width}", "head_width null, with d_model a multiple of n_heads"),
         (config.rope_base != ROPE_BASE, "model.rope_base", f"{name} with another rope_base", f"rope_base {ROPE_BASE}"),
-        (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN),
     )
+    other = "" if bert else f"; or a Llama's, {LLAMA_KEYS}"
+    _refuse("transformers", *((applies, key, lacking, taken + other) for applies, key, lacking, taken in checks))
+    _refuse("transformers", (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN))
     if isinstance(config, BertConfig):
         _check_pooler(config)
 

@@ -19,6 +19,9 @@ from attnkit.models.attention.config import (
 )
 from attnkit.models.attention.patterns import PatternName
 
+if TYPE_CHECKING:
+    from attnkit.models.position_tables import RopeScaling
+
 Tied = Literal["none", "target", "all"]
 DecoderStart = Literal["bos", "zero", "eos"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
@@ -91,12 +94,16 @@ class LayerConfig:
         @property
         def normalization(self) -> Literal["layer", "rms"]: ...
         @property
+        def rope_scaling(self) -> RopeScaling | None: ...
+        @property
         def n_key_value_heads(self) -> int | None: ...
+        @property
+        def head_width(self) -> int | None: ...
 
     def check_layers(self) -> None:
         """Raise ValueError if widths, positions and attention functions do not fit."""
         # Heads split the width evenly; rotations and sinusoids use pairs of dimensions.
-        if self.d_model % self.n_heads:
+        if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
         if self.positions == "rotary" and self.d_head % 2:
             raise ValueError(f"rotary positions need an even head width, not {self.d_head}")
@@ -115,7 +122,7 @@ class LayerConfig:
     @property
     def d_head(self) -> int:
         """Return the width of a head."""
-        return self.d_model // self.n_heads
+        return self.head_width or self.d_model // self.n_heads
 
     @property
     def n_kept_heads(self) -> int:
@@ -168,6 +175,8 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
     rope_base: ClassVar[float] = ROPE_BASE
     normalization: ClassVar[Literal["layer", "rms"]] = "layer"
     n_key_value_heads: ClassVar[int | None] = None
+    head_width: ClassVar[int | None] = None
+    rope_scaling: ClassVar[None] = None
     kind: Literal["transformer"] = "transformer"
     """Kind of model."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)

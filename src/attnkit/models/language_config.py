@@ -17,9 +17,11 @@ from attnkit.models.config import (
     Sizes,
     VectorsName,
 )
+from attnkit.models.position_tables import RopeScaling
 
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
 _LONGEST_TEXT = 512
+_MOST_HEAD_WIDTH = 4096  # far above any practical head, as MOST_WIDTH
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
@@ -95,7 +97,7 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     @property
     def activation_floats_per_token(self) -> float:
         """Estimate the floats saved for backward per token."""
-        vectors = 16 * self.d_model + (4 if self.glu else 3) * self.d_ff
+        vectors = 12 * self.d_model + 4 * self.n_heads * self.d_head + (4 if self.glu else 3) * self.d_ff
         return self.n_layers * (vectors + self.attention_floats_per_token)
 
     @property
@@ -106,7 +108,7 @@ class LanguageConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", strict
     def min_parameters(self, vocab_size: int) -> int:
         """Return the number of parameters in matrices, without biases and norms."""
         # Query, key, value and output maps, then the feed-forward maps.
-        attention = 2 * self.d_model * (self.d_model + self.n_kept_heads * self.d_head)
+        attention = 2 * self.d_model * (self.n_heads + self.n_kept_heads) * self.d_head
         layer = attention + (3 if self.glu else 2) * self.d_model * self.d_ff + self.n_alignment_parameters
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.embedding_width
@@ -117,6 +119,8 @@ class BertConfig(LanguageConfig, frozen=True):
 
     normalization: ClassVar[Literal["layer", "rms"]] = "layer"
     n_key_value_heads: ClassVar[int | None] = None
+    head_width: ClassVar[int | None] = None
+    rope_scaling: ClassVar[None] = None
 
     kind: Literal["bert"] = "bert"
     """Kind of model."""
@@ -166,6 +170,11 @@ class GptConfig(LanguageConfig, frozen=True):
     n_key_value_heads: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
     """Heads of keys and values, each shared by a group of query heads (Ainslie et al. 2023); n_heads is a multiple of
     it. The key-value cache shrinks with them. The default is n_heads."""
+    head_width: int | None = Field(default=None, gt=0, le=_MOST_HEAD_WIDTH)
+    """Width of a head. The default is d_model / n_heads; with another one, d_model need not be a multiple of
+    n_heads."""
+    rope_scaling: RopeScaling | None = None
+    """Scaling of rotary positions, for texts longer than those of pretraining. Null: none."""
 
     @model_validator(mode="after")
     def _check_groups(self) -> GptConfig:
@@ -174,6 +183,8 @@ class GptConfig(LanguageConfig, frozen=True):
             raise ValueError(f"n_heads ({self.n_heads}) must be a multiple of n_key_value_heads ({kept})")
         if kept not in (None, self.n_heads) and not self.plain_attention:
             raise ValueError("n_key_value_heads below n_heads need alignment scaled_dot with distribution softmax")
+        if self.rope_scaling is not None and self.positions != "rotary":
+            raise ValueError(f"rope_scaling needs positions=rotary, not {self.positions}")
         return self
 
 

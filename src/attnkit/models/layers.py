@@ -107,7 +107,8 @@ class SelfAttentionContext(nn.Module):
         super().__init__()
         self.causal, self.dropout, self.pattern = causal, config.attention_dropout, pattern
         self.rotary, self.d_head = config.positions == "rotary", config.d_head
-        self.rope_base, self.grouped = config.rope_base, config.n_kept_heads != config.n_heads
+        self.rope_base, self.rope_scaling = config.rope_base, config.rope_scaling
+        self.grouped = config.n_kept_heads != config.n_heads
         self.plain = config.plain_attention
         # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
         self.bias: AlibiBias | RelativeBias | None = None
@@ -172,7 +173,9 @@ class SelfAttentionContext(nn.Module):
             passages = Passages.whole(n_rows, length, x.device)
         else:
             return None
-        table = rotation_table(length, self.d_head, x.device, self.rope_base) if self.rotary else None
+        table = None
+        if self.rotary:
+            table = rotation_table(length, self.d_head, x.device, self.rope_base, self.rope_scaling)
         return PackedAttention(passages, self.causal, table)
 
     def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Callable[..., Tensor]:
@@ -236,7 +239,9 @@ class SelfAttentionContext(nn.Module):
 
     def _rotation(self, start: int, stop: int, x: Tensor, positions: Tensor | None = None) -> Rotation | None:
         """Return the rotation of start..stop or of positions (B, T); None if not rotary."""
-        return Rotation(start, stop, x[..., : self.d_head], positions, self.rope_base) if self.rotary else None
+        if not self.rotary:
+            return None
+        return Rotation(start, stop, x.new_empty(0, self.d_head), positions, self.rope_base, self.rope_scaling)
 
 
 class Residual(nn.Module):
@@ -298,8 +303,9 @@ class FeedForward(nn.Module):
 def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
     """Build multi-head attention; n_parts is 3 for self-attention, 1 for a memory."""
     functions = config.alignment, config.distribution, config.attention_options
+    n_kept, d_head = config.n_kept_heads, config.d_head
     return MultiHeadAttention(
-        config.d_model, config.n_heads, n_parts, *functions, bias=config.bias, n_kept_heads=config.n_kept_heads
+        config.d_model, config.n_heads, n_parts, *functions, bias=config.bias, n_kept_heads=n_kept, d_head=d_head
     )
 
 

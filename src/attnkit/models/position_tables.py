@@ -1,19 +1,65 @@
-"""Position tables as arrays; ``positions`` makes tensors of them. Torch-free.
+"""Position tables as arrays, and scaling of rotary positions. Torch-free.
 
 Letters: n positions, D model width, H heads, d head width.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, model_validator
 
 N_BUCKETS, MAX_DISTANCE = 32, 128  #: of relative biases (T5: Raffel et al. 2020, section 2.1)
+_MOST_POSITIONS = 1 << 20  # as MOST_POSITIONS of config, which imports this module
+ScalingName = Literal["linear", "llama3"]
 
 
-def angles(n: int, width: int, base: float = 10000.0) -> NDArray[np.float64]:
-    """Return pos / base^(2i / width), (n, width / 2)."""
-    table: NDArray[np.float64] = np.arange(n)[:, None] * base ** (-np.arange(0, width, 2) / width)
+class RopeScaling(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Scaling of rotary positions."""
+
+    kind: ScalingName
+    """Scaling: of all frequencies (linear: position interpolation, Chen et al. 2023), or of those that turn too rarely
+    within original_length (llama3: Llama 3.1)."""
+    factor: float = Field(ge=1, le=1e4)
+    """Divisor of the scaled frequencies, e.g. new length / original length."""
+    # Of llama3 alone.
+    low_freq_factor: float = Field(default=1.0, gt=0, le=1e4)
+    """Turns within original_length below which llama3 divides a frequency by the whole factor."""
+    high_freq_factor: float = Field(default=4.0, gt=0, le=1e4)
+    """Turns within original_length above which llama3 leaves a frequency as it is."""
+    original_length: int = Field(default=8192, gt=1, le=_MOST_POSITIONS)
+    """Length of the texts of pretraining, in tokens, for llama3."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RopeScaling:
+        if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError("high_freq_factor must be above low_freq_factor")
+        return self
+
+    def scaled(self, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scaled frequencies (d / 2,), in radians per position.
+
+        Llama 3.1: with n = original_length · f / 2π turns, f becomes (1 - s) f / factor + s f, where s rises linearly
+        from 0 at low_freq_factor turns to 1 at high_freq_factor.
+        """
+        slow: NDArray[np.float64] = frequencies / self.factor
+        if self.kind == "linear":
+            return slow
+        turns = self.original_length * frequencies / (2 * math.pi)
+        share = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        share = np.clip(share, 0.0, 1.0)
+        return (1 - share) * slow + share * frequencies
+
+
+def angles(n: int, width: int, base: float = 10000.0, scaling: RopeScaling | None = None) -> NDArray[np.float64]:
+    """Return pos / base^(2i / width), (n, width / 2), scaled if wanted."""
+    frequencies: NDArray[np.float64] = base ** (-np.arange(0, width, 2) / width)
+    if scaling is not None:
+        frequencies = scaling.scaled(frequencies)
+    table: NDArray[np.float64] = np.arange(n)[:, None] * frequencies
     return table
 
 

@@ -13,16 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.config import ROPE_BASE
-from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, alibi_slopes, angles, fairseq_sinusoids
+from attnkit.models.position_tables import MAX_DISTANCE, N_BUCKETS, RopeScaling, alibi_slopes, angles, fairseq_sinusoids
 
 
 @lru_cache(maxsize=16)
 def _angles(
-    n: int, width: int, dtype: torch.dtype, device: torch.device, base: float = ROPE_BASE
+    n: int,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    base: float = ROPE_BASE,
+    scaling: RopeScaling | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return sine and cosine (n, width / 2) of the angles pos / base^(2i / width)."""
     with torch.inference_mode(False):  # a table cached while decoding must work in training too
-        turns = angles(n, width, base)  # (n, width / 2)
+        turns = angles(n, width, base, scaling)  # (n, width / 2)
         sine, cosine = torch.from_numpy(np.sin(turns)), torch.from_numpy(np.cos(turns))
         return sine.to(device, dtype), cosine.to(device, dtype)
 
@@ -54,19 +59,21 @@ def sinusoids(start: int, stop: int, like: Tensor) -> Tensor:
     return _interleaved(_rounded(stop), like.shape[-1], like.dtype, like.device)[start:stop]
 
 
-def rotations(n: int, width: int, base: float = ROPE_BASE) -> Tensor:
+def rotations(n: int, width: int, base: float = ROPE_BASE, scaling: RopeScaling | None = None) -> Tensor:
     """Return the rotary table of positions 0..n, (n, width): sines, then cosines."""
-    return torch.cat(_angles(n, width, torch.float32, torch.device("cpu"), base), dim=-1)
+    return torch.cat(_angles(n, width, torch.float32, torch.device("cpu"), base, scaling), dim=-1)
 
 
 @lru_cache(maxsize=16)
-def rotation_table(n: int, width: int, device: torch.device, base: float = ROPE_BASE) -> Tensor:
+def rotation_table(
+    n: int, width: int, device: torch.device, base: float = ROPE_BASE, scaling: RopeScaling | None = None
+) -> Tensor:
     """Return the rotary table of at least n positions, (≥ n, width) float32.
 
     Sines, then cosines.
     """
     with torch.inference_mode(False):
-        return rotations(_rounded(n), width, base).to(device)
+        return rotations(_rounded(n), width, base, scaling).to(device)
 
 
 class PositionEmbedding(nn.Module):
@@ -105,13 +112,20 @@ class PositionEmbedding(nn.Module):
 class Rotation:
     """Rotary positions start..stop (Su 2021), with the pairs (x_i, x_(i+d/2)).
 
-    Each pair is rotated by pos · base^(-2i/d). Given positions (B, T) below stop, each token has its own position.
+    Each pair is rotated by pos · base^(-2i/d), scaled if wanted. Given positions (B, T) below stop, each token has its
+    own position.
     """
 
     def __init__(
-        self, start: int, stop: int, like: Tensor, positions: Tensor | None = None, base: float = ROPE_BASE
+        self,
+        start: int,
+        stop: int,
+        like: Tensor,
+        positions: Tensor | None = None,
+        base: float = ROPE_BASE,
+        scaling: RopeScaling | None = None,
     ) -> None:
-        sine, cosine = _angles(_rounded(stop), like.shape[-1], like.dtype, like.device, base)
+        sine, cosine = _angles(_rounded(stop), like.shape[-1], like.dtype, like.device, base, scaling)
         if positions is None:
             self.sine, self.cosine = sine[start:stop], cosine[start:stop]
         else:

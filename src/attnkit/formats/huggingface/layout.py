@@ -263,13 +263,13 @@ def llama_body(config: GptConfig, prefix: str = "model.") -> list[Link]:
         Link("embedding.weight", (f"{prefix}embed_tokens.weight",)),
         Link("norm.weight", (f"{prefix}norm.weight",)),
     ]
-    kept = config.n_kept_heads * config.d_head
+    inner, kept = config.n_heads * config.d_head, config.n_kept_heads * config.d_head
     kinds = ("weight", "bias") if config.bias else ("weight",)
     for i in range(config.n_layers):
         ours, theirs = f"layers.{i}", f"{prefix}layers.{i}"
         for kind in kinds:
             parts = tuple(f"{theirs}.{name}.{kind}" for name in llama.QUERY_KEY_VALUE)
-            links.append(Link(f"{ours}.attention.projection.{kind}", parts, sizes=(config.d_model, kept, kept)))
+            links.append(Link(f"{ours}.attention.projection.{kind}", parts, sizes=(inner, kept, kept)))
             links += [Link(f"{ours}.{a}.{kind}", (f"{theirs}.{b}.{kind}",)) for a, b in llama.MAPS.items()]
         links += [Link(f"{ours}.{a}.weight", (f"{theirs}.{b}.weight",)) for a, b in llama.NORMS.items()]
     return links

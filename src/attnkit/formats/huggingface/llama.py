@@ -5,12 +5,13 @@ groups of queries.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, ROPE_BASE
 from attnkit.models.language_config import GptConfig
+from attnkit.models.position_tables import ScalingName
 
 Tree = dict[str, Any]
 
@@ -31,7 +32,7 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
     tie_embeddings: bool = Field(default=False, alias="tie_word_embeddings")
     bias: bool = Field(default=False, alias="attention_bias")
     mlp_bias: bool = False
-    head_dim: int | None = None
+    head_dim: int | None = Field(default=None, gt=0)
     # In transformers 5, rope_parameters replaces the next two.
     rope_base: float = Field(default=ROPE_BASE, gt=1, le=1e9, alias="rope_theta")
     rope_scaling: dict[str, Any] | None = None
@@ -39,10 +40,10 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
     @model_validator(mode="before")
     @classmethod
     def _older_names(cls, tree: Any) -> Any:
-        """Write the positions under the older names, by transformers' order of precedence."""
+        """Write positions under the older names, in transformers' precedence."""
         if not isinstance(tree, Mapping):
             return tree
-        found = next((part for key in ("rope_scaling", "rope_parameters") if (part := tree.get(key))), {})
+        found: Any = next((part for key in ("rope_scaling", "rope_parameters") if (part := tree.get(key))), {})
         if not isinstance(found, Mapping):
             raise ValueError("rope_scaling or rope_parameters is not a mapping")
         base = found.get("rope_theta", tree.get("rope_theta", ROPE_BASE))
@@ -52,35 +53,62 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
 
     @model_validator(mode="after")
     def _is_supported(self) -> "LlamaKeys":
-        if self.head_dim not in (None, self.d_model // self.n_heads):
-            raise ValueError(f"head_dim {self.head_dim} is not hidden_size / num_attention_heads")
         if self.mlp_bias != self.bias:
             raise ValueError("attention_bias and mlp_bias differ; supported: both true, or both false")
         scaling = self.rope_scaling or {}
-        kind = scaling.get("rope_type", scaling.get("type", "default"))
-        if kind != "default":
-            raise ValueError(f"positions are scaled (rope_type '{str(kind)[:40]}'); supported: default")
+        if self.rope_type not in ("default", *get_args(ScalingName)):
+            what = f"positions are scaled (rope_type '{self.rope_type[:40]}')"
+            raise ValueError(f"{what}; supported: default, {', '.join(get_args(ScalingName))}")
         if (share := scaling.get("partial_rotary_factor")) not in (None, 1):
             raise ValueError(f"only a part of each head is rotated (partial_rotary_factor {str(share)[:40]})")
         return self
 
+    @property
+    def rope_type(self) -> str:
+        """Name of the scaling of positions."""
+        scaling = self.rope_scaling or {}
+        return str(scaling.get("rope_type", scaling.get("type", "default")))
+
     def others(self) -> Tree:
-        """Return the settings that follow from the model type."""
-        return {"dropout": 0.0, **_FIXED}
+        """Return the settings that follow from other keys."""
+        own = self.head_dim if self.head_dim and self.head_dim * self.n_heads != self.d_model else None
+        return {"dropout": 0.0, "head_width": own, "rope_scaling": self._scaling(), **_FIXED}
+
+    def _scaling(self) -> Tree | None:
+        """Return the scaling of positions under attnkit's names."""
+        if self.rope_type == "default":
+            return None
+        scaling = {"original_max_position_embeddings": self.max_length, **(self.rope_scaling or {})}
+        return {"kind": self.rope_type} | {ours: scaling[key] for key, ours in _SCALING.items() if key in scaling}
 
 
+_SCALING = {
+    "factor": "factor",
+    "low_freq_factor": "low_freq_factor",
+    "high_freq_factor": "high_freq_factor",
+    "original_max_position_embeddings": "original_length",
+}
+"""Key of a scaling in transformers -> field of ``RopeScaling``."""
 _FIXED: Tree = {"positions": "rotary", "norm": "pre", "normalization": "rms", "glu": True}
 """Fields of ``GptConfig`` that are the same in every Llama."""
+LLAMA_KEYS = "positions rotary, norm pre, normalization rms and glu true"  #: the same for people
 
 
 def is_llama(config: GptConfig) -> bool:
     """Return whether a model can be written as a Llama."""
-    return config.plain_attention and all(getattr(config, key) == value for key, value in _FIXED.items())
+    fixed = all(getattr(config, key) == value for key, value in _FIXED.items())
+    # transformers requires the last, whatever the width of heads.
+    return fixed and config.plain_attention and config.d_model % config.n_heads == 0
 
 
 def llama_json(config: GptConfig, vocab_size: int, activation: str, ids: Mapping[str, int | None]) -> Tree:
     """Return the ``config.json`` of a Llama; ``ids`` has ids of special tokens by key."""
-    rope = {"rope_type": "default", "rope_theta": config.rope_base}
+    rope: Tree = {"rope_type": "default", "rope_theta": config.rope_base}
+    if (scaling := config.rope_scaling) is not None:
+        rope["rope_type"] = scaling.kind
+        # Linear scaling has a factor alone.
+        keys = list(_SCALING.items())[: 1 if scaling.kind == "linear" else None]
+        rope |= {key: getattr(scaling, ours) for key, ours in keys}
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2).
 
-Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
+Letters: B batch, H heads, T queries, S keys, D model width, d head width, by default D / H.
 """
 
 from collections.abc import Callable, Sequence
@@ -156,26 +156,28 @@ class MultiHeadAttention(nn.Module):
         options: AttentionOptions | None = None,
         bias: bool = True,
         n_kept_heads: int | None = None,
+        d_head: int | None = None,
     ) -> None:
         """Build the maps; ``n_kept_heads`` are those of keys and values, by default all.
 
-        Raises ``ValueError`` if heads do not divide the width, or kept heads the heads.
+        Raises ``ValueError`` if heads do not divide the width and have none of their own, or kept heads the heads.
         """
         super().__init__()
-        if d_model % n_heads:
+        if d_head is None and d_model % n_heads:
             raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
         if n_kept_heads is not None and n_heads % n_kept_heads:
             raise ValueError(f"n_heads ({n_heads}) must be a multiple of n_kept_heads ({n_kept_heads})")
         self.n_heads, self.n_parts = n_heads, n_parts
-        d_head = d_model // n_heads
+        self.d_head = d_head = d_head or d_model // n_heads
+        inner = n_heads * d_head
         # With fewer heads of keys and values, parts differ in width: (H, Hk, Hk) heads of d.
         kept = n_kept_heads or n_heads
-        self.sizes = None if kept == n_heads else [d_model, *[kept * d_head] * (n_parts - 1)]
+        self.sizes = None if kept == n_heads else [inner, *[kept * d_head] * (n_parts - 1)]
         # Rows: queries of all heads, then keys, then values.
-        self.projection = Linear(d_model, sum(self.sizes or [n_parts * d_model]), bias=bias)
-        self.output = Linear(d_model, d_model, bias=bias)
+        self.projection = Linear(d_model, sum(self.sizes or [n_parts * inner]), bias=bias)
+        self.output = Linear(inner, d_model, bias=bias)
         self.heads = HeadGroups(n_heads, d_head, alignment, distribution, options)
-        initialise_parts(self.projection, self.sizes)
+        initialise_parts(self.projection, self.sizes or [inner] * n_parts)
         init_xavier(self.output)
 
     def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, positions: Tensor | None = None) -> Tensor:
@@ -184,23 +186,22 @@ class MultiHeadAttention(nn.Module):
         ``mix`` is called with the heads and the n_parts projections of x. ``positions`` (N,) index the flattened rows.
         """
         # Query, keys and values in one product: a wide matrix keeps the cores busy.
-        projected = self.projection(x)  # (B, T, n_parts · D)
+        projected = self.projection(x)  # (B, T, n_parts · H · d)
         if isinstance(mix, PackedAttention):
             merged = mix.context(projected, self.n_heads)
         else:
             context = mix(self.heads, *self._parts(projected))  # (B, H, T, d)
             # One copy restores both memory order and precision.
             merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
-            merged = merged.reshape(x.shape)  # (B, T, D)
+            merged = merged.reshape(*x.shape[:2], -1)  # (B, T, H · d)
         return self.output(merged if positions is None else take(merged, positions))
 
     def _parts(self, projected: Tensor) -> Sequence[Tensor]:
         """Return queries (B, H, T, d), and keys and values (B, Hk, T, d)."""
         if self.sizes is None:
             return split_heads(projected, self.n_parts, self.n_heads).unbind(0)
-        width = self.sizes[0] // self.n_heads
         parts = torch.split(projected, self.sizes, dim=-1)
-        return [part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts]
+        return [part.view(*part.shape[:2], -1, self.d_head).transpose(1, 2) for part in parts]
 
 
 def take(x: Tensor, positions: Tensor) -> Tensor:
