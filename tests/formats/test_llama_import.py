@@ -367,7 +367,7 @@ def test_a_tokenizer_with_another_split_is_refused(tmp_path: Path) -> None:
     tree = json.loads(path.read_text())
     tree["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] += "|x"
     path.write_text(json.dumps(tree))
-    with pytest.raises(RunError, match="not one of BERT, GPT-2 or Llama 3: BPE after Sequence"):
+    with pytest.raises(RunError, match="not one of BERT, GPT-2, Llama 2 or Llama 3: BPE after Sequence"):
         import_huggingface(tmp_path, tmp_path / "run")
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from attnkit.conversion.import_encoder_pieces import read_encoder_pieces
+from attnkit.conversion.import_llama_pieces import DEFAULTS as LLAMA_2
+from attnkit.conversion.import_llama_pieces import has_llama_pieces, read_llama_pieces
 from attnkit.conversion.vocabulary_files import (
     Tree,
     Vocabulary,
@@ -60,7 +62,8 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
         raise RunError(what, where=str(folder), help="use a RoFormer with a BERT-style tokenizer.json")
-    names = dict(DEFAULTS[model])  # of the special tokens, by role
+    has_pieces = model == "llama" and has_llama_pieces(folder)
+    names = dict(LLAMA_2 if has_pieces else DEFAULTS[model])  # of the special tokens, by role
     for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
         name = source.get(f"{role}_token")
         name = name.get("content") if isinstance(name, Mapping) else name
@@ -68,6 +71,8 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
             names[role] = name
     if model == "xlm-roberta":
         return _with_origin(read_encoder_pieces(folder, names, n_rows), folder, model)
+    if has_pieces:
+        return _with_origin(read_llama_pieces(folder, names, settings, n_rows), folder, model)
     tree, where = _read_tokenizer(folder, settings)
     try:
         if (vocabulary := _own(tree, n_rows)) is None:
@@ -76,7 +81,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     except ValueError as error:
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
         what = f"the tokenizer cannot be imported: {why}"
-        raise RunError(what, where=where, help="supported: tokenizers of BERT, GPT-2 and Llama 3") from error
+        raise RunError(what, where=where, help="supported: tokenizers of BERT, GPT-2, Llama 2 and Llama 3") from error
 
 
 def _with_origin(vocabulary: Vocabulary, folder: Path, model: str) -> Vocabulary:
@@ -92,7 +97,7 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
     paths = [folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json")]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
-        help = "supported files: tokenizer.json, vocab.txt, or vocab.json with merges.txt; not tokenizer.model"
+        help = "supported files: tokenizer.json, vocab.txt, or vocab.json with merges.txt; of Llama tokenizer.model"
         raise RunError(f"no tokenizer in {folder}", help=help)
     if path.name == "tokenizer.json":
         return read_tree(path, MAX_BYTES), str(path)
@@ -194,7 +199,7 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2", "llama3"], bool]:
         ]
     else:
         cuts = f"{str(model.get('type'))[:40]} after {str(after.get('type'))[:40]}"
-        raise ValueError(f"its tokenizer is not one of BERT, GPT-2 or Llama 3: {cuts}")
+        raise ValueError(f"its tokenizer is not one of BERT, GPT-2, Llama 2 or Llama 3: {cuts}")
     for key, value, wanted in required:
         if value != wanted:
             raise ValueError(f"unsupported tokenizer with {key} {str(value)[:40]}; expected {wanted}")

@@ -20,8 +20,8 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
-    `bert`, `gpt2` (also for RoBERTa), `llama3` and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa) are the
-    tokenizers of those models, available only through `attnkit import`."""
+    `bert`, `gpt2` (also for RoBERTa), `llama3` and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa, Llama 2)
+    are the tokenizers of those models, available only through `attnkit import`."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Maximum number of entries, special tokens included. A small text yields fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)

@@ -15,6 +15,7 @@ from typing import Any
 from attnkit.text.config import MAX_ENTRIES
 
 SENTENCEPIECE = "sentencepiece.bpe.model"
+LLAMA = "tokenizer.model"  #: SentencePiece file of Llama 2
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -24,6 +25,7 @@ FILES = (
     "vocab.json",
     "merges.txt",
     SENTENCEPIECE,
+    LLAMA,
 )  #: files of a tokenizer
 MAX_FILE_BYTES = 1 << 25  #: limit on one file
 _MODEL = 40  #: maximum length of a model type

@@ -21,6 +21,9 @@ Codes = Literal["marked", "spaced", "anywhere"]
 
 With ``anywhere``, there are no codes: symbols such as a mask are tokens wherever they are in a text.
 """
+Prefix = Literal["first", "always"]
+"""Parts of a line that Metaspace of Hugging Face ``tokenizers`` puts a space before: the first, or those behind symbols
+too; none that starts with a space itself."""
 
 
 def make_tree(
@@ -30,17 +33,21 @@ def make_tree(
     n_rows: int,
     codes: Codes,
     code: str | None = None,
+    prefix: Prefix | None = None,
 ) -> dict[str, Any]:
     """Return the JSON form of a vocabulary.
 
     Args:
         raw: the SentencePiece file.
         vocabulary: name -> id in the network, of pieces, special tokens and codes.
-        roles: names of the special tokens, by ``ROLES``; ``bos`` may be None, then it is a copy of padding.
+        roles: names of the special tokens, by ``ROLES``; ``bos`` may be None, then it is a copy of padding, and so may
+            padding, then it is one of the unknown token.
         n_rows: number of ids of the network.
         codes: form of the language codes.
         code: language code of texts without one; None: they have none.
+        prefix: where the space before a text is put; None: as in SentencePiece, before each part.
     """
+    own = {} if prefix is None else {"prefix": prefix}
     text = base64.b64encode(raw).decode()
     return {
         "sentencepiece": text,
@@ -49,6 +56,7 @@ def make_tree(
         "rows": n_rows,
         "codes": codes,
         "code": code,
+        **own,
     }
 
 
@@ -61,8 +69,11 @@ class PieceVocabulary:
     def __init__(self, config: VocabularyConfig, tree: Any) -> None:
         """Check and store a JSON form; raise ``ValueError`` if it is invalid."""
         keys = ("sentencepiece", "vocabulary", "roles", "rows", "codes", "code")
-        if not isinstance(tree, dict) or tree.keys() != set(keys):
+        if not isinstance(tree, dict) or tree.keys() - {"prefix"} != set(keys):
             raise ValueError("missing or unexpected keys")
+        self._prefix: Prefix | None = tree.get("prefix")
+        if self._prefix not in (None, *get_args(Prefix)):
+            raise ValueError("its prefix has an unknown form")
         raw, vocabulary, roles, n_rows, self.codes, code = (tree[key] for key in keys)
         try:
             self.raw = base64.b64decode(raw, validate=True) if isinstance(raw, str) else b""
@@ -71,8 +82,9 @@ class PieceVocabulary:
         _check(vocabulary, roles, n_rows, self.codes)
         self.vocabulary: dict[str, int] = vocabulary
         self.roles: dict[str, str | None] = roles
-        special = {role: vocabulary.get(roles[role]) for role in ROLES}
-        fixed = [special["pad"] if id is None else id for id in special.values()]
+        unknown, pad, bos = (vocabulary.get(roles[role] or "") for role in ("unk", "pad", "bos"))
+        pad = unknown if pad is None else pad
+        fixed = [pad, pad if bos is None else bos, vocabulary.get(roles["eos"] or ""), unknown]
         for symbol in config.symbols:
             if vocabulary.get(symbol) is None or vocabulary[symbol] in fixed:
                 raise ValueError(f"the symbol '{symbol[:40]}' is not in the vocabulary, or twice")
@@ -81,7 +93,7 @@ class PieceVocabulary:
         named = {id: name for name, id in vocabulary.items()}
         rest = [named.get(id, f"<unused{id}>") for id in self.order[len(fixed) :]]
         self.names = [*SPECIALS, *config.symbols, *rest]
-        self._encoder = SentencePiece(read_sentencepiece(self.raw))
+        self._encoder = SentencePiece(read_sentencepiece(self.raw), prefixes_spaced=self._prefix is None)
         self.model = model = self._encoder.model
         self._numbers = {named[id]: number for number, id in enumerate(self.order) if id in named}
         self._own = [self._numbers.get(piece.text, UNK_ID) for piece in model.pieces]
@@ -130,10 +142,23 @@ class PieceVocabulary:
             parts = [(code, self._numbers.get(code, UNK_ID))]
         return [*parts, (rest, None)] if rest else parts
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of texts without codes; raise ``TypeError`` for surrogates."""
+    def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of texts with codes or symbols; raise as ``encode``."""
+        split = [self.parts(line) for line in lines]
+        texts = [part for parts in split for part, id in parts if id is None]
+        prefixes = None
+        if self._prefix == "first":
+            prefixes = [n == 0 for parts in split for n, (_, id) in enumerate(parts) if id is None]
+        encoded = iter(self.encode(texts, prefixes))
+        return [[own for _, id in parts for own in (next(encoded) if id is None else [id])] for parts in split]
+
+    def encode(self, texts: Sequence[str], prefixes: Sequence[bool] | None = None) -> list[list[int]]:
+        """Return the ids of texts without codes; raise ``TypeError`` for surrogates.
+
+        ``prefixes`` says of each text whether a space is put before it; None: of all.
+        """
         rows, unknown_id = [], self._encoder.model.unknown_id
-        for pieces, unknown in self._encoder.encode_with_unknown(texts):
+        for pieces, unknown in self._encoder.encode_with_unknown(texts, prefixes):
             # The network may know what its SentencePiece model does not, such as pieces of the other side.
             named = (self._numbers.get(surface, UNK_ID) for surface in unknown)
             rows.append([next(named) if id == unknown_id else self._own[id] for id in pieces])
@@ -163,6 +188,6 @@ def _check(vocabulary: Any, roles: Any, n_rows: Any, codes: Any) -> None:
     "".join(vocabulary).encode()  # raises ValueError for a lone surrogate
     if not isinstance(roles, dict) or roles.keys() != set(ROLES):
         raise ValueError("it lacks the names of the special tokens")
-    named = [name for role, name in roles.items() if role != "bos" or name is not None]
+    named = [name for role, name in roles.items() if role not in ("bos", "pad") or name is not None]
     if not all(isinstance(name, str) and name in vocabulary for name in named) or len(set(named)) != len(named):
         raise ValueError("a special token is not in the vocabulary, or twice")

@@ -29,9 +29,13 @@ MAX_PART = 1 << 16  #: characters encoded at once, unless there is no space, to 
 class SentencePiece:
     """Encoder of a SentencePiece model."""
 
-    def __init__(self, model: SentencePieceModel) -> None:
-        """Build the encoder; raise ``ValueError`` if it would take too much memory."""
-        self.model = model
+    def __init__(self, model: SentencePieceModel, prefixes_spaced: bool = True) -> None:
+        """Build the encoder; raise ``ValueError`` if it would take too much memory.
+
+        ``prefixes_spaced``: whether a text with a space at its start gets the model's prefix, one more space, as in
+        SentencePiece. The Metaspace of Hugging Face ``tokenizers`` gives it none.
+        """
+        self.model, self._prefixes_spaced = model, prefixes_spaced
         fixed = tuple(piece.text for piece in model.pieces if piece.type == USER_DEFINED)
         self._replace = Replacer(model.charsmap, fixed)
         self._unknown = model.unknown_id
@@ -46,14 +50,23 @@ class SentencePiece:
         inside = any(SPACE in piece.text[1:] for piece in model.pieces if piece.type in (NORMAL, USER_DEFINED))
         self._splits = not inside
 
-    def normalize(self, text: str) -> str:
-        """Return the text that is cut into pieces, with ``▁`` for spaces."""
+    def _prefix(self, text: str) -> str:
+        """Return the space that is put before a text."""
+        if not self.model.add_dummy_prefix or (not self._prefixes_spaced and text[:1] in (" ", SPACE)):
+            return ""
+        return " "
+
+    def normalize(self, text: str, prefix: bool = True) -> str:
+        """Return the text that is cut into pieces, with ``▁`` for spaces.
+
+        Without ``prefix``, it follows other text, and no space is put before it.
+        """
         if not text:
             return ""
         text = self._replace(text)
         if self.model.remove_extra_whitespaces:
             text = _RUNS.sub(" ", text).lstrip(" ")
-        text = (" " * self.model.add_dummy_prefix + text).replace(" ", SPACE)
+        text = ((self._prefix(text) if prefix else "") + text).replace(" ", SPACE)
         # Like SentencePiece, this drops a final U+2581 of the text itself as well.
         return text.rstrip(SPACE) if self.model.remove_extra_whitespaces else text
 
@@ -61,9 +74,15 @@ class SentencePiece:
         """Return the ids of the pieces of each text; raise ``TypeError`` for surrogates."""
         return [ids for ids, _ in self.encode_with_unknown(texts)]
 
-    def encode_with_unknown(self, texts: Sequence[str]) -> list[tuple[list[int], list[str]]]:
-        """Return the ids of each text, and the text of each of its unknown pieces."""
-        lines = [self._parts(self.normalize(text)) for text in texts]
+    def encode_with_unknown(
+        self, texts: Sequence[str], prefixes: Sequence[bool] | None = None
+    ) -> list[tuple[list[int], list[str]]]:
+        """Return the ids of each text, and the text of each of its unknown pieces.
+
+        ``prefixes`` says of each text whether a space is put before it; None: of all.
+        """
+        prefixes = [True] * len(texts) if prefixes is None else prefixes
+        lines = [self._parts(self.normalize(*pair)) for pair in zip(texts, prefixes, strict=True)]
         plain = list(
             dict.fromkeys(part for line in lines for part in line if part not in self._fixed or not self._cuts)
         )
@@ -122,7 +141,7 @@ class SentencePiece:
                 if not (squeezes and character == " " and (not found or found[-1][0] == " ")):
                     span = (begin, end) if changed else (begin + number, begin + number + 1)
                     found.append((character, *span))
-        if text and self.model.add_dummy_prefix:
+        if text and self._prefix(text):
             found.insert(0, (" ", 0, 0))
         found = [(SPACE if character == " " else character, begin, end) for character, begin, end in found]
         while squeezes and found and found[-1][0] == SPACE:

@@ -94,17 +94,30 @@ def read_sentencepiece(raw: bytes) -> SentencePieceModel:
     )
 
 
+def write_byte_pairs(pieces: Sequence[SentencePieceEntry], add_dummy_prefix: bool) -> bytes:
+    """Return the file of a BPE model with pieces of bytes that changes no space."""
+    # Fields 3 (BPE) and 35 (pieces of bytes) of the trainer; of the normalizer: a space before the text or not, no
+    # spaces dropped, spaces as U+2581.
+    trainer = bytes([3 << 3 | _VARINT, 2, 35 << 3 & 127 | 128, 35 << 3 >> 7, 1])
+    flags = b"".join(bytes([number << 3 | _VARINT, on]) for number, on in ((3, add_dummy_prefix), (4, 0), (5, 1)))
+    return _entries(pieces) + _message(2, trainer) + _message(3, flags)
+
+
 def write_sentencepiece(pieces: Sequence[SentencePieceEntry], charsmap: bytes) -> bytes:
     """Return the file of a unigram model, with the usual handling of spaces."""
+    trainer = bytes([3 << 3 | _VARINT, 1])  # unigram
+    # Of the normalizer: the map, a space before the text, no further spaces, spaces as U+2581.
+    flags = b"".join(bytes([number << 3 | _VARINT, 1]) for number in (3, 4, 5))
+    return _entries(pieces) + _message(2, trainer) + _message(3, _message(2, charsmap) + flags)
+
+
+def _entries(pieces: Sequence[SentencePieceEntry]) -> bytes:
     parts = []
     for piece in pieces:
         kind = b"" if piece.type == NORMAL else bytes([3 << 3 | _VARINT, piece.type])
         score = bytes([2 << 3 | _FOUR_BYTES]) + struct.pack("<f", piece.score)
         parts.append(_message(1, _message(1, piece.text.encode()) + score + kind))
-    trainer = bytes([3 << 3 | _VARINT, 1])  # unigram
-    # Of the normalizer: the map, a space before the text, no further spaces, spaces as U+2581.
-    flags = b"".join(bytes([number << 3 | _VARINT, 1]) for number in (3, 4, 5))
-    return b"".join(parts) + _message(2, trainer) + _message(3, _message(2, charsmap) + flags)
+    return b"".join(parts)
 
 
 def _message(number: int, content: bytes) -> bytes:

@@ -267,9 +267,7 @@ class Tokenizer:
 
     def _encode_chunks(self, chunks: list[str]) -> Iterable[list[int]]:
         if self.pieces is not None:
-            lines = [self.pieces.parts(chunk) for chunk in chunks]
-            encoded = iter(self.pieces.encode([text for line in lines for text, id in line if id is None]))
-            return [[id for _, code in line for id in (next(encoded) if code is None else [code])] for line in lines]
+            return self.pieces.encode_lines(chunks)
         long = self.config.kind != "word" and any(len(chunk) > MAX_CHUNK for chunk in chunks)
         if not self._symbols and not long:
             return (encoding.ids for encoding in self._engine.encode_batch_fast(chunks, add_special_tokens=False))
