@@ -39,6 +39,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from attnkit.analysis.compare_translators import TestComparison
 from attnkit.analysis.contextual import WordComparison
+from attnkit.analysis.run_report import RunReport
 from attnkit.analysis.run_table import RunGroup, RunRow
 from attnkit.analysis.verify import CheckResult
 from attnkit.conversion.imported_run import ImportResult
@@ -211,6 +212,7 @@ OUTPUTS: dict[str, Printed] = {
     "score-bleu": Printed((list[MetricScore], list[Comparison], list[NotesScore], list[SentenceScores])),
     "compare": Printed((list[TestComparison],)),
     "runs": Printed((list[RunRow], list[RunGroup])),
+    "report": Printed((RunReport,)),
     "average": Printed((Averaged,)),
     "verify": Printed((Verified,), "run"),
     "export": Printed((Exported,)),

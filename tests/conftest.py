@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from attnkit.engine.run_config import RunConfig
@@ -35,6 +36,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
+# How long a case takes says more about what else the machine is doing than about the case.
+settings.register_profile("attnkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("attnkit")
 
 LONGEST = (
     "test_examples.py",

@@ -74,6 +74,7 @@ LINES = (
     "compare run1 run2 --src test.en --tgt test.de --groups --lines 3",
     "runs run bert",
     "runs run bert --seeds",
+    "report run1 run2 --src test.en --tgt test.de --text 'A dog runs.'",
     "average run --last 2",
     "verify run bert",
     "export run --to huggingface out",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnkit.library.language_models import CausalLM, MaskedLM
     from attnkit.library.loading import load
     from attnkit.library.results import confusion, curves, project
-    from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, verify
+    from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, verify
     from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
@@ -71,6 +71,7 @@ __all__ = [
     "pretrain_clm",
     "pretrain_mlm",
     "project",
+    "report",
     "score_bleu",
     "toy_corpus",
     "train",
@@ -105,6 +106,7 @@ _MODULES = {
     "export": "library.runs",
     "import_run": "library.runs",
     "list_runs": "library.runs",
+    "report": "library.runs",
     "verify": "library.runs",
     "back_translate": "library.synthetic",
     "distill": "library.synthetic",

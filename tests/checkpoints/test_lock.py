@@ -83,6 +83,10 @@ def test_what_a_forked_child_locks_is_not_freed_by_the_lock_it_left_behind(tmp_p
     first = RunFolder(tmp_path / "first").lock()
     child = os.fork()
     if child == 0:
+        held = [os.open(os.devnull, os.O_RDONLY)]
+        while held[-1] < first.descriptor:  # lower numbers that are free would be taken first
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        os.close(held[-1])
         second = RunFolder(tmp_path / "second").lock()
         same_number = second.descriptor == first.descriptor
         first.release()

@@ -58,6 +58,7 @@ PASSES: dict[str, list[str]] = {
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "compare": ["compare run run --src {corpus}/test.src --tgt {corpus}/test.tgt"],
     "runs": ["runs . --json"],
+    "report": ["report run -o page.html --text '1 2'"],
     "average": ["average run"],
     "export": ["export run exported --to ctranslate2"],
     "import": [

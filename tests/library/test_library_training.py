@@ -133,6 +133,7 @@ CALLS = {
     "distill": "distill",
     "compare": "compare",
     "runs": "list_runs",
+    "report": "report",
     "score": "Translator.score",
     "score-bleu": "score_bleu",
     "embed": "MaskedLM.embed CausalLM.embed AutoEncoder.embed AutoEncoder.reconstruct",

@@ -81,11 +81,13 @@ def language_models(folder: Path) -> None:
     print(filled, vectors.shape, gpt.generate(["A dog"], max_new_tokens=5)[0].text)
     print(bert.score(["A dog."])[0].log_prob, gpt.embed(["A dog."]).shape)
     files = [(folder / "test.src", folder / "test.tgt")]
-    for one in attnkit.compare(folder / "run", folder / "run", files):
+    for one in attnkit.compare([folder / "run", folder / "run"], files):
         system: float = one.scores[0].system
         groups: list[str] = [group.property for group in one.groups or []]
         print(groups)
         print(system)
+    page: str = attnkit.report(folder / "run", texts=["A dog."], quiet=True).page()
+    print(len(page))
     print(attnkit.compare_lm(folder / "bert", folder / "gpt", "A dog runs."))
 
 

@@ -101,7 +101,7 @@ def test_comparison_scores_both_runs_and_counts_seen_lines(workshop: Any, traine
         [workshop.file("test.src"), tmp_path / "own.src"], [workshop.file("test.tgt"), tmp_path / "own.tgt"]
     )
     told: list[str] = []
-    first, second = compare_translators(trained, tmp_path / "run", tests, tell=told.append)
+    first, second = compare_translators([trained, tmp_path / "run"], tests, tell=told.append)
     lines, refs = (list(read_lines(path)) for path in tests[0])
     for score, run in ((first.scores[0].baseline, trained), (first.scores[0].system, tmp_path / "run")):
         assert score == pytest.approx(corpus_bleu(load_translator([run]).translate(lines), [refs]).score)
@@ -109,7 +109,7 @@ def test_comparison_scores_both_runs_and_counts_seen_lines(workshop: Any, traine
     assert (first.n_lines, second.n_lines) == (40, 3)
     assert first.seen is not None and second.seen is not None
     assert (second.seen.source, second.seen.target) == (0, 0)
-    assert told[0].startswith("comparing test.src")
+    assert told[:2] == ["translating test.src", "comparing test.src with the training text"]
 
 
 def test_what_cannot_be_compared(trained: Path, workshop: Any, tmp_path: Path) -> None:
@@ -117,6 +117,6 @@ def test_what_cannot_be_compared(trained: Path, workshop: Any, tmp_path: Path) -
         check_tests([workshop.file("test.src")], [])
     (tmp_path / "empty").write_text("")
     with pytest.raises(DataError, match="the file is empty"):
-        list(compare_translators(trained, trained, [(tmp_path / "empty", tmp_path / "empty")]))
+        list(compare_translators([trained, trained], [(tmp_path / "empty", tmp_path / "empty")]))
     with pytest.raises(DataError, match="lines"):
-        list(compare_translators(trained, trained, [(workshop.file("test.src"), workshop.file("train.tgt"))]))
+        list(compare_translators([trained, trained], [(workshop.file("test.src"), workshop.file("train.tgt"))]))

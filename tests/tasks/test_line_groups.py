@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from attnkit.analysis.compare_translators import TestComparison, compare_translators
+from attnkit.analysis.compare_translators import TestComparison, check_runs, compare_translators
 from attnkit.analysis.line_groups import LineGroup, TestLines, count_words, group_lines, most_changed
 from attnkit.cli.compare import as_text
+from attnkit.errors import UsageError
 
 LINES = TestLines(
     source=["A dog runs .", "We met Anna in 2019 .", " ".join(["word"] * 11), "one two three", " ".join(["w"] * 40)],
@@ -71,7 +72,7 @@ def test_the_lines_that_differ_most() -> None:
 def test_a_comparison_shows_groups_and_lines(workshop: Any, trained: Path, tmp_path: Path) -> None:
     workshop.train(workshop.configure(limits__max_steps=2, seed=5), tmp_path / "run")
     tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
-    (one,) = compare_translators(trained, tmp_path / "run", tests, groups=True, n_lines=2)
+    (one,) = compare_translators([trained, tmp_path / "run"], tests, groups=True, n_lines=2)
     assert one.groups is not None and one.changed is not None and len(one.changed) == 2
     for name in {group.property for group in one.groups}:
         assert sum(groups(one.groups, name).values()) == one.n_lines
@@ -79,12 +80,24 @@ def test_a_comparison_shows_groups_and_lines(workshop: Any, trained: Path, tmp_p
     assert one.seen is not None and whole.get("yes", 0) == one.seen.source
     text = as_text(one)
     assert "words of the source" in text and f"line {one.changed[0].line}:" in text
-    (plain,) = compare_translators(trained, tmp_path / "run", tests)
+    (plain,) = compare_translators([trained, tmp_path / "run"], tests)
     assert (plain.groups, plain.changed) == (None, None)
     assert as_text(plain) == text[: text.index("\n\n")]
 
 
+def test_each_run_is_compared_with_the_first(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    for seed in (5, 6):
+        workshop.train(workshop.configure(limits__max_steps=2, seed=seed), tmp_path / f"run{seed}")
+    tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
+    others = [tmp_path / "run5", tmp_path / "run6"]
+    found = list(compare_translators([trained, *others], tests))
+    assert [(one.baseline, one.system) for one in found] == [(str(trained), str(other)) for other in others]
+    assert found == [one for other in others for one in compare_translators([trained, other], tests)]
+    with pytest.raises(UsageError, match="two runs are compared"):
+        check_runs([trained])
+
+
 def test_tables_fit_80_columns() -> None:
     found = group_lines(LINES, WORDS, [0])
-    text = as_text(TestComparison("test.en", 5, None, [], found, []))
+    text = as_text(TestComparison("a", "b", "test.en", 5, None, [], found, []))
     assert max(map(len, text.splitlines())) <= 80

@@ -183,15 +183,15 @@ def test_a_vocabulary_without_the_tags_is_refused(workshop: Any, tmp_path: Path)
 def test_two_runs_are_compared_in_one_language(both: Path, trained: Path, workshop: Any) -> None:
     tests = [(workshop.file("test.src"), workshop.file("test.tgt"))]
     with pytest.raises(UsageError, match="no target language is chosen"):
-        list(compare_translators(trained, both, tests))
-    (one,) = compare_translators(trained, both, tests, tgt_lang="down")
+        list(compare_translators([trained, both], tests))
+    (one,) = compare_translators([trained, both], tests, tgt_lang="down")
     translator = load_translator([both], device="cpu")
     translator.set_target_language("down")
     texts = translator.translate(workshop.file("test.src").read_text().splitlines())
     bleu = sacrebleu.corpus_bleu(texts, [workshop.file("test.tgt").read_text().splitlines()]).score
     assert one.scores[0].system == pytest.approx(bleu)
     with pytest.raises(UsageError, match="has no tag"):
-        list(compare_translators(trained, trained, tests, tgt_lang="down"))
+        list(compare_translators([trained, trained], tests, tgt_lang="down"))
 
 
 def test_runs_of_other_languages_are_no_ensemble(both: Path, trained: Path, tmp_path: Path) -> None:

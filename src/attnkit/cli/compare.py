@@ -1,4 +1,4 @@
-"""``attnkit compare``: two translators on the same test files."""
+"""``attnkit compare``: translators on the same test files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    before: Annotated[Path, Argument(help="First run, e.g. before adaptation.", metavar="BEFORE")],
-    after: Annotated[Path, Argument(help="Second run, e.g. adapted from the first.", metavar="AFTER")],
+    runs: Annotated[list[Path], Argument(help="Runs; each is compared with the first.", metavar="RUN...")],
     src: Annotated[list[Path] | None, Option(help="Test source; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[Path] | None, Option(help="Test target; once per --src.", metavar="FILE")] = None,
     groups: Annotated[bool, Option(help="Scores by length, numbers, names, rare words and overlap.")] = False,
@@ -27,35 +26,39 @@ def command(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Score two translators on test files, with the paired test; report overlap.
+    """Score translators on test files, with the paired test; report overlap.
 
-    Give a file of the new kind of text and one of general text: adapting may gain on the first and lose on the second.
-    Lines of a test file that nearly occur in the training text of AFTER are counted first, as they raise its score.
+    Each RUN is compared with the first one, which is "before", e.g. before adaptation. Give a file of the new kind of
+    text and one of general text: adapting may gain on the first and lose on the second. Lines of a test file that
+    nearly occur in the training text of a run are counted first, as they raise its score.
     --groups shows where the runs differ: every line is in one group of each property.
     p is of paired bootstrap resampling (Koehn 2004); below 0.05 the difference is usually called significant.
 
     \b
     Examples:
       attnkit compare run1 run2 --src test.en --tgt test.de
+      attnkit compare run1 run2 run --src test.en --tgt test.de
       attnkit compare run1 run2 --src test.en --tgt test.de \\
         --groups --lines 10
       attnkit compare run1 run2 --src test.en --tgt test.de \\
         --src b.en --tgt b.de --json
     """
-    from attnkit.analysis.compare_translators import check_tests, compare_translators
+    from attnkit.analysis.compare_translators import check_runs, check_tests, compare_translators
     from attnkit.progress import console
 
     tests = check_tests(src or [], tgt or [])
+    check_runs(runs)
     with console.StatusLine(plain_every=60.0) as status:
         found = []
         compared = compare_translators(
-            before, after, tests, groups=groups, n_lines=lines, tgt_lang=tgt_lang, threads=threads, tell=status.update
+            runs, tests, groups=groups, n_lines=lines, tgt_lang=tgt_lang, threads=threads, tell=status.update
         )
         for comparison in compared:
             found.append(comparison)
             if not json:
                 status.clear()
-                console.result(as_text(comparison))
+                title = f"{comparison.baseline} and {comparison.system}\n" if len(runs) > 2 else ""
+                console.result(title + as_text(comparison))
     if json:
         console.result(dumps([asdict(comparison) for comparison in found], ensure_ascii=False))
 

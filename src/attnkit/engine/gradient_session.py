@@ -87,6 +87,7 @@ def build_job(
 
 
 _LOG_EVERY = 10  # steps
+_SAMPLES, _SAMPLE_LENGTH = 5, 500  # samples of an evaluation that are logged, and characters of each text
 
 
 class GradientSession(TrainingSession):
@@ -210,6 +211,12 @@ class GradientSession(TrainingSession):
                 if writer.is_writer:
                     logged = {"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics}
                     append_record(folder.metrics_path, logged)
+                    if self.evaluation.samples:
+                        samples = [
+                            [text[:_SAMPLE_LENGTH] for text in one] for one in self.evaluation.samples[:_SAMPLES]
+                        ]
+                        kept = {"kind": "samples", "step": record.step, "samples": samples}
+                        append_record(folder.metrics_path, kept)
                     clock = {"step": record.step, "minutes": state.minutes, "tokens": state.tokens}
                     append_record(folder.timings_path, clock)
                     writer.write(snapshot)
@@ -225,8 +232,8 @@ class GradientSession(TrainingSession):
                 with self.ranks.synchronized():
                     if logs and writer.is_writer:
                         # Progress may depend on the clock; metrics.jsonl contains only deterministic fields.
-                        kept = {key: value for key, value in record._asdict().items() if key != "progress"}
-                        append_record(folder.metrics_path, {"kind": "step", **kept})
+                        fields = {key: value for key, value in record._asdict().items() if key != "progress"}
+                        append_record(folder.metrics_path, {"kind": "step", **fields})
                     if due is not None and writer.is_writer:
                         writer.write(due)
         if self._board is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from attnkit.analysis.run_report import RunReport
     from attnkit.metrics.labels import ClassScores
     from attnkit.plotting.html.projection import Projection
     from attnkit.tasks.word2vec.project import ProjectionMethod
@@ -77,26 +78,40 @@ def curves(run: str | Path) -> RunCurves:
     Raises:
         RunError: the folder is not a run, or has no records.
     """
-    from attnkit.checkpoints.logs import read_records
-    from attnkit.checkpoints.run_folder import RunFolder
-    from attnkit.errors import RunError
+    from attnkit.analysis.run_history import read_history
 
-    path = RunFolder(Path(run)).metrics_path
-    if not path.exists():
-        raise RunError("no records of a training run", where=str(path), help="name the folder of a run")
-    steps, losses, rates = [], [], []
-    scores: dict[str, list[tuple[int, float]]] = {}
-    for record in read_records(path):
-        step = int(record["step"])
-        if record.get("kind") == "evaluation":
-            for name, value in record.items():
-                if name not in ("kind", "step", "epoch") and isinstance(value, int | float | str):
-                    scores.setdefault(name, []).append((step, float(value)))
-        elif "loss" in record:
-            steps.append(step)
-            losses.append(float(record["loss"]))
-            rates.append(float(record["learning_rate"]))
-    return RunCurves(str(run), steps, losses, rates, scores)
+    found = read_history(Path(run))
+    return RunCurves(str(run), found.steps, found.losses, found.learning_rates, found.scores)
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A report on runs; a notebook shows its curves."""
+
+    contents: RunReport  #: runs with their records, comparisons on test files, attention
+
+    def __repr__(self) -> str:
+        names = ", ".join(run.name for run in self.contents.runs)
+        return f"Report({names}; {len(self.contents.tests)} comparisons, {len(self.contents.attention)} lines)"
+
+    def page(self) -> str:
+        """Return the page of ``attnkit report``, as HTML."""
+        from attnkit.analysis.report_page import report_page
+
+        return report_page(self.contents)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as ``attnkit report --json`` does."""
+        tree = asdict(self.contents)
+        for run in tree["runs"]:
+            run["row"]["path"] = str(run["row"]["path"])
+        return tree
+
+    def _repr_html_(self) -> str:
+        """Return the charts for a notebook."""
+        from attnkit.analysis.report_page import curves_fragment
+
+        return curves_fragment(self.contents)
 
 
 @dataclass(frozen=True, repr=False)

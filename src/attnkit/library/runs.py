@@ -1,4 +1,4 @@
-"""Calls on whole runs: average, verify, export, import, compare. Torch-free."""
+"""Calls on runs: average, verify, export, import, compare, report. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
     from attnkit.conversion.imported_run import ImportResult
     from attnkit.engine.averaging import AverageResult
+    from attnkit.library.results import Report
     from attnkit.tasks.language_modeling.compare import PositionPrediction
 
 
@@ -112,8 +113,7 @@ def import_run(
 
 
 def compare(
-    before: str | Path,
-    after: str | Path,
+    runs: Sequence[str | Path],
     tests: Sequence[tuple[str | Path, str | Path]],
     *,
     groups: bool = False,
@@ -121,11 +121,10 @@ def compare(
     tgt_lang: str | None = None,
     threads: int | None = None,
 ) -> list[TestComparison]:
-    """Return the scores of two translators on test files, with the paired test.
+    """Return the scores of translators on test files, with the paired test.
 
     Args:
-        before: first run, e.g. before adaptation.
-        after: second run.
+        runs: two runs or more; each is compared with the first, e.g. the one before adaptation.
         tests: source and target file of each test.
         groups: whether to score groups of lines as well, e.g. by length.
         n_lines: number of lines to return that differ most.
@@ -134,14 +133,15 @@ def compare(
 
     Raises:
         RunError: a run cannot be used.
+        UsageError: there are fewer than two runs.
         DataError: a file is missing or empty, or line counts differ.
     """
-    from attnkit.analysis.compare_translators import compare_translators
+    from attnkit.analysis.compare_translators import check_runs, compare_translators
 
+    paths = [Path(run) for run in runs]
+    check_runs(paths)
     files = [(Path(src), Path(tgt)) for src, tgt in tests]
-    found = compare_translators(
-        Path(before), Path(after), files, groups=groups, n_lines=n_lines, tgt_lang=tgt_lang, threads=threads
-    )
+    found = compare_translators(paths, files, groups=groups, n_lines=n_lines, tgt_lang=tgt_lang, threads=threads)
     return list(found)
 
 
@@ -157,6 +157,38 @@ def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:
     from attnkit.analysis import run_table
 
     return run_table.list_runs([Path(folder) for folder in folders], sort)
+
+
+def report(
+    *runs: str | Path,
+    tests: Sequence[tuple[str | Path, str | Path]] = (),
+    texts: Sequence[str] = (),
+    tgt_lang: str | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Report:
+    """Return a report on runs; a notebook shows its curves, ``page()`` is its HTML.
+
+    Args:
+        runs: run folders of any task, finished or not; test files are compared with the first.
+        tests: source and target file of each test, for two translators or more.
+        texts: lines whose attention is shown.
+        tgt_lang: target language of translators with several, e.g. ``de``.
+        threads: CPU threads; None: all.
+        quiet: whether to show no progress.
+
+    Raises:
+        UsageError: no run, too many, one twice, or tests for a single run.
+        RunError: a folder is not a run or has no records.
+        DataError: a test file cannot be used.
+    """
+    from attnkit.analysis.run_report import ReportRequest, build_report
+    from attnkit.library.results import Report
+    from attnkit.progress.calls import call_progress
+
+    request = ReportRequest([(Path(src), Path(tgt)) for src, tgt in tests], texts, tgt_lang, threads)
+    with call_progress(quiet) as status:
+        return Report(build_report([Path(run) for run in runs], request, status.update))
 
 
 def compare_lm(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import set_cell_size
 
 from attnkit.plotting.attention_maps import display_text
-from attnkit.plotting.html import escape
+from attnkit.plotting.html import escape, static_page
 from attnkit.plotting.html.heat import shaded
 from attnkit.plotting.terminal import draw_table, fit_label
 
@@ -23,7 +22,6 @@ _STYLE = (
     "thead th{vertical-align:bottom}tbody td.cell{border:1px solid var(--line)}"
     "th[scope=row]{text-align:left}ol{margin:0;padding-left:2.4em}li{overflow-wrap:anywhere}"
 )
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, width: int = 80) -> str:
@@ -66,24 +64,15 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str, mistakes: 
     Raises:
         ValueError: the shape of the counts is not (L, L).
     """
-    style = files("attnkit.plotting.html").joinpath("base.css").read_text(encoding="utf-8") + _STYLE
     table, frequent = _parts(labels, counts)
-    shown = f'<section class="card"><h2>Most confident mistakes</h2>{_listed(mistakes)}</section>' if mistakes else ""
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
-            '<meta name="viewport" content="width=device-width">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(display_text(title))}</title><style>{style}</style></head><body>",
-            '<header><p class="brand">attnkit predict</p>',
-            f'<h1><bdi>{escape(display_text(title))}</bdi></h1></header><main><section class="card">',
-            '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">',
-            f"{table}</div></section>",
-            f'<section class="card"><h2>Most frequent mistakes</h2>{frequent}</section>{shown}</main></body></html>',
-            "",
-        ]
-    )
+    scroll = '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">'
+    sections = [
+        f'<section class="card">{scroll}{table}</div></section>',
+        f'<section class="card"><h2>Most frequent mistakes</h2>{frequent}</section>',
+    ]
+    if mistakes:
+        sections.append(f'<section class="card"><h2>Most confident mistakes</h2>{_listed(mistakes)}</section>')
+    return static_page("attnkit predict", display_text(title), sections, _STYLE)
 
 
 def confusion_fragment(labels: Sequence[str], counts: Counts) -> str:

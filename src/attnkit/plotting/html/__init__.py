@@ -38,6 +38,28 @@ def render_page(
     return "".join(given[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 
+_STATIC = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def static_page(brand: str, title: str, sections: Sequence[str], style: str = "") -> str:
+    """Return a page without scripts; ``sections`` are HTML, ``title`` is text."""
+    shown = escape(title)
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(_STATIC)}">',
+            '<meta name="viewport" content="width=device-width">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{shown}</title><style>{_file(HERE, 'base.css')}{style}</style></head><body>",
+            f'<header><p class="brand">{escape(brand)}</p>',
+            f"<h1><bdi>{shown}</bdi></h1></header><main>",
+            *sections,
+            "</main></body></html>",
+            "",
+        ]
+    )
+
+
 def escape(text: str) -> str:
     """Escape HTML markup, and replace characters invalid in XML by their code points."""
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
