@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    runs: Annotated[list[Path], Argument(help="Runs; each is compared with the first.", metavar="RUN...")],
+    runs: Annotated[list[Path], Argument(help="Runs; each is compared with the first.", metavar="RUN")],
     src: Annotated[list[Path] | None, Option(help="Test source; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[Path] | None, Option(help="Test target; once per --src.", metavar="FILE")] = None,
     groups: Annotated[bool, Option(help="Scores by length, numbers, names, rare words and overlap.")] = False,

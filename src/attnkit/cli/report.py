@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    runs: Annotated[list[Path], Argument(help="Run folders; the first is compared with.", metavar="RUN...")],
+    runs: Annotated[list[Path], Argument(help="Run folders; the first is compared with.", metavar="RUN")],
     output: Annotated[Path | None, Option("-o", "--output", help="HTML page. [default: report.html]")] = None,
     pictures: Annotated[
         Path | None, Option(help="Folder for a picture of each chart (needs attnkit[plot]).", metavar="DIR")
