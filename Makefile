@@ -6,8 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
-# Of the slow cases of sample(n), the part that `make slow` runs: 1/4 is the second quarter, and half of the tests that
-# are marked slow themselves. 0/1 runs all.
+# The part of the slow tests that `make slow` runs: 1/4 is the second quarter, 0/1 all.
 PART ?= 0/1
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder

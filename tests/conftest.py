@@ -68,14 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first.
 
-    The others are slow; of them ``--part`` K/N runs a part, and none is in two parts. Of the tests that are marked slow
-    themselves, it then runs every second one: even parts the first, odd parts the others.
+    The others are slow. ``--part`` K/N runs every N-th slow test, and none is in two parts.
     """
     found = re.fullmatch(r"(\d+)/([1-9]\d*)", given := config.getoption("--part"))
     if found is None or int(found[1]) >= int(found[2]):
         raise pytest.UsageError(f"--part {given}: give K/N with K from 0 to N - 1")
     number, n_parts = int(found[1]), int(found[2])
-    others: list[pytest.Item] = []
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
     seen: Counter[tuple[Path, str]] = Counter()
@@ -85,13 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             case = item.path, item.originalname if isinstance(item, pytest.Function) else item.name
             if seen[case] % mark.args[0]:
                 item.add_marker(pytest.mark.slow)
-                others.append(item)
             seen[case] += 1
-    left = {id(item) for place, item in enumerate(others) if place % n_parts != number}
-    if n_parts > 1:
-        sampled = {id(item) for item in others}
-        marked = [item for item in items if item.get_closest_marker("slow") and id(item) not in sampled]
-        left |= {id(item) for place, item in enumerate(marked) if (place - number) % 2}
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    left = {id(item) for place, item in enumerate(slow) if place % n_parts != number}
     if left:
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]

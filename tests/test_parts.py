@@ -1,4 +1,4 @@
-"""The cases of ``sample(n)`` in parts: together they are all of them, and none is in two."""
+"""Slow tests in parts: together they are all of them, and none is in two."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ def test_parts_are_disjoint_and_complete(tmp_path: Path) -> None:
     assert whole == {"test_long", "test_other", *(f"test_cases[{case}]" for case in range(10) if case % 3)}
     parts = [run(tmp_path, "-m", "slow", "--part", f"{k}/4") for k in range(4)]
     assert set.union(*parts) == whole and set.intersection(*parts) == set()
-    # Even parts run one half of the slow tests, odd parts the other.
-    assert [parts[k] & {"test_long", "test_other"} for k in range(4)] == [{"test_long"}, {"test_other"}] * 2
-    assert sum(map(len, parts)) == len(whole) + 2
+    assert [len(part) for part in parts] == [2, 2, 2, 2] and len(whole) == 8
     usual = run(tmp_path, "-m", "not slow", "--part", "1/4")
     assert usual == {f"test_cases[{case}]" for case in range(0, 10, 3)}
