@@ -14,6 +14,8 @@ import sentencepiece
 import torch
 import transformers
 from hub_runs import shaken
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Engine
 
 WORDS = ["the", "quick", "fox", "größer", "été", "don't", "chien", "der", "unlikely", "3.14", "x=1;", "日本語", "текст"]
 ODD = [
@@ -147,7 +149,56 @@ def electra(folder: Path, shape: int = 0, kind: Any = transformers.ElectraForMas
     return save(folder, kind(transformers.ElectraConfig(vocab_size=n_rows, **config)), shape)
 
 
-ENCODERS: dict[str, Callable[..., Any]] = {"xlm-roberta": xlm_roberta, "distilbert": distilbert, "electra": electra}
+SPACE_RUNS = [" " * n for n in range(24, 1, -1)]
+NAMED = ["|||EMAIL_ADDRESS|||", "<|endoftext|>"]
+
+
+def byte_pairs(folder: Path) -> dict[str, int]:
+    """Write a tokenizer of ModernBERT, which is GPT-NeoX's: NFC and runs of spaces; return the ids by name."""
+    engine = Engine(models.BPE())
+    engine.normalizer, engine.decoder = normalizers.NFC(), decoders.ByteLevel()
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<|padding|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    engine.train_from_iterator([*odd_lines(2000, 5), "    if x:\n        y"] * 3, trainer)
+    engine.add_tokens([AddedToken(run, normalized=True) for run in [*SPACE_RUNS, *NAMED]])
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+    specials = [*names, AddedToken("[MASK]", lstrip=True, normalized=False)]
+    engine.add_special_tokens(
+        [AddedToken(name, normalized=False) if isinstance(name, str) else name for name in specials]
+    )
+    engine.add_tokens([AddedToken("[unused0]", normalized=True)])
+    parts = [(name, engine.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    engine.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", parts)
+    roles = {f"{name.strip('[]').lower()}_token": name for name in (*names, "[MASK]")}
+    inputs = ["input_ids", "attention_mask"]
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, model_input_names=inputs, **roles).save_pretrained(
+        folder
+    )
+    return dict(engine.get_vocab())
+
+
+def modernbert(folder: Path, shape: int = 0, kind: Any = transformers.ModernBertForMaskedLM, **changes: Any) -> Any:
+    """Write a ModernBERT with a window of 8; the third has biases and other bases of rotary positions, untied."""
+    ids = byte_pairs(folder)
+    other: Any = ({"num_hidden_layers": 4}, {"global_attn_every_n_layers": 2, "norm_eps": 1e-6})
+    biases = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
+    bases = {"global_rope_theta": 5e5, "local_rope_theta": 2e3}
+    last = {"num_hidden_layers": 5, "tie_word_embeddings": False, "local_attention": 13, **biases, **bases}
+    roles = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "cls": "[CLS]", "sep": "[SEP]"}
+    config = {f"{role}_token_id": ids[name] for role, name in roles.items()} | {"local_attention": 8}
+    config |= {"max_position_embeddings": 64, **SHAPES[shape], **(*other, last)[shape], **changes}
+    return save(folder, kind(transformers.ModernBertConfig(vocab_size=max(ids.values()) + 4, **config)), shape)
+
+
+ENCODERS: dict[str, Callable[..., Any]] = {
+    "xlm-roberta": xlm_roberta,
+    "distilbert": distilbert,
+    "electra": electra,
+    "modernbert": modernbert,
+}
 
 
 def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:

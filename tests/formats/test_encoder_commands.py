@@ -107,8 +107,13 @@ def test_it_is_fine_tuned_predicts_and_leaves(
 
 
 NEW = {
-    "electra": ["model.d_embedding=8", "model.pooler=gelu"],
-    "distilbert": ["model.pooler=relu", "model.n_segments=1", "model.norm_eps=1e-12"],
+    "electra": ["model.positions=learned", "model.d_embedding=8", "model.pooler=gelu"],
+    "distilbert": [*("model.positions=learned", "model.pooler=relu", "model.n_segments=1", "model.norm_eps=1e-12")],
+    "modernbert": [
+        *("model.norm=pre", "model.embedding_norm=true", "model.norm_bias=false", "model.positions=rotary"),
+        *("model.rope_base=160000", "model.local_window=8", "model.global_every=2", "model.glu=true"),
+        *("model.bias=false", "model.head_bias=false", "model.n_segments=1", "model.pooler=mlm_head"),
+    ],
 }
 
 
@@ -116,7 +121,7 @@ NEW = {
 def test_a_model_of_these_options_is_trained_from_nothing(kind: str, tmp_path: Path) -> None:
     """And leaves as the model type that has them."""
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 12))
-    sizes = ["d_model=16", "n_heads=2", "n_layers=1", "d_ff=32", "max_length=24", "positions=learned"]
+    sizes = ["d_model=16", "n_heads=2", "n_layers=2", "d_ff=32", "max_length=24"]
     sets = ["data.sequence_length=24", "vocabulary.size=300", *(f"model.{size}" for size in sizes), *NEW[kind]]
     flags = [flag for one in sets for flag in ("--set", one)]
     run = tmp_path / "run"

@@ -137,7 +137,13 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"glu": True}, "not support gated units"), ({"activation": "gelu_tanh"}, "not support gelu_tanh")],
+    [
+        ({"glu": True}, "not support gated units"),
+        ({"activation": "gelu_tanh"}, "not support gelu_tanh"),
+        ({"local_window": 8}, "not support local layers"),
+        ({"norm_bias": False}, "not support norms without biases"),
+        ({"norm": "pre", "embedding_norm": True}, "one of pre-norm embeddings"),
+    ],
 )
 def test_a_bert_that_no_translator_can_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -165,6 +165,10 @@ def test_a_loaded_model_takes_a_precision() -> None:
         ({"alignment": "additive"}, "attention other than scaled_dot"),
         ({"d_model": 258}, "heads wider than 128"),
         ({"d_embedding": 16}, "embeddings of another width"),
+        ({"local_window": 4}, "local layers (local_window)"),
+        ({"norm": "pre", "embedding_norm": True}, "normalized embeddings with norm pre"),
+        ({"norm_bias": False}, "without biases (norm_bias, head_bias)"),
+        ({"head_bias": False}, "without biases (norm_bias, head_bias)"),
     ):
         other = config.model_copy(update=options)
         assert reason in str(reason_against_language_model(other))

@@ -36,6 +36,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
 _ROLES = (("pad", PAD_ID), ("bos", BOS_ID), ("eos", EOS_ID))
+_MODERNBERT_ROLES = (*_ROLES, ("cls", BOS_ID), ("sep", EOS_ID))
 _NO_JUDGE = "the next-sentence head is not exported: {} in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
@@ -131,7 +132,7 @@ def _encoder(
         links += layout.next_sentence() if head == "PreTraining" else []
     else:
         body = layout.bert_body(config, layout.PREFIXES[kind])
-        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind)
+        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind, config)
     n_rows, first = tokenizer.vocab_size, 0
     if origin is not None:
         n_rows, first = origin.n_rows, configs.first_position(kind, origin.order[PAD_ID])
@@ -140,16 +141,19 @@ def _encoder(
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # unused, but expected by transformers
     described = configs.bert_json(config, kind, n_rows, f"{configs.CLASSES[kind]}For{head}", labels)
+    ids = range(n_rows) if origin is None else origin.order
+    if origin is not None or kind == "modernbert":  # whose default ids are those of its own vocabulary
+        roles = _MODERNBERT_ROLES if kind == "modernbert" else _ROLES
+        described |= {f"{role}_token_id": ids[id] for role, id in roles}
     warnings = (_NO_JUDGE.format(configs.CLASSES[kind]),) if follows and kind != "bert" else ()
     use = _USES[f"BertFor{head}"]
     if origin is None and tokenizer.pieces is not None:
         what, help = "a SentencePiece vocabulary leaves with an XLM-RoBERTa alone", "supported: learned positions"
         raise RunError(what, where="model.positions", help=help)
     if origin is None:
-        roles = tokens.bert_roles(config.separators, segments=config.n_segments > 1)
-        trees = {"config.json": described, **tokenizer_files(tokenizer, roles, config.max_length)}
+        names = tokens.bert_roles(config.separators, segments=config.n_segments > 1)
+        trees = {"config.json": described, **tokenizer_files(tokenizer, names, config.max_length)}
         return ExportContents(trees, tensors, use, warnings)
-    described |= {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
     described["max_position_embeddings"] += first
     try:
         files = origin.files()
@@ -164,7 +168,9 @@ def _encoder(
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
     """Return the fixed position and segment tables that only transformers stores."""
-    tables = {}
+    tables: dict[str, Tensor] = {}
+    if isinstance(config, BertConfig) and layout.body_kind(config) == "modernbert":
+        return tables
     if config.positions == "rotary":
         tables[prefix + layout.ROTATION] = rotations(config.max_length, config.d_model // config.n_heads)
     if config.positions == "sinusoidal":

@@ -41,7 +41,7 @@ _TOGETHER = "check that config.json and the weights belong together"
 _ROWS = 4096  #: words whose vectors are in memory at once
 _DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # defaults that config.json omits
 _OUTPUT_WEIGHTS = {"cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight"}
-_OUTPUT_WEIGHTS |= {"vocab_projector.weight", "generator_lm_head.weight"}
+_OUTPUT_WEIGHTS |= {"vocab_projector.weight", "generator_lm_head.weight", "decoder.weight"}
 _PRETRAIN = "pretrain it before using its predictions"
 _OUTPUT_BIASES = {"cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias"}
 
@@ -67,7 +67,7 @@ class ImportPlan:
         """Name of the segment table of a BERT with one segment, None for other models."""
         if not isinstance(self.described.config, BertConfig) or self.described.config.n_segments > 1:
             return None
-        if self.described.kind == "distilbert":  # it has no segments
+        if self.described.kind in ("distilbert", "modernbert"):  # they have no segments
             return None
         name = layout.PREFIXES[self.described.kind] + layout.SEGMENTS
         return name if name in self.names else layout.SEGMENTS
@@ -143,9 +143,9 @@ def _plan(
         layout.bert_body(config, prefix) if isinstance(config, BertConfig) else layout.gpt_links(config, kind, prefix)
     )
     warnings: list[str] = []
-    if (head := _find_head(tree, kind, names)) is not None:
+    if isinstance(config, BertConfig) and (head := _find_head(tree, config, kind, names)) is not None:
         task, labels = head
-        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind)
+        links = layout.with_prefix("encoder", body) + layout.head_of(task, kind, config)
     else:
         task, labels, links = "mlm" if isinstance(config, BertConfig) else "clm", None, body
         for missing, part in _pretraining_parts(described, names):
@@ -187,14 +187,16 @@ def _plan(
     return replace(plan, warnings=tuple(warnings))
 
 
-def _find_head(tree: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> tuple[str, Labels | None] | None:
+def _find_head(
+    tree: Mapping[str, Any], config: BertConfig, kind: str, names: Mapping[str, str]
+) -> tuple[str, Labels | None] | None:
     """Return the task and any labels of a fine-tuned head, None if unsupported."""
     architectures = tree.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     task = next((task for task, end in layout.HEADS.items() if name.endswith(f"For{end}")), None)
-    if task is None or kind in ("gpt2", "llama"):
+    if task is None:
         return None
-    if not {name for link in layout.head_of(task, kind) for name in link.theirs} <= names.keys():
+    if not {name for link in layout.head_of(task, kind, config) for name in link.theirs} <= names.keys():
         return None
     if task == "question-answering":
         return task, None

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "roformer": _BERT,
     "distilbert": _BERT,
     "electra": _BERT,
+    "modernbert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
@@ -124,6 +125,7 @@ def _read_tokenizer(folder: Path, settings: Tree) -> tuple[Tree, str]:
 def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> Vocabulary:
     """Convert a BERT or GPT-2 tokenizer; raise ``ValueError`` if it is unsupported."""
     kind, lowercase = _kind(tree)
+    normalize: Literal["none", "nfc"] = "nfc" if kind == "gpt2" and tree.get("normalizer") is not None else "none"
     vocab, added = mapping(tree["model"].get("vocab")), added_tokens(tree)
     if not all(type(id) is int for id in vocab.values()):
         raise ValueError("vocabulary entries have no valid ids")
@@ -153,7 +155,10 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
     if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, str] for pair in merges):
         raise ValueError("a merge is not a pair of entries")
-    config = VocabularyConfig(kind=kind, size=max(8, len(listed)), lowercase=lowercase, symbols=symbols, multiple_of=1)
+    size = max(8, len(listed))
+    config = VocabularyConfig(
+        kind=kind, size=size, normalize=normalize, lowercase=lowercase, symbols=symbols, multiple_of=1
+    )
     numbers = {name: id for id, name in enumerate(listed)}
     if len(numbers) != len(listed):
         raise ValueError("duplicate vocabulary entry")
@@ -190,7 +195,7 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2", "llama3"], bool]:
             kind, after = "llama3", mapping(after["pretokenizers"][1])
         absent, off = ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), ("byte_fallback",)
         required = [
-            ("the normalizer", before, None),
+            ("the normalizer", None if not split and before in _NFC else before, None),
             ("add_prefix_space", after.get("add_prefix_space"), False),
             ("use_regex", after.get("use_regex", True), not split),
             *((key, model.get(key) or None, None) for key in absent),
@@ -204,6 +209,10 @@ def _kind(tree: Tree) -> tuple[Literal["bert", "gpt2", "llama3"], bool]:
         if value != wanted:
             raise ValueError(f"unsupported tokenizer with {key} {str(value)[:40]}; expected {wanted}")
     return kind, lowercase
+
+
+_NFC: tuple[Tree, ...] = ({"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]})
+"""Normalizers of GPT-NeoX's vocabulary, which ModernBERT has."""
 
 
 def _is_llama_split(step: Tree) -> bool:

@@ -32,6 +32,12 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return "gated layers (glu)"
     if isinstance(config, BertConfig) and config.d_embedding is not None:
         return "embeddings of another width (d_embedding)"
+    if isinstance(config, BertConfig) and config.local_window is not None:
+        return "local layers (local_window)"
+    if isinstance(config, BertConfig) and config.embedding_norm:
+        return "normalized embeddings with norm pre (embedding_norm)"
+    if not config.norm_bias or (isinstance(config, BertConfig) and not config.head_bias):
+        return "norms or a masked-LM head without biases (norm_bias, head_bias)"
     if config.normalization == "rms":
         return "RMSNorm (normalization)"
     if config.n_kept_heads != config.n_heads:

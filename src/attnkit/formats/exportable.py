@@ -5,6 +5,7 @@ from typing import Any, Literal
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.formats.huggingface.llama import LLAMA_KEYS, is_llama
+from attnkit.formats.huggingface.modernbert import NAMED, is_modernbert
 from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 
@@ -12,6 +13,7 @@ HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification"
 """Tasks whose runs can be exported to transformers."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
 NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2, and of Marian in transformers
+_MODERNBERT = f"a ModernBERT, with local_window and {NAMED}"
 Coded = Literal["m2m_100", "mbart"]  #: model types with a code of the language before each text
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
 
@@ -47,10 +49,14 @@ def check_language(config: LanguageConfig) -> None:
     bert = isinstance(config, BertConfig)
     if isinstance(config, GptConfig) and is_llama(config):
         return
+    if isinstance(config, BertConfig) and is_modernbert(config):
+        return
     name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
     unlike, attention = config.positions not in kinds, "attention other than scaled_dot with softmax"
+    if isinstance(config, BertConfig):
+        _check_modernbert(config)
     own_width, width = config.head_width not in (None, config.d_model / config.n_heads), "a head_width of its own"
     checks = (
         (config.norm != norm, "model.norm", f"{name} with norm '{config.norm}'", f"norm {norm}"),
@@ -62,11 +68,24 @@ def check_language(config: LanguageConfig) -> None:
         (own_width, "model.head_width", f"{name} with {width}", "head_width null, with d_model a multiple of n_heads"),
         (config.rope_base != ROPE_BASE, "model.rope_base", f"{name} with another rope_base", f"rope_base {ROPE_BASE}"),
     )
-    other = "" if bert else f"; or a Llama's, {LLAMA_KEYS}"
+    other = f"; or {_MODERNBERT}" if bert else f"; or a Llama's, {LLAMA_KEYS}"
     _refuse("transformers", *((applies, key, lacking, taken + other) for applies, key, lacking, taken in checks))
     _refuse("transformers", (not config.plain_attention, _FUNCTIONS, f"{name} with {attention}", _PLAIN))
     if isinstance(config, BertConfig):
         _check_pooler(config)
+
+
+def _check_modernbert(config: BertConfig) -> None:
+    """Check that a model without what every ModernBERT has needs nothing of it."""
+    parts = (
+        ("local_window", config.local_window is not None, "local layers"),
+        ("embedding_norm", config.embedding_norm, "normalized embeddings of a pre-norm model"),
+        ("norm_bias", not config.norm_bias, "norms without biases"),
+        ("head_bias", not config.head_bias, "a masked-LM head without biases"),
+        ("pooler", config.pooler == "mlm_head", "pooler mlm_head"),
+        ("pooling", config.pooling == "mean", "pooling mean"),
+    )
+    _refuse("transformers", *((on, f"model.{key}", f"BERT with {what}", _MODERNBERT) for key, on, what in parts))
 
 
 def _check_pooler(config: BertConfig) -> None:

@@ -90,6 +90,8 @@ class LayerConfig:
         @property
         def bias(self) -> bool: ...
         @property
+        def norm_bias(self) -> bool: ...
+        @property
         def rope_base(self) -> float: ...
         @property
         def normalization(self) -> Literal["layer", "rms"]: ...
@@ -172,6 +174,7 @@ class TransformerConfig(LayerConfig, BaseModel, frozen=True, extra="forbid", str
 
     glu: ClassVar[bool] = False
     bias: ClassVar[bool] = True
+    norm_bias: ClassVar[bool] = True
     rope_base: ClassVar[float] = ROPE_BASE
     normalization: ClassVar[Literal["layer", "rms"]] = "layer"
     n_key_value_heads: ClassVar[int | None] = None

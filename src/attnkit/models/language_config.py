@@ -124,6 +124,21 @@ class BertConfig(LanguageConfig, frozen=True):
 
     kind: Literal["bert"] = "bert"
     """Kind of model."""
+    # Norms.
+    norm_bias: bool = True
+    """Whether LayerNorm has a bias."""
+    embedding_norm: bool = False
+    """With norm pre, normalize the embeddings instead of the first layer's input of attention (Warner et al. 2024,
+    2.1.1). With norm post, embeddings are always normalized."""
+    # Global and local layers.
+    local_window: int | None = Field(default=None, ge=2, le=MOST_POSITIONS)
+    """Width of the sliding window of local layers, in tokens: a token attends to local_window // 2 tokens per side
+    (Beltagy et al. 2020). Null: all layers are global."""
+    global_every: int = Field(default=3, gt=0, le=MOST_LAYERS)
+    """With local_window, every n-th layer from the first on is global, the others are local (Warner et al. 2024,
+    2.1.2)."""
+    local_rope_base: float = Field(default=ROPE_BASE, gt=1, le=1e9)
+    """Base of rotary positions in local layers; rope_base is that of global layers."""
     # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
     """Number of segment embeddings: 2 for pairs of texts."""
@@ -132,9 +147,14 @@ class BertConfig(LanguageConfig, frozen=True):
     d_embedding: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
     """Width of the embeddings and of the output layer, with linear maps to and from d_model (ELECTRA: Clark et al.
     2020). The default is d_model, without maps."""
-    pooler: Literal["auto", "tanh", "relu", "gelu"] = "auto"
+    pooler: Literal["auto", "tanh", "relu", "gelu", "mlm_head"] = "auto"
     """Activation of the pooler of classifiers: tanh (BERT), relu (DistilBERT) or gelu (ELECTRA). auto: tanh, or with
-    rotary positions that of the layers (RoFormer)."""
+    rotary positions that of the layers (RoFormer). mlm_head: the masked-LM head without its output layer, for taggers
+    and question answering too (ModernBERT)."""
+    pooling: Literal["first", "mean"] = "first"
+    """What the pooler of classifiers gets: the first token's feature, or the mean of all tokens."""
+    head_bias: bool = True
+    """Whether the linear map of the masked-LM head has a bias; its output layer always has one."""
     next_sentence: bool = False
     """Whether to train next-sentence prediction too: does the second text of a pair follow the first?"""
 
@@ -144,10 +164,22 @@ class BertConfig(LanguageConfig, frozen=True):
             raise ValueError("next_sentence needs n_segments of at least 2, one per text of a pair")
         if self.next_sentence and self.separators > 1:
             raise ValueError("next_sentence needs separators=1, as in BERT")
+        if self.next_sentence and self.pooler == "mlm_head":
+            raise ValueError("next_sentence needs a pooler other than mlm_head")
+        if self.pooler == "mlm_head" and self.d_embedding is not None:
+            raise ValueError("pooler mlm_head needs d_embedding unset")
         if self.d_embedding is not None and self.embeddings is not None:
             raise ValueError("embeddings of the model's width need d_embedding unset")
         if self.d_embedding is not None and self.positions == "sinusoidal" and self.d_embedding % 2:
             raise ValueError(f"sinusoidal positions need an even d_embedding, not {self.d_embedding}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_layers_differ(self) -> BertConfig:
+        if self.embedding_norm and self.norm == "post":
+            raise ValueError("embedding_norm needs norm pre: with post, embeddings are always normalized")
+        if self.local_window is not None and not self.plain_attention:
+            raise ValueError("local_window needs alignment scaled_dot with distribution softmax in all heads")
         return self
 
     @property
@@ -155,9 +187,15 @@ class BertConfig(LanguageConfig, frozen=True):
         """Return the width of the embeddings, which is d_model unless d_embedding is set."""
         return self.d_embedding or self.d_model
 
+    def is_local(self, layer: int) -> bool:
+        """Return whether a layer attends within a window; layers count from 0."""
+        return self.local_window is not None and layer % self.global_every > 0
+
 
 class GptConfig(LanguageConfig, frozen=True):
     """Configuration of GPT, a causal Transformer decoder (Radford et al. 2018, 2019)."""
+
+    norm_bias: ClassVar[bool] = True
 
     kind: Literal["gpt"] = "gpt"
     """Kind of model."""

@@ -103,12 +103,17 @@ class SelfAttentionContext(nn.Module):
 
     __call__: Callable[..., Mix]
 
-    def __init__(self, config: LayerConfig, causal: bool, pattern: Pattern | None = None) -> None:
+    def __init__(
+        self, config: LayerConfig, causal: bool, pattern: Pattern | None = None, rope_base: float | None = None
+    ) -> None:
+        """Store the settings; ``rope_base`` replaces that of the configuration."""
         super().__init__()
         self.causal, self.dropout, self.pattern = causal, config.attention_dropout, pattern
         self.rotary, self.d_head = config.positions == "rotary", config.d_head
-        self.rope_base, self.rope_scaling = config.rope_base, config.rope_scaling
+        self.rope_base = config.rope_base if rope_base is None else rope_base
+        self.rope_scaling = config.rope_scaling
         self.grouped = config.n_kept_heads != config.n_heads
+        self.tiles_from = 0  #: length of rows from which a pattern is computed tile by tile
         self.plain = config.plain_attention
         # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
         self.bias: AlibiBias | RelativeBias | None = None
@@ -163,7 +168,7 @@ class SelfAttentionContext(nn.Module):
     def _packed(self, x: Tensor, layout: PackedLayout) -> PackedAttention | None:
         """Return attention by the kernel for packed rows, or None where it does not apply."""
         dropout = self.dropout if self.training else 0.0
-        usual = self.plain and self.bias is None and self.pattern is None and not self.grouped
+        usual = self.plain and self.bias is None and self._pattern_of(x.shape[1]) is None and not self.grouped
         if not usual or not supports_packed(x, self.d_head, dropout):
             return None
         n_rows, length = x.shape[:2]
@@ -178,23 +183,32 @@ class SelfAttentionContext(nn.Module):
             table = rotation_table(length, self.d_head, x.device, self.rope_base, self.rope_scaling)
         return PackedAttention(passages, self.causal, table)
 
+    def _pattern_of(self, length: int) -> Pattern | None:
+        """Return the pattern of rows of a length; None if they are within its window."""
+        return None if self.pattern is None or self.pattern.sees_all(length) else self.pattern
+
     def _mix(self, x: Tensor, layout: PackedLayout, seen: list[Tensor] | None) -> Callable[..., Tensor]:
         """Return the fastest mix for queries and keys that are already rotated."""
-        pattern, own_bias, mask, n_whole = self.pattern, self.bias, layout.mask, layout.n_unmixed
-        if pattern is not None and seen is None:
+        pattern, own_bias, mask, n_whole = self._pattern_of(x.shape[1]), self.bias, layout.mask, layout.n_unmixed
+        dropout = self.dropout if self.training else 0.0
+        one_mask = mask is None or mask.shape[-2] == 1  # tiles take no passages, and drop no weights
+        long = x.shape[1] >= self.tiles_from
+        if pattern is not None and seen is None and one_mask and not dropout and long:
             # Tile by tile: scores (T, T) are never materialized.
             return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
         if pattern is not None:
             at = torch.arange(x.shape[1], device=x.device)
-            # Recorded weights need the dense form: the pattern becomes a mask (T, T).
+            # Recorded weights need the dense form: the pattern becomes a mask (T, T), or (B, 1, T, T).
             visible = pattern.sees(at[:, None], at[None, :])
-            mask, n_whole = visible if mask is None else visible & mask, 0
+            if mask is not None:
+                whole = visible.expand(n_whole, 1, *visible.shape)
+                visible = torch.cat((whole, visible & mask)) if n_whole else visible & mask
+            mask, n_whole = visible, 0
         bias = None
         if own_bias is not None:
             at = torch.arange(x.shape[1], device=x.device)
             bias = own_bias(at[None, :] - at[:, None])  # (H, T, T)
-        dropout = self.dropout if self.training else 0.0
-        ragged = layout.bounds is not None and self.plain and bias is None and seen is None
+        ragged = layout.bounds is not None and self.plain and bias is None and seen is None and pattern is None
         # A mask as bias would give NaN in fully masked rows, which padding may cause.
         visible_to_self = pattern is None and (mask is None or mask.shape[-2] > 1)
         if ragged and supports_varlen(x, self.d_head, dropout):
@@ -251,10 +265,11 @@ class Residual(nn.Module):
     al. 2020).
     """
 
-    def __init__(self, config: LayerConfig) -> None:
+    def __init__(self, config: LayerConfig, normed: bool = True) -> None:
+        """Build the norm, or none if x is normalized before, with pre-norm only."""
         super().__init__()
         self.pre = config.norm == "pre"
-        self.norm = build_norm(config)
+        self.norm = build_norm(config) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def add(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], positions: Tensor | None = None) -> Tensor:
@@ -267,8 +282,9 @@ class Residual(nn.Module):
 
 def build_norm(config: LayerConfig) -> nn.LayerNorm | nn.RMSNorm:
     """Build LayerNorm, or RMSNorm: x / √(mean(x²) + ε) · g (Zhang and Sennrich 2019)."""
-    kind = nn.RMSNorm if config.normalization == "rms" else nn.LayerNorm
-    return kind(config.d_model, eps=config.norm_eps)
+    if config.normalization == "rms":
+        return nn.RMSNorm(config.d_model, eps=config.norm_eps)
+    return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def top_norm(config: LayerConfig) -> nn.Module:
@@ -312,11 +328,12 @@ def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention
 class EncoderLayer(nn.Module):
     """Transformer encoder layer: self-attention, then feed-forward."""
 
-    def __init__(self, config: LayerConfig) -> None:
+    def __init__(self, config: LayerConfig, normed: bool = False) -> None:
+        """Build the sublayers; ``normed`` inputs need no norm before attention."""
         super().__init__()
         self.attention = build_attention(config)
         self.feed_forward = FeedForward(config)
-        self.around_attention = Residual(config)
+        self.around_attention = Residual(config, normed=not normed)
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix, positions: Tensor | None = None) -> Tensor:

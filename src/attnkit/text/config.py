@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from attnkit.protocols import SPECIALS
 
@@ -20,8 +20,8 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords (byte-pair encoding, unigram language model or WordPiece), words or characters. The kinds
-    `bert`, `gpt2` (also for RoBERTa), `llama3` and `sentencepiece` (Marian, M2M100, NLLB, mBART, XLM-RoBERTa, Llama 2)
-    are the tokenizers of those models, available only through `attnkit import`."""
+    `bert`, `gpt2` (also for RoBERTa and ModernBERT), `llama3` and `sentencepiece` (Marian, M2M100, NLLB, mBART,
+    XLM-RoBERTa, Llama 2) are the tokenizers of those models, available only through `attnkit import`."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Maximum number of entries, special tokens included. A small text yields fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
@@ -39,16 +39,25 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True):
 
     @field_validator("symbols")
     @classmethod
-    def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
-        check_symbols(symbols)
+    def _check_symbols(cls, symbols: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        runs = info.data.get("kind") == "gpt2"  # of spaces, which are entries of GPT-NeoX
+        check_symbols(tuple(symbol for symbol in symbols if not (runs and is_run(symbol))))
+        if len(set(symbols)) != len(symbols):
+            raise ValueError("symbols must be unique")
         return symbols
 
     @model_validator(mode="after")
     def _check_imported_kinds(self) -> VocabularyConfig:
-        changed = self.normalize != "none" or (self.lowercase and self.kind != "bert")
+        composed = self.kind == "gpt2" and self.normalize == "nfc"  # as in GPT-NeoX
+        changed = (self.normalize != "none" and not composed) or (self.lowercase and self.kind != "bert")
         if changed and self.kind in get_args(ImportedKind):
             raise ValueError(f"normalize and lowercase cannot be set for kind {self.kind}")
         return self
+
+
+def is_run(symbol: str) -> bool:
+    """Return whether a symbol is a run of spaces, which GPT-NeoX has as an entry."""
+    return len(symbol) > 1 and not symbol.strip(" ")
 
 
 def check_symbols(symbols: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import BertKeys, DistilBertKeys, ElectraKeys, RoFormerKeys, described
 from attnkit.formats.huggingface.llama import LlamaKeys
+from attnkit.formats.huggingface.modernbert import ModernBertKeys, modernbert_values, rope_parameters
 from attnkit.formats.huggingface.translation_config import TRANSLATORS
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
@@ -30,7 +31,7 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "gpt2", "llama"]
+Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "modernbert", "gpt2", "llama"]
 """Model types that can be imported, beside translation models."""
 SUPPORTED: tuple[Kind, ...] = get_args(Kind)
 ROBERTAS = ("roberta", "xlm-roberta")  #: with two separators, and positions counted from the id of padding
@@ -41,6 +42,7 @@ CLASSES = {
     "roformer": "RoFormer",
     "distilbert": "DistilBert",
     "electra": "Electra",
+    "modernbert": "ModernBert",
 }
 """Model type of an encoder -> start of its class names."""
 _SPECIALS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
@@ -72,12 +74,13 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
         return {"d_ff": self.d_ff or 4 * self.d_model}
 
 
-Keys = BertKeys | DistilBertKeys | _Gpt | LlamaKeys
+Keys = BertKeys | DistilBertKeys | ModernBertKeys | _Gpt | LlamaKeys
 _KEYS: dict[str, type[Keys]] = {
     **dict.fromkeys(("bert", *ROBERTAS), BertKeys),
     "roformer": RoFormerKeys,
     "distilbert": DistilBertKeys,
     "electra": ElectraKeys,
+    "modernbert": ModernBertKeys,
     "gpt2": _Gpt,
     "llama": LlamaKeys,
 }
@@ -93,7 +96,11 @@ def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str,
     """Return the configuration of an encoder; ``labels`` in output order."""
     others: Tree = {"vocab_size": vocab_size, "pad_token_id": PAD_ID, **described(config, kind)}
     keys = _KEYS[kind]
+    if kind == "modernbert":
+        others |= modernbert_values(config, ACTIVATIONS[config.activation])
     tree = {"architectures": [architecture], "model_type": kind, **_written(keys, config, others)}
+    if kind == "modernbert":
+        tree["rope_parameters"] = rope_parameters(config)
     if labels:
         tree["id2label"] = {str(i): label for i, label in enumerate(labels)}
         tree["label2id"] = {label: i for i, label in enumerate(labels)}

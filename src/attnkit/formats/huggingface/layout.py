@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attnkit.formats.huggingface import llama
+from attnkit.formats.huggingface import llama, modernbert
 from attnkit.formats.huggingface.config import CLASSES, ROBERTAS
 from attnkit.formats.huggingface.encoder_config import is_distilbert, is_electra
 from attnkit.models.language_config import BertConfig, GptConfig
@@ -21,6 +21,7 @@ PREFIXES = {
     "roformer": "roformer.",
     "distilbert": "distilbert.",
     "electra": "electra.",
+    "modernbert": "model.",
     "gpt2": "transformer.",
     "llama": "model.",
 }
@@ -37,7 +38,7 @@ _HEADS = (
     *("lm_head", "discriminator_predictions", "generator_predictions", "generator_lm_head", "sequence_summary"),
     *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
 )
-OTHER_HEADS = re.compile(rf"({'|'.join(_HEADS)})\..*")
+OTHER_HEADS = re.compile(rf"({'|'.join(_HEADS)})\..*|head\.(dense|norm)\..*|decoder\.(weight|bias)")
 """Tensors of heads, which an import may leave out."""
 
 
@@ -51,6 +52,7 @@ class Link:
     heads: int = 0  #: heads of RoFormer, which rotates adjacent dimensions; attnkit pairs dimensions half a head apart
     width_axis: int | None = None  #: axis that transformers has in Marian's order, all sines first
     sizes: tuple[int, ...] = ()  #: rows of each of theirs, if they differ
+    part: tuple[int, int] = (0, 1)  #: (index, number): ours is one of several equal parts of the rows of theirs
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return the transformers tensors made from an attnkit tensor."""
@@ -67,6 +69,8 @@ class Link:
     def join(self, theirs: Tensors) -> Tensor:
         """Return the attnkit tensor made from transformers tensors."""
         parts = [theirs[name].t() if self.transposed else theirs[name] for name in self.theirs]
+        if self.part[1] > 1:
+            return parts[0].chunk(self.part[1])[self.part[0]]
         if self.heads:
             parts[:2] = [_rearranged(part, (self.heads, -1, 2)) for part in parts[:2]]
         tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
@@ -103,6 +107,8 @@ def linked(
 
 def body_kind(config: BertConfig) -> str:
     """Return the model type; rotary positions make RoFormer (Su et al. 2021)."""
+    if modernbert.is_modernbert(config):
+        return "modernbert"
     if config.positions == "rotary":
         return "roformer"
     return "distilbert" if is_distilbert(config) else "electra" if is_electra(config) else "bert"
@@ -110,6 +116,8 @@ def body_kind(config: BertConfig) -> str:
 
 def fits(config: BertConfig, kind: str) -> bool:
     """Return whether a model can be written as one of a model type."""
+    if kind == "modernbert" or modernbert.is_modernbert(config):
+        return kind == "modernbert" and modernbert.is_modernbert(config)
     if kind in ("distilbert", "electra"):
         return is_distilbert(config) if kind == "distilbert" else is_electra(config)
     positions = ("learned",) if kind in ROBERTAS else ("rotary",) if kind == "roformer" else ("learned", "sinusoidal")
@@ -140,6 +148,8 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
     """Return the links of embeddings and layers; ``PREFIXES`` has the default prefix."""
     kind = body_kind(config)
     prefix = PREFIXES[kind] if prefix is None else prefix
+    if kind == "modernbert":
+        return modernbert_body(config, prefix)
     layer, parts, maps = _LAYERS.get(kind, _BERT_LAYER)
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     links = [Link("embedding.weight", (f"{near}.word_embeddings.weight",))]
@@ -156,6 +166,36 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
         for name, their in zip(_LAYER_PARTS, maps, strict=True):
             links += linked(f"{ours}.{name}", f"{theirs}.{their}")
     return links
+
+
+def modernbert_body(config: BertConfig, prefix: str) -> list[Link]:
+    """Return the links of embeddings, layers and final norm of a ModernBERT."""
+    biased, normed = config.bias, config.norm_bias
+    links = [Link("embedding.weight", (f"{prefix}embeddings.tok_embeddings.weight",))]
+    links += _linked("embedding_norm", f"{prefix}embeddings.norm", normed)
+    for i in range(config.n_layers):
+        ours, theirs = f"layers.{i}", f"{prefix}layers.{i}"
+        for name, their in modernbert.MAPS.items():
+            links += _linked(f"{ours}.{name}", f"{theirs}.{their}", biased)
+        names, fused = modernbert.GATED
+        for index, name in enumerate(names):
+            parts = _linked(f"{ours}.{name}", f"{theirs}.{fused}", biased)
+            links += [replace(link, part=(index, len(names))) for link in parts]
+        for name, their in modernbert.NORMS.items():
+            if i or name != "around_attention.norm":  # the first layer's input is normalized
+                links += _linked(f"{ours}.{name}", f"{theirs}.{their}", normed)
+    return links + _linked("norm", f"{prefix}final_norm", normed)
+
+
+def _linked(ours: str, theirs: str, bias: bool) -> list[Link]:
+    """Return the links of a linear map or a norm, with or without a bias."""
+    return linked(ours, theirs)[: 2 if bias else 1]
+
+
+def _modernbert_head(config: BertConfig, ours: str) -> list[Link]:
+    """Return the links of the masked-LM head without its output layer."""
+    biases = {"linear": config.head_bias, "norm": config.norm_bias}
+    return [link for part, name in modernbert.HEAD.items() for link in _linked(f"{ours}.{part}", name, biases[part])]
 
 
 _LAYER_PARTS = (
@@ -184,6 +224,9 @@ _HEAD_NAMES = {
 def bert_head(config: BertConfig, kind: str) -> list[Link]:
     """Return the links of the masked-LM head; an untied output has its own bias."""
     tied = config.tie_embeddings  # untied: decoder.bias is the output's, the other bias is unused
+    if kind == "modernbert":
+        last = [Link("output.bias", ("decoder.bias",))] if tied else linked("output", "decoder")
+        return [*_modernbert_head(config, "predictor"), *last]
     if kind in _HEAD_NAMES:
         linear, norm, output = _HEAD_NAMES[kind]
         last = [Link("output.bias", (f"{output}.bias",))] if tied else linked("output", output)
@@ -223,8 +266,10 @@ HEADS = {
 }  #: fine-tuning task -> suffix of the architecture name
 
 
-def head_of(task: str, kind: str) -> list[Link]:
+def head_of(task: str, kind: str, config: BertConfig) -> list[Link]:
     """Return the links of a fine-tuned head, with its pooler if it has one."""
+    if kind == "modernbert":
+        return _modernbert_head(config, "pooler") + linked("output", "classifier")
     if task == "question-answering":
         return linked("output", "qa_outputs")
     if task == "token-classification":
@@ -287,7 +332,11 @@ def gpt_head(config: GptConfig) -> list[Link]:
 
 def to_theirs(links: Sequence[Link], ours: Tensors) -> dict[str, Tensor]:
     """Return the transformers tensors made from attnkit's."""
-    return {name: tensor for link in links for name, tensor in link.split(ours[link.ours]).items()}
+    found: dict[str, list[Tensor]] = {}  # parts of a tensor, in order
+    for link in links:
+        for name, tensor in link.split(ours[link.ours]).items():
+            found.setdefault(name, []).append(tensor)
+    return {name: parts[0] if len(parts) == 1 else torch.cat(parts) for name, parts in found.items()}
 
 
 def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
@@ -296,5 +345,6 @@ def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
     for link in links:
         n_rows, *rest = ours[link.ours].shape
         for name, size in zip(link.theirs, link.sizes or [n_rows // len(link.theirs)] * len(link.theirs), strict=True):
+            size *= link.part[1]
             shapes[name] = (size, *rest)[::-1] if link.transposed else (size, *rest)
     return shapes

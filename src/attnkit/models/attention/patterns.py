@@ -44,6 +44,10 @@ class Pattern:
         """Yield the tiles of the attention matrix (T, S)."""
         raise NotImplementedError
 
+    def sees_all(self, n: int) -> bool:
+        """Return whether each of n queries is known to see all of n keys."""
+        return False
+
     def dense_mask(self, n_queries: int, n_keys: int) -> list[list[bool]]:
         """Return the equivalent dense mask (T, S), True where attention is allowed."""
         return [[bool(self.sees(i, j)) for j in range(n_keys)] for i in range(n_queries)]
@@ -55,6 +59,10 @@ class Window(Pattern):
 
     def sees(self, i: Any, j: Any) -> Any:
         return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
+
+    def sees_all(self, n: int) -> bool:
+        """Return whether n positions fit on each side of a query, itself included."""
+        return not self.causal and n <= self.size + 1
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
         """Yield the tiles of a band along the diagonal."""

@@ -41,6 +41,7 @@ from attnkit.training.losses import LossTerm
 ENCODER_PREFIX = "encoder."
 DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefixes of weights outside the encoder
 POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
+MLM_HEAD = "predictor."
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
 ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenTagger | SpanPredictor)
@@ -131,8 +132,8 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
         check_min_parameters(checkpoint, alone.min_parameters(read_tokenizer(checkpoint).vocab_size))
         if config.finetuning.from_scratch:
             return
-        # Pretraining does not use ``separators``; only learned positions limit ``max_length``.
-        free = {*EXCLUDED_INIT_KEYS, *EMBEDDING_KEYS, *(["separators"] if pretrained else [])}
+        # Pretraining does not use ``separators`` and ``pooling``; only learned positions limit ``max_length``.
+        free = {*EXCLUDED_INIT_KEYS, *EMBEDDING_KEYS, *(["separators", "pooling"] if pretrained else [])}
         free |= {"max_length"} if config.model.max_positions is None else set()
         there = model.model_dump()
         for key, value in config.model.model_dump().items():
@@ -152,7 +153,9 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
             pretrained = Bert(read_run_config(source, "mlm").model, read_tokenizer(source).vocab_size)
         expected = tensors_of(pretrained)
         kept = {name: ENCODER_PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
-        kept |= {name: "pooler." + name.removeprefix(POOLER) for name in expected if name.startswith(POOLER)}
+        # A pooler of the form of the masked-LM head starts from that head.
+        pooler = MLM_HEAD if config.model.pooler == "mlm_head" else POOLER
+        kept |= {name: "pooler." + name.removeprefix(pooler) for name in expected if name.startswith(pooler)}
         weights, own = read_tensors(source, MODEL, expected), tensors_of(model)
         with torch.no_grad():
             for name, target in kept.items():

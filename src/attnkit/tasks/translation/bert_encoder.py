@@ -75,6 +75,11 @@ def check_bert_supported(bert: BertConfig) -> None:
         raise UsageError("translation models do not support layers without biases", where="model.bias", help=_OTHER)
     if bert.rope_base != ROPE_BASE:
         raise UsageError("translation models do not support other rope_base", where="model.rope_base", help=_OTHER)
+    if bert.local_window is not None:
+        raise UsageError("translation models do not support local layers", where="model.local_window", help=_OTHER)
+    if bert.embedding_norm or not bert.norm_bias:
+        what = "translation models do not support norms without biases, or one of pre-norm embeddings"
+        raise UsageError(what, where="model.embedding_norm, model.norm_bias", help=_OTHER)
     if bert.activation == "gelu_tanh":
         raise UsageError("translation models do not support gelu_tanh", where="model.activation", help=_OTHER)
 
