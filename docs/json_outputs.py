@@ -56,6 +56,21 @@ from attnkit.tasks.word_alignment.lexicon import AlignmentReport
 from attnkit.text.config import PhrasesConfig
 
 
+class Swept(TypedDict):
+    """What became of the runs of a sweep; with --dry-run, their names alone."""
+
+    finished: list[str]
+    """Names of runs."""
+    ended_early: list[str]
+    """Names of configurations."""
+    failed: dict[str, int]
+    """Name of a run -> exit code."""
+    groups: list[RunGroup]
+    """Configurations with the scores of their seeds, the best first."""
+    tests: list[TestComparison]
+    """Each configuration beside the first one, on each test file."""
+
+
 class Averaged(TypedDict):
     """The checkpoints of the average."""
 
@@ -213,6 +228,7 @@ OUTPUTS: dict[str, Printed] = {
     "compare": Printed((list[TestComparison],)),
     "runs": Printed((list[RunRow], list[RunGroup])),
     "report": Printed((RunReport,)),
+    "sweep": Printed((Swept, list[str])),
     "average": Printed((Averaged,)),
     "verify": Printed((Verified,), "run"),
     "export": Printed((Exported,)),

@@ -162,12 +162,20 @@ def write_text(folder: Path) -> None:
     paragraphs = [PARAGRAPH % (i, i, len(f"The cat number {i} sat on ")) for i in range(40)]
     for name in ("squad.json", "dev.json", "train.json"):
         (folder / name).write_text(SQUAD % ",".join(paragraphs))
+    (folder / "sweep.yaml").write_text(SWEEP)
     np.save(folder / "vectors.npy", rng.normal(size=(40, 6)).astype(np.float32))
     (folder / "wordsim353.tsv").write_text("king\tqueen\t8\nmotel\thotel\t9\ncat\tfrance\t1\ndog\tberlin\t2\n")
     shutil.copy(folder / "wordsim353.tsv", folder / "simlex999.tsv")
     (folder / "questions-words.txt").write_text(": capitals\nparis france berlin london\nman king woman queen\n")
 
 
+SWEEP = """
+settings:
+  {preset: tiny, device: cpu, threads: 1, limits.max_steps: 2, evaluation.every_steps: 1,
+    data: {src: [a.en], tgt: [a.de]}}
+values: {model.dropout: [0.0, 0.1]}
+halving: {steps: [1]}
+"""
 MARIAN = "--set model.positions=sinusoidal --set model.activation=relu"
 RUNS = (
     f"train --src a.en --tgt a.de -o run {SMALL} --max-steps 5 --set evaluation.every_steps=1 --set "

@@ -75,6 +75,8 @@ LINES = (
     "runs run bert",
     "runs run bert --seeds",
     "report run1 run2 --src test.en --tgt test.de --text 'A dog runs.'",
+    "sweep sweep.yaml -o experiments --dry-run",
+    "sweep sweep.yaml -o experiments",
     "average run --last 2",
     "verify run bert",
     "export run --to huggingface out",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnkit.library.language_models import CausalLM, MaskedLM
     from attnkit.library.loading import load
     from attnkit.library.results import confusion, curves, project
-    from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, verify
+    from attnkit.library.runs import average, compare, compare_lm, export, import_run, list_runs, report, sweep, verify
     from attnkit.library.synthetic import back_translate, distill
     from attnkit.library.training import (
         finetune,
@@ -73,6 +73,7 @@ __all__ = [
     "project",
     "report",
     "score_bleu",
+    "sweep",
     "toy_corpus",
     "train",
     "train_autoencoder",
@@ -107,6 +108,7 @@ _MODULES = {
     "import_run": "library.runs",
     "list_runs": "library.runs",
     "report": "library.runs",
+    "sweep": "library.runs",
     "verify": "library.runs",
     "back_translate": "library.synthetic",
     "distill": "library.synthetic",

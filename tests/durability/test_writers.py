@@ -58,6 +58,8 @@ PASSES: dict[str, list[str]] = {
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "compare": ["compare run run --src {corpus}/test.src --tgt {corpus}/test.tgt"],
     "runs": ["runs . --json"],
+    # Its runs are processes of their own, of commands that are here.
+    "sweep": ["sweep {sweep} -o experiments --dry-run"],
     "report": ["report run -o page.html --text '1 2'"],
     "average": ["average run"],
     "export": ["export run exported --to ctranslate2"],
@@ -162,11 +164,15 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
     train = shlex.join(commands.train("transformer", Path("run"), limits__max_steps=4))
     texts = tmp_path / "texts.tsv"
     texts.write_text("label\ttext\n" + "odd\t1 2 3\neven\t2 2 4\n" * 9)
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text("values: {model.dropout: [0.0, 0.1]}\n")
     environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))
     keep_loops(folder / "attnkit" / "numba")
     for name in (name for name in COMMANDS if name != "serve"):  # which writes nothing, and runs until stopped
         for text in PASSES[name]:
-            argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train, texts=texts))
+            argv = shlex.split(
+                text.format(corpus=shlex.quote(str(commands.corpus)), train=train, texts=texts, sweep=sweep)
+            )
             asked = {"watch": str(report), "folder": str(folder), "environment": environment, "quick": True}
             commands.done(*argv, **asked, small_demo=name == "demo")
     events = [Event(**json.loads(line)) for line in report.read_text().splitlines()]

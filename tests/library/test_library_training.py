@@ -134,6 +134,7 @@ CALLS = {
     "compare": "compare",
     "runs": "list_runs",
     "report": "report",
+    "sweep": "sweep",
     "score": "Translator.score",
     "score-bleu": "score_bleu",
     "embed": "MaskedLM.embed CausalLM.embed AutoEncoder.embed AutoEncoder.reconstruct",

@@ -86,6 +86,8 @@ def language_models(folder: Path) -> None:
         groups: list[str] = [group.property for group in one.groups or []]
         print(groups)
         print(system)
+    finished: list[str] = attnkit.sweep(folder / "sweep.yaml", folder / "sweep", quiet=True).finished
+    print(finished)
     page: str = attnkit.report(folder / "run", texts=["A dog."], quiet=True).page()
     print(len(page))
     print(attnkit.compare_lm(folder / "bert", folder / "gpt", "A dog runs."))

@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score-bleu": ("score_bleu", "Score translations: BLEU, chrF and TER with signatures."),
     "compare": ("compare", "Compare translators on test files, with the paired test."),
     "runs": ("runs", "List the runs below a folder: scores, times, differences."),
+    "sweep": ("sweep", "Train a run for each combination of values and seeds."),
     "report": ("report", "Write one page about runs: curves, settings, samples, tests."),
     "serve": ("serve", "Serve runs over HTTP, for programs and people."),
     "average": ("average", "Average the weights of a run's checkpoints."),

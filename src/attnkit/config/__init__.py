@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
+from attnkit.config.plain import MAX_DEPTH, brief, dump_tree, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
 
-__all__ = ["dump_yaml", "load_yaml", "parse_yaml"]  # re-exported from ``plain``
+__all__ = ["dump_tree", "dump_yaml", "load_yaml", "parse_yaml"]  # re-exported from ``plain``
 
 Tree = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)

@@ -173,8 +173,14 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 def dump_yaml(model: BaseModel) -> str:
     """Return YAML from which ``load_yaml`` and ``validate`` restore an equal model."""
-    tree = model.model_dump(mode="json")
-    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    return dump_tree(model.model_dump(mode="json"))
+
+
+def dump_tree(tree: dict[str, Any]) -> str:
+    """Return plain data as YAML that ``load_yaml`` reads as the same."""
+    return yaml.dump(
+        dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
 
 
 def quote(value: object) -> str:

@@ -195,6 +195,13 @@ def append_text(path: Path, text: str) -> None:
     append_bytes(path, encode(text))
 
 
+@contextlib.contextmanager
+def open_for_child(path: Path) -> Iterator[int]:
+    """Open a file to which a child process appends its output."""
+    with _os_errors("write", path), _descriptor(path, _KEPT | os.O_CREAT | os.O_APPEND) as descriptor:
+        yield descriptor
+
+
 def encode(text: str) -> bytes:
     """Return the UTF-8 bytes that are written for a text."""
     return text.encode("utf-8", errors="backslashreplace")

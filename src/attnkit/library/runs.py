@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnkit.conversion.export_ctranslate2 import ExportResult, Quantization
     from attnkit.conversion.imported_run import ImportResult
     from attnkit.engine.averaging import AverageResult
+    from attnkit.engine.sweep import SweepOutcome
     from attnkit.library.results import Report
     from attnkit.tasks.language_modeling.compare import PositionPrediction
 
@@ -189,6 +190,27 @@ def report(
     request = ReportRequest([(Path(src), Path(tgt)) for src, tgt in tests], texts, tgt_lang, threads)
     with call_progress(quiet) as status:
         return Report(build_report([Path(run) for run in runs], request, status.update))
+
+
+def sweep(file: str | Path, output: str | Path, *, jobs: int = 1, quiet: bool = False) -> SweepOutcome:
+    """Train a run for each combination of values and seeds, as ``attnkit sweep``.
+
+    Args:
+        file: YAML file of the sweep.
+        output: folder for the runs; an existing sweep there is resumed.
+        jobs: runs at a time; they share the CPUs.
+        quiet: whether to show no progress.
+
+    Raises:
+        UsageError: the file is not as it should be, or ``output`` has a sweep of other settings.
+    """
+    from attnkit.engine.sweep import Sweep
+    from attnkit.engine.sweep_config import read_sweep
+    from attnkit.progress.calls import call_progress
+
+    plan = read_sweep(Path(file))
+    with call_progress(quiet) as status:
+        return Sweep(plan, Path(output), n_jobs=jobs, tell=status.update).run()
 
 
 def compare_lm(
