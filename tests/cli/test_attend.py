@@ -166,7 +166,10 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
     ("arguments", "code", "words"),
     [
         ([], 2, ["no run or text given", "--example cat"]),
-        (["{run}"], 2, ["no run or text given"]),
+        (["{run}"], 2, ["no text given"]),
+        (["{run}", LINE, "--png", "a.jpg"], 2, ["a.jpg has the ending of another format than PNG", "name it a.png"]),
+        (["{run}", LINE, "--svg", "a.PDF"], 2, ["--svg", "name it a.svg"]),
+        (["{run}", LINE, "-i", "text"], 2, ["it is an argument: attnkit attend RUN TEXT"]),
         (["missing", LINE], 4, ["no such run folder"]),
         (["{blind}", LINE], 4, ["no attention", "model.alignment"]),
         (["{run}", "  "], 3, ["blank", "source:1"]),

@@ -79,8 +79,15 @@ def test_commands_and_flags(call: Call, trained: Path) -> None:
     refused(call("translate", trained, "--beam-size", 2, "--num-hypotheses", 3, "-i", "/dev/null"), 2, "beam_size")
     refused(call("translate"), 2, "RUN")
     refused(call("train"), 2, "no training data given", "--src a.en --tgt a.de")
-    (said, _) = refused(call("train", "--preset", "huge"), 2, "'huge' is not one of")
+    refused(call("train", "--src", "a.en"), 2, "data.src is given, but data.tgt is not", "--src a.en --tgt a.de")
+    refused(call("train", "--preset"), 2, "'--preset' requires an argument", "help: write its value after it: --preset")
+    refused(call("export", trained, "--to", "attnkit", "-o", "x"), 2, "-o", "it is an argument: attnkit export RUN DIR")
+    (said, _) = refused(call("train", "--preset", "enormous"), 2, "'enormous' is not one of", "attnkit train --help")
     assert "Value error" not in said
+    refused(call("train", "--preset", "tinny"), 2, "'tinny' is not one of", "help: did you mean tiny?")
+    refused(call("finetune", "a", "--task", "classification"), 2, "did you mean text-classification?")
+    refused(call("compare", "a", "b", "--ref", "c"), 2, "unknown option --ref", "did you mean --tgt?")
+    refused(call("predict", trained, "a good film"), 2, "no such file: a good film", "standard input: echo TEXT | ")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_two_vocabularies_are_not_tied_three_ways() -> None:
 def test_files_must_pair_up() -> None:
     with pytest.raises(UsageError, match="src has 1 files but tgt has 2"):
         resolve({"data.src": ["a"], "data.tgt": ["b", "c"]}, preset_name="tiny")
-    with pytest.raises(UsageError, match="no training data given"):
+    with pytest.raises(UsageError, match=r"data\.src is given, but data\.tgt is not"):
         resolve({"data.src": ["a"]}, preset_name="tiny")
 
 

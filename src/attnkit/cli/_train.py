@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from attnkit.engine.resolve import ResolvedConfig
     from attnkit.engine.task import RunEstimate
 
+LEAST_BLEU = 1.0  #: a model below has learned frequent words at most
+UNLEARNED = "more --max-epochs; a lower optimization.learning_rate if the loss stays high"
+"""Advice below ``LEAST_BLEU``, in place of the command that uses the run."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
@@ -120,7 +124,9 @@ def run_training(
         else:
             limit = "early_stopping_patience" if done.reason == "patience" else f"max_{done.reason}"
             said = f"done: {done.step:,} steps ({limit} reached); best: {done.best}"
-            console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(*use.split(), output, *options)}")
+            begun = done.metrics.get("bleu", 100.0) >= LEAST_BLEU
+            next_step = console.command(*use.split(), output, *options) if begun else UNLEARNED
+            console.result(f"{said}\n{scores(done.metrics)}\ntry: {next_step}")
 
     rank = launched_rank()  # only rank 0 prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:

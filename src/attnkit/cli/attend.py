@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -27,6 +27,8 @@ OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(RUN_OPTIONS, ("run", "compar
 OPTIONS["pair"] = ("run",)
 OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
 """Option -> modes that accept it."""
+PICTURES = (".html", ".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".txt", ".json")
+"""Endings that name a format; a file with another ending may hold any."""
 
 
 def command(
@@ -88,8 +90,8 @@ def command(
         raise UsageError("the example takes no run and writes no files", where="--example", help="leave out the others")
     if mode != "example" and (run is None or not text):
         help = 'attnkit attend RUN "a sentence", or attnkit attend --example cat'
-        raise UsageError("no run or text given", help=help)
-    check_outputs(run, text or [], outputs)
+        raise UsageError("no run or text given" if run is None else "no text given", help=help)
+    check_outputs(run, text or [], {".html": html, ".svg": svg, ".png": png, ".pdf": pdf})
     for name in given:
         if mode not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"
@@ -124,13 +126,20 @@ def command(
     render(answer, selection, json, paths)
 
 
-def check_outputs(run: Path | None, text: Sequence[str], outputs: Sequence[Path]) -> None:
-    """Raise ``UsageError`` if an output would overwrite another, the run or the input."""
+def check_outputs(run: Path | None, text: Sequence[str], named: Mapping[str, Path | None]) -> None:
+    """Raise ``UsageError`` if an output would overwrite a file or has a wrong ending.
+
+    ``named`` holds the output of each format, by its usual ending. Another output, the run and the input must stay.
+    """
     from attnkit.text.lines import STDIN, check_not_overwriting
 
-    if len({path.resolve() for path in outputs}) < len(outputs):
+    outputs = {ending: path for ending, path in named.items() if path is not None}
+    if len({path.resolve() for path in outputs.values()}) < len(outputs):
         raise UsageError("two output files have the same name", help="give each a different name")
-    for path in outputs:
+    for ending, path in outputs.items():
+        if path.suffix.lower() in PICTURES and path.suffix.lower() != ending:
+            what = f"{path} has the ending of another format than {ending[1:].upper()}"
+            raise UsageError(what, where=f"--{ending[1:]}", help=f"name it {path.with_suffix(ending)}")
         if run is not None and run.resolve() in path.resolve().parents:
             raise UsageError(f"output file {path} is inside the run folder", help="write it elsewhere")
         check_not_overwriting(path, [STDIN] if "-" in text else [])

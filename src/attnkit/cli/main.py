@@ -291,6 +291,12 @@ def describe(error: BaseException) -> tuple[list[str], int]:
             from attnkit.cli.unknown_options import suggest_arguments
 
             return [f"error: {message}", f"help: {suggest_arguments(message, context)}"], 2
+        if isinstance(word, str) and message.endswith("requires an argument."):
+            return [f"error: {message}", f"help: write its value after it: {word} VALUE"], 2
+        if " is not one of " in message:
+            from attnkit.cli.unknown_options import suggest_choice
+
+            return [f"error: {message}", f"help: {suggest_choice(message) or f'{path} --help'}"], 2
         return [f"error: {message}", f"help: {path} --help"], 2
     # Torch has its own out-of-memory errors, but must not be imported here.
     # A failed mmap may raise a SystemError, and a library that cannot be mapped an ImportError.

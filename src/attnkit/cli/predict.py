@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -72,6 +74,7 @@ def command(
     if summary and output is not None and not json:
         raise UsageError("--summary with -o needs --json", where=f"-o {output}", help="add --json, or omit -o")
     sources = inputs or [STDIN]
+    check_not_text(sources, run)
     for path in (output, confusion):
         check_not_overwriting(path, sources)  # before torch is loaded
     from attnkit.engine.predict import PredictRequest, open_predictor
@@ -97,6 +100,17 @@ def command(
         console.warn(text)
     if gold:
         report(predicting.totals(), run, confusion, summary and not json)
+
+
+def check_not_text(sources: Sequence[str | Path], run: Path) -> None:
+    """Raise ``UsageError`` for a text in place of a file."""
+    from attnkit.errors import UsageError
+    from attnkit.progress import console
+
+    for path in sources:
+        if " " in str(path) and not os.path.lexists(path):
+            help = f"a text itself is read from standard input: echo TEXT | {console.command('predict', run)}"
+            raise UsageError(f"no such file: {str(path)[:60]}", help=help)
 
 
 def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import Any
 
 from attnkit.config.other_tools import meant_keys, remark
@@ -36,6 +38,9 @@ def suggest_option(word: str, near: list[str], context: Any) -> str:
         keys = keys_of(path.partition(" ")[2], keys)
         if keys:
             return f"use --set {' and '.join(f'{key}=VALUE' for key in keys)}{remark(keys, word)}"
+    arguments = [parameter.metavar for parameter in context.command.params if not parameter.opts[0].startswith("-")]
+    if (word == "-o" and "DIR" in arguments) or (word == "-i" and "TEXT" in arguments):
+        return f"it is an argument: {path} {' '.join(arguments)}"
     return f"did you mean {close[0]}?" if close else f"{path} --help lists the options"
 
 
@@ -54,6 +59,18 @@ def suggest_arguments(message: str, context: Any) -> str:
     if len(given) == 2 and {"--src", "--tgt"} <= flags:
         return f"{path} --src {given[0]} --tgt {given[1]}"
     return f"{path} --help"
+
+
+def suggest_choice(message: str) -> str:
+    """Return the help for a wrong choice; empty if no choice is spelled alike.
+
+    Args:
+        message: click's, which quotes the value and the choices.
+    """
+    given, _, listed = message.partition(" is not one of ")
+    choices = re.findall("'([^']+)'", listed)
+    close = difflib.get_close_matches(given.rpartition(" ")[2].strip("'"), choices, n=1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def keys_of(command: str, keys: list[str]) -> list[str]:

@@ -82,7 +82,7 @@ _PARTS: dict[tuple[str, ...], str] = {
     ("model.kind",): "arch architecture model_type encoder_type",
     # Data and vocabulary.
     ("data.src",): "src source train_src src_train trainpref source_lang",
-    ("data.tgt",): "tgt target trg train_tgt tgt_train target_lang",
+    ("data.tgt",): "tgt target trg train_tgt tgt_train target_lang ref reference references",
     ("data.valid_src",): "valid_src dev_src validpref src_dev",
     ("data.valid_tgt",): "valid_tgt dev_tgt tgt_dev",
     ("data.directions",): "lang_pairs language_pairs",

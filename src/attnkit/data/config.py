@@ -131,7 +131,8 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         if self.mix_src and self.directions is not None:
             raise ValueError("mix_src cannot be combined with directions: use --pair and weights")
         if (self.valid_src is None) != (self.valid_tgt is None):
-            raise ValueError("valid_src and valid_tgt must be given together")
+            missing = "valid_src" if self.valid_src is None else "valid_tgt"
+            raise ValueError(f"valid_src and valid_tgt must be given together; {missing} is missing")
         if self.valid_src is not None and self.valid_tgt is not None:
             if not self.valid_src or len(self.valid_src) != len(self.valid_tgt):
                 raise ValueError("valid_src and valid_tgt must name the same number of files, at least one")

@@ -153,10 +153,12 @@ def resolve(
     given, _ = merge(layers)
     # The task determines which presets and keys exist.
     kind, fixed = _choose_task(given, fixed)
-    if not all(_get(given, key) for key in kind.required_keys):
+    if missing := [key for key in kind.required_keys if not _get(given, key)]:
         others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
         stray = _get(given, "data.files") and "data.files" not in kind.required_keys
-        raise UsageError("no training data given", help=f"--data needs {others}" if stray else f"give {kind.example}")
+        some = ", ".join(key for key in kind.required_keys if key not in missing)
+        what = f"{some} is given, but {', '.join(missing)} is not" if some else "no training data given"
+        raise UsageError(what, help=f"--data needs {others}" if stray else f"give {kind.example}")
     if not kind.reads_streams:
         check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if kind.defaults_path is not None:
@@ -293,7 +295,8 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
     if stored not in allowed:
         nouns = " or ".join(TASKS[other].description for other in allowed)
         own = fixed.origin.startswith(RESUMED_PREFIX)
-        help = "name another folder, or add --overwrite" if own else "initialize from another run"
+        made = f"attnkit {TASKS[allowed[0]].train_command} -o RUN"
+        help = "name another folder, or add --overwrite" if own else f"name such a run, or train one: {made}"
         raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:

@@ -83,7 +83,12 @@ def scores(metrics: Mapping[str, float]) -> str:
 
 
 def _other(name: str) -> str:
-    """Return the format of a score without its own: of BLEU of one direction, `en-de`."""
+    """Return the format of a score without its own.
+
+    Such are BLEU of one direction, `en-de`, and the accuracy on one of several files.
+    """
+    if name.startswith("accuracy_"):
+        return f"accuracy on file {name[9:]} {{:.1f}} %"
     is_direction = name.startswith("bleu_")
     return name[5:].replace("_", "-") + " {:.1f}" if is_direction else name + " {:.3f}"
 

@@ -19,6 +19,7 @@ from attnkit.text.lines import read_lines
 
 Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]  #: ``plain``: other tags, such as parts of speech
 DOCUMENT = "-DOCSTART-"
+_PROSE = 3  # spaces in a "word": some corpora have words such as "1 1/2", none has four in most lines
 LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
 """Tag letters of each entity scheme; the first of the schemes that fit equally well is chosen."""
 MAX_WORDS = 1 << 16  #: maximum words of a sentence; a longer one suggests missing blank lines or another file format
@@ -38,7 +39,8 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
     """Yield all lines of a file as blocks: sentences and the lines between them.
 
     Without ``tagged``, no tags are read and a line may hold just a word. Raises ``DataError`` for a line with another
-    number of columns than the first, a missing tag or word, or a sentence of more than ``MAX_WORDS`` words.
+    number of columns than the first, a missing tag or word, texts in place of words, or a sentence of more than
+    ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
     help = "expected per line: word, tab or space, tag; a blank line ends a sentence"
@@ -69,6 +71,10 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
             if fault:
                 raise DataError(fault, where=f"{path}:{number}", help=help)
             rows.append(row)
+        if tagged and 2 * sum(row[0].count(" ") >= _PROSE for row in rows) > len(rows):
+            what = f"the first column holds texts, such as '{rows[-1][0][:30]}…', not words"
+            at = f"{path}:{block[-1][0]}"
+            raise DataError(what, where=at, help=f"{help}; for labeled texts: --task text-classification")
         tags = tuple(row[-1] for row in rows) if tagged else ()
         yield Block(tuple(line for _, line in block), tuple(row[0] for row in rows), tags, block[0][0])
 

@@ -266,7 +266,9 @@ class LabeledTable:
                 for name, cell in zip(names, line.split("\t"), strict=False):
                     if name and cell.strip() == name:
                         raise self._example(name, number) from None
-            raise DataError(f"invalid header: {error}", where=f"{path}:1", help=_RENAME) from error
+            commas = "\t" not in header and "," in header
+            help = "separate the columns by tabs instead of commas" if commas else _RENAME
+            raise DataError(f"invalid header: {error}", where=f"{path}:1", help=help) from error
 
     def __iter__(self) -> Iterator[LabeledText]:
         columns, names = self.columns, self.columns.names

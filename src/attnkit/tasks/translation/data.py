@@ -310,5 +310,6 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
                     help=f"attnkit check {src} {tgt} shows all findings",
                 )
         if report.severity == "stop" and not event.accepted:
-            remedy = f"attnkit {shlex.join(report.remedy)} mends it" if report.remedy else "exchange the files"
+            swap = "give another file for one side" if src == tgt else "exchange the files"
+            remedy = f"attnkit {shlex.join(report.remedy)} mends it" if report.remedy else swap
             raise DataError(report.verdict, where=f"{src} and {tgt}", help=f"{remedy}; --accept-data trains anyway")
