@@ -5,11 +5,12 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from attnkit.checkpoints import checkpoint, logs
-from attnkit.checkpoints.adapters import BASE
+from attnkit.checkpoints.adapters import BASE, is_adapter, whole_weights
 from attnkit.checkpoints.checkpoint import Checkpoint, Content, open_checkpoint, replaced_path, write_checkpoint
 from attnkit.checkpoints.logs import Status
 from attnkit.errors import RunError, UsageError, system_failure
@@ -257,6 +258,23 @@ class RunFolder:
             if name is None:
                 raise RunError(f"{self.path} has no best checkpoint yet", help="add --checkpoint last")
         return self._open(name), []
+
+    def adapted(self, name: str | None, adapter: Path | None) -> tuple[Checkpoint, list[str]]:
+        """Return a checkpoint with the adapter of another run on its weights, if given.
+
+        Of a checkpoint that is an adapter itself, the weights are those of its base. Raises as ``checkpoint``, and
+        ``RunError`` if the other run has no adapter, or one that was trained on other weights.
+        """
+        chosen, warnings = self.checkpoint(name)
+        if adapter is None:
+            return chosen, warnings
+        base = whole_weights(chosen)
+        other, more = RunFolder(adapter).checkpoint()
+        if not is_adapter(other):
+            raise RunError("this run has no adapter", where=str(adapter), help="train one: --set adapter.kind=lora")
+        other = replace(other, base=base)
+        whole_weights(other)  # raises if the adapter belongs to other weights
+        return other, [*warnings, *more]
 
     def best_name(self) -> str | None:
         """Return the name in the file ``best``; None if missing, ``RunError`` if damaged."""

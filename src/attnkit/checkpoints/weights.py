@@ -81,15 +81,19 @@ def safetensors_header(shapes: Mapping[str, Sequence[int]]) -> bytes:
     for name, shape in shapes.items():
         begin, end = end, end + 4 * math.prod(shape)
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": (begin, end)}
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
     return len(text).to_bytes(8, "little") + text
 
 
 def to_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Yield a safetensors file of float32 tensors, which are not copied."""
-    yield safetensors_header({name: tensor.shape for name, tensor in tensors.items()})
-    for tensor in tensors.values():
+    """Yield a safetensors file of float32 tensors, which are not copied.
+
+    Its bytes are those of ``to_bytes``, so that the same weights have the same checksum.
+    """
+    ordered = dict(sorted(tensors.items()))
+    yield safetensors_header({name: tensor.shape for name, tensor in ordered.items()})
+    for tensor in ordered.values():
         assert tensor.dtype == torch.float32
         yield tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
 

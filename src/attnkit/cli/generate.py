@@ -7,7 +7,17 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, CpuPrecision, Device, Engine, RepetitionPenalty, Strict, Threads, TopP
+from attnkit.cli.options import (
+    Adapter,
+    CheckpointName,
+    CpuPrecision,
+    Device,
+    Engine,
+    RepetitionPenalty,
+    Strict,
+    Threads,
+    TopP,
+)
 
 
 def command(
@@ -29,6 +39,7 @@ def command(
     ] = None,
     json: Annotated[bool, Option(help="One JSON object per prompt.")] = False,
     checkpoint: CheckpointName = None,
+    adapter: Adapter = None,
     device: Device = "auto",
     precision: CpuPrecision = "float32",
     engine: Engine = "auto",
@@ -46,6 +57,7 @@ def command(
       attnkit generate run "The cat sat"
       attnkit generate run "The cat sat" --temperature 0.8 --top-p 0.95 --n 3
       attnkit generate run --json < prompts.txt
+      attnkit generate llama "The cat sat" --adapter lora-run
       attnkit generate run "" --seed 7 --max-new-tokens 40
     """
     from attnkit.errors import UsageError
@@ -64,7 +76,7 @@ def command(
     search |= {"top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty, "seed": seed}
     config = search_config(search, n)  # checked before the model is loaded
     set_threads(threads)
-    opened = load_model(run, "clm", device=device, checkpoint=checkpoint, warn=console.warn)
+    opened = load_model(run, "clm", device=device, checkpoint=checkpoint, warn=console.warn, adapter=adapter)
     generator = Generator(opened, config, window, engine=engine, precision=precision, notify=console.warn)
     if stream and generator.backwards:
         what = "a right-to-left model cannot stream: it generates the beginning of the text last"

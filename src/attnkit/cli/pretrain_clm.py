@@ -1,13 +1,13 @@
 """``attnkit pretrain-clm``: pretraining of a decoder (GPT) on raw text."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
 from attnkit.cli import options
 from attnkit.cli._train import TrainingOptions, run_training, with_training_options
-from attnkit.engine.names import Direction
+from attnkit.engine.names import Direction, LanguagePreset
 
 
 @with_training_options
@@ -16,7 +16,7 @@ def command(
     output: options.RunOutput = Path("run"),
     direction: Annotated[Direction | None, Option(help="Reading direction. [default: left-to-right]")] = None,
     valid: options.ValidText = None,
-    preset: options.LanguageModelPreset = "auto",
+    preset: Annotated[Literal["auto", LanguagePreset, "adapt"], Option(help="Preset of all other keys.")] = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary.", metavar="FILE")] = None,
     init_from: options.InitFrom = None,
     *,
@@ -31,6 +31,7 @@ def command(
       attnkit pretrain-clm text.txt -o gpt --preset tiny
       attnkit pretrain-clm text.txt -o backwards --direction right-to-left
       attnkit pretrain-clm text.txt -o gpt --set model.positions=rotary --dry-run
+      attnkit pretrain-clm own.txt -o own --init-from llama --set adapter.kind=lora
     """
     flags = {"task": "clm", "data.files": files, "data.valid_files": valid, "direction": direction}
     flags["vocabulary_files"] = None if vocab is None else [vocab]

@@ -26,6 +26,7 @@ from attnkit.conversion.imported_run import ImportResult
 from attnkit.conversion.new_run import check_is_new, write_new_run
 from attnkit.conversion.vocabulary_files import read_tree
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config
+from attnkit.engine.checkpoint_metadata import read_tree as read_config_tree
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.task import task_of
 from attnkit.engine.vocabularies import read_vocabularies
@@ -36,7 +37,6 @@ from attnkit.formats.huggingface.layout import sines_first
 from attnkit.io import atomic
 from attnkit.io.safe_read import Entry
 from attnkit.models.lora import LoraConfig, MapName, RowBlock, adapted_blocks, factor_names
-from attnkit.tasks.translation.loading import open_run
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  #: before the names of modules
@@ -102,9 +102,9 @@ def _modules(config: Any, adapted: Mapping[str, list[RowBlock]]) -> list[_Module
     return modules
 
 
-def _model(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
+def _model(checkpoint: Checkpoint, task: str = "translation") -> tuple[Any, dict[str, Tensor]]:
     """Return the configuration of a run, and the tensors of its model, not read."""
-    config = read_run_config(checkpoint, "translation")
+    config = read_run_config(checkpoint, task)
     with torch.device("meta"), SkipWeightInit():
         return config, tensors_of(task_of(config).model_for_checkpoint(checkpoint, config))
 
@@ -245,17 +245,18 @@ def merge_run(run: Path, folder: Path, *, checkpoint: str | None = None, adapter
     Raises ``RunError`` if neither has an adapter, ``UsageError`` if the folder already contains a run.
     """
     check_is_new(folder)
-    opened = open_run(run, checkpoint, adapter)
-    if not is_adapter(opened.files):
+    chosen, warnings = RunFolder(run).adapted(checkpoint, adapter)
+    if not is_adapter(chosen):
         raise RunError("this run has no adapter to merge", where=str(run), help="name one: --adapter RUN")
-    config, tensors = _model(opened.files)
-    merged = to_bytes(read_tensors(opened.files, MODEL, tensors))
-    texts = _texts(opened.files) | {"config.yaml": dump_yaml(config.model_copy(update={"adapter": None})).encode()}
+    task = read_config_tree(chosen).get("task")
+    config, tensors = _model(chosen, "clm" if task == "clm" else "translation")
+    merged = to_bytes(read_tensors(chosen, MODEL, tensors))
+    texts = _texts(chosen) | {"config.yaml": dump_yaml(config.model_copy(update={"adapter": None})).encode()}
     card = (
         f"# {folder.absolute().name}\n\nThe run `{adapter or run}`, its adapter merged into the weights by attnkit.\n"
     )
     write_new_run(folder, texts, {MODEL: merged}, card, f"merged from {adapter or run}")
-    return ExportResult(folder, opened.checkpoint, n_bytes_of(folder), opened.warnings)
+    return ExportResult(folder, chosen.name, n_bytes_of(folder), tuple(warnings))
 
 
 _CARD = """\

@@ -89,7 +89,7 @@ class WeightSource:
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield a safetensors file; raise ``RunError`` if a tensor is damaged."""
-        shapes = self.shapes
+        shapes = dict(sorted(self.shapes.items()))  # the order in which trained weights are saved
         yield safetensors_header(shapes)
         links = {link.ours if link.ours in shapes else layout.WORDS[0]: link for link in self.links}
         links.setdefault("output.bias", Link("output.bias", (layout.BIAS,)))

@@ -34,14 +34,18 @@ def load_model(
     checkpoint: str | None = None,
     dtype: torch.dtype | None = None,
     warn: Callable[[str], None] = lambda text: None,
+    adapter: Path | None = None,
 ) -> LoadedModel:
     """Load a model: ``best`` (the default), ``last``, ``averaged`` or ``step-N``.
 
+    With ``adapter``, the run of an adapter, it is the adapter on the weights of the checkpoint.
+
     ``device`` is a torch device, or ``auto`` for CUDA if available, else the CPU. ``warn`` receives warnings about
-    damaged newer checkpoints. Raises ``RunError`` if the run or checkpoint is missing, damaged or of another task.
+    damaged newer checkpoints. Raises ``RunError`` if the run or checkpoint is missing, damaged or of another task, or
+    the adapter was trained on other weights.
     """
     # The checkpoint is verified against its manifest.
-    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    chosen, warnings = RunFolder(path).adapted(checkpoint, adapter)
     for warning in warnings:
         warn(warning)
     return load_checkpoint(path, chosen, read_run_config(chosen, task), device=device, dtype=dtype)

@@ -140,7 +140,7 @@ TASKS: dict[str, TaskSpec] = {
         init_from_tasks=("mlm",),
         adapt_init_path="tasks.translation.bert_encoder:config_from_bert",
         init_preset="adapt",
-        adjust_init_path="tasks.translation.config:adjust_adapting",
+        adjust_init_path="engine.run_config:adjust_adapting",
     ),
     "autoencode": TaskSpec(
         description="an auto-encoder",
@@ -174,6 +174,8 @@ TASKS: dict[str, TaskSpec] = {
         default_kind="gpt",
         example="text: attnkit pretrain-clm FILE",
         preset_thresholds=LANGUAGE_AUTO,
+        init_preset="adapt",
+        adjust_init_path="engine.run_config:adjust_adapting",
     ),
     # Fine-tuning of a pretrained encoder.
     "text-classification": replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, Field, model_validator
@@ -57,6 +58,20 @@ SCALES: dict[str, Tree] = {
         "evaluation": {"every_epochs": 1.0},
     },
 }
+
+
+def adjust_adapting(tree: Tree, settings: Mapping[str, Any]) -> Tree:
+    """Return the preset of adapted runs with a learning rate for the width.
+
+    Wide models take smaller steps; adapters, which start from zero, larger ones.
+    """
+    model = settings.get("model")
+    width = model.get("d_model") if isinstance(model, Mapping) else None
+    rate = 0.064 / (width if isinstance(width, int) and width > 0 else 256)
+    rate *= 5 if settings.get("adapter") else 1
+    return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
+
+
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import cycle, islice
+from itertools import accumulate, cycle, pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,14 +19,16 @@ from pydantic import BaseModel, Field, field_validator
 MAX_RANK = 1024
 MapName = Literal["query", "key", "value", "output", "up", "gate", "down", "cells", "alignment", "bridge", "readout"]
 """Linear maps of the models: the first seven of Transformers, the others of recurrent models."""
+_TRANSFORMER: tuple[MapName, ...] = ("query", "key", "value", "output", "up", "gate", "down")
 KIND_MAPS: Mapping[str, tuple[MapName, ...]] = {
-    "transformer": ("query", "key", "value", "output", "up", "gate", "down"),
+    "transformer": _TRANSFORMER,
+    "gpt": _TRANSFORMER,
     "rnn": ("cells", "alignment", "bridge", "readout"),
 }
 """Kind of model -> maps that may take adapters."""
 Shapes = Mapping[str, tuple[int, ...]]
 
-# The end of a weight's name, and the maps of its blocks of rows, repeated as often as there are square blocks.
+# The end of a weight's name, and the maps of its blocks of rows; of the memory's, repeated for all layers.
 _WEIGHTS: tuple[tuple[str, tuple[MapName, ...]], ...] = (
     (r"attention\.projection\.weight", ("query", "key", "value")),
     (r"cross\.projection\.weight", ("query",)),
@@ -71,6 +73,16 @@ class LoraConfig(BaseModel, frozen=True, extra="forbid", strict=True):
         return self.alpha / self.rank
 
 
+def check_adapter(lora: LoraConfig | None, kind: str, fsdp: bool) -> None:
+    """Raise ``ValueError`` if adapters do not fit a kind of model or FSDP."""
+    if lora is None:
+        return
+    if fsdp:
+        raise ValueError("adapters cannot be trained with fsdp")
+    if odd := [name for name in lora.maps or () if name not in KIND_MAPS[kind]]:
+        raise ValueError(f"adapter.maps: '{odd[0]}' is not a map of {kind}; {', '.join(KIND_MAPS[kind])}")
+
+
 class RowBlock(NamedTuple):
     """Rows of a weight that one pair of factors adapts."""
 
@@ -81,17 +93,15 @@ class RowBlock(NamedTuple):
 def adapted_blocks(shapes: Shapes, config: LoraConfig) -> dict[str, list[RowBlock]]:
     """Return weight name -> adapted blocks of rows, for parameters given by name.
 
-    Blocks of a weight have equal numbers of rows. Raises ``ValueError`` if no parameter belongs to a map of ``maps``.
+    Raises ``ValueError`` if no parameter belongs to a map of ``maps``.
     """
     adapted: dict[str, list[RowBlock]] = {}
     for name, shape in shapes.items():
         maps = next((maps for pattern, maps in _PATTERNS if pattern.fullmatch(name)), ())
         if not maps or len(shape) != 2:
             continue
-        # Fused maps are square blocks; a map that stands alone may have any shape.
-        n_blocks = 1 if len(maps) == 1 else max(1, shape[0] // shape[1])
-        n_rows = shape[0] // n_blocks
-        blocks = [RowBlock(m, slice(i * n_rows, (i + 1) * n_rows)) for i, m in enumerate(islice(cycle(maps), n_blocks))]
+        ends = [0, *accumulate(_block_sizes(name, shapes, len(maps)))]
+        blocks = [RowBlock(m, slice(*rows)) for m, rows in zip(cycle(maps), pairwise(ends), strict=False)]
         if kept := [block for block in blocks if config.maps is None or block.map in config.maps]:
             adapted[name] = kept
     found = {block.map for blocks in adapted.values() for block in blocks}
@@ -100,6 +110,19 @@ def adapted_blocks(shapes: Shapes, config: LoraConfig) -> dict[str, list[RowBloc
     if not adapted:
         raise ValueError("the model has no map that takes an adapter")
     return adapted
+
+
+def _block_sizes(name: str, shapes: Shapes, n_maps: int) -> list[int]:
+    """Return the number of rows of each block of a weight."""
+    n_rows, n_columns = shapes[name]
+    if n_maps == 1:  # a map that stands alone may have any shape
+        return [n_rows]
+    if n_maps == 3:
+        # As many rows of queries as the output map has columns; keys and values may have fewer heads.
+        n_queries = shapes[name.removesuffix("projection.weight") + "output.weight"][1]
+        n_kept = (n_rows - n_queries) // 2
+        return [n_queries, n_kept, n_kept]
+    return [n_columns] * max(1, n_rows // n_columns)
 
 
 def factor_names(weight: str) -> tuple[str, str]:
@@ -129,6 +152,7 @@ def merge(
     scale: float,
 ) -> None:
     """Add scale · B A to the blocks of a weight (rows, columns), in place."""
-    a, b = (np.split(factor, len(blocks)) for factor in factors)
+    a = np.split(factors[0], len(blocks))
+    b = np.split(factors[1], np.cumsum([block.rows.stop - block.rows.start for block in blocks])[:-1])
     for block, own_a, own_b in zip(blocks, a, b, strict=True):
         weight[block.rows] += np.float32(scale) * (own_b @ own_a)

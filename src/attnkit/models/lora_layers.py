@@ -30,7 +30,8 @@ class LoraFactors(nn.Module):
 
     def spread(self) -> Tensor:
         """Return (alpha / r) B as (rows of the weight, n r), zero outside its blocks."""
-        blocks = (self.B * self.scale).chunk(len(self.blocks))
+        sizes = [block.rows.stop - block.rows.start for block in self.blocks]
+        blocks = (self.B * self.scale).split(sizes)  # type: ignore[no-untyped-call]
         wide: Tensor = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]  # (n rows, n r)
         if len(wide) == self.n_rows:
             return wide

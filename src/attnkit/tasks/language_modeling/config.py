@@ -15,6 +15,7 @@ from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
+from attnkit.models.lora import LoraConfig, check_adapter
 
 LANGUAGE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering")
 """Tasks whose runs may contain BERT or GPT."""
@@ -52,6 +53,12 @@ SCALES: dict[str, dict[str, Any]] = {
         },
         "limits": {"max_steps": 1_000_000},
         "evaluation": {"every_steps": 5000},
+    },
+    # Of a run with initial weights of its own task, as of translators; ``adjust_init_path`` sets the rate.
+    "adapt": {
+        "optimization": {"warmup_steps": 100, "warmup_fraction": 0.1, "batch_tokens": 2048},
+        "limits": {"max_epochs": 10.0, "early_stopping_patience": 3},
+        "evaluation": {"every_epochs": 1.0},
     },
 }
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
@@ -101,11 +108,20 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Order in which the model reads the tokens of a document."""
     model: GptConfig
     """The architecture."""
+    adapter: LoraConfig | None = None
+    """Adapters to train instead of the weights of ``--init-from``, e.g. ``adapter.kind=lora``. Null: train the
+    weights."""
 
     @model_validator(mode="after")
     def _check(self) -> ClmConfig:
         _check_rows(self.model, self.data, self.data.isolate_documents)
+        check_adapter(self.adapter, self.model.kind, self.fsdp)
         return self
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """Return the settings of adapters, if any."""
+        return self.adapter
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -123,14 +139,17 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset."""
     scale = SCALES[name]
     seen = {"positions": BERT_POSITIONS} if kind == "bert" else {}
-    dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
-    positions = {"max_length": scale["data"]["sequence_length"]}  # no more positions than are trained
     sizes = LANGUAGE_SIZES.get(kind, {}).get(name)
+    model: dict[str, Any] = {}  # of "adapt", and of unknown kinds, which the schema reports
+    if sizes is not None:
+        dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
+        positions = {"max_length": scale["data"]["sequence_length"]}  # no more positions than are trained
+        model = {**sizes, **positions, **seen, **dropout}
     return {
         **scale,
         "optimization": {"schedule": "linear", "warmup_fraction": 0.2, "label_smoothing": 0.0, **scale["optimization"]},
         "limits": {"metric": "loss", **scale["limits"]},
-        "model": {"kind": kind, **({} if sizes is None else {**sizes, **positions, **seen, **dropout})},
+        "model": {"kind": kind, **model},
     }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -12,7 +11,7 @@ from attnkit.data.directions import bleu_of
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.config import ModelConfig, check_length
-from attnkit.models.lora import KIND_MAPS, LoraConfig
+from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
 from attnkit.text.config import MAX_ENTRIES, check_symbols
 
@@ -43,18 +42,6 @@ class ExtensionConfig(BaseModel, frozen=True, extra="forbid", strict=True):
             raise ValueError("name symbols or files to add")
         check_symbols(self.symbols)
         return self
-
-
-def adjust_adapting(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the preset of adapted runs with a learning rate for the width.
-
-    Wide models take smaller steps; adapters, which start from zero, larger ones.
-    """
-    model = settings.get("model")
-    width = model.get("d_model") if isinstance(model, Mapping) else None
-    rate = 0.064 / (width if isinstance(width, int) and width > 0 else 256)
-    rate *= 5 if settings.get("adapter") else 1
-    return {**tree, "optimization": {**tree["optimization"], "learning_rate": float(f"{rate:.2g}")}}
 
 
 class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
@@ -133,11 +120,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
                 raise ValueError("adapters do not train the rows of new entries: use extension without adapter")
             if self.finetuning.freeze:
                 raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
-            if self.fsdp:
-                raise ValueError("adapters cannot be trained with fsdp")
-            known = KIND_MAPS[self.model.kind]
-            if odd := [name for name in self.adapter.maps or () if name not in known]:
-                raise ValueError(f"adapter.maps: '{odd[0]}' is not a map of {self.model.kind}; {', '.join(known)}")
+        check_adapter(self.adapter, self.model.kind, self.fsdp)
         if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
             raise ValueError(
                 "model.tie_embeddings=all needs joint_vocabulary=true; "

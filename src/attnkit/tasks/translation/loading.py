@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from attnkit.checkpoints.adapters import is_adapter, whole_weights
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
@@ -107,14 +106,7 @@ def open_run(path: Path, checkpoint: str | None = None, adapter: Path | None = N
     Raises:
         RunError: a run or checkpoint is missing or damaged, a run has another task, or the adapter other weights.
     """
-    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-    if adapter is not None:
-        base = whole_weights(chosen)
-        chosen, more = RunFolder(adapter).checkpoint()
-        if not is_adapter(chosen):
-            raise RunError("this run has no adapter", where=str(adapter), help="train one: --set adapter.kind=lora")
-        chosen, warnings = replace(chosen, base=base), [*warnings, *more]
-        whole_weights(chosen)  # raises if the adapter belongs to other weights
+    chosen, warnings = RunFolder(path).adapted(checkpoint, adapter)
     config = read_run_config(chosen, "translation")
     return OpenedRun(path, chosen, config, *read_vocabularies(chosen), tuple(warnings))
 
