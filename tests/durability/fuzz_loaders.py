@@ -29,6 +29,7 @@ import torch
 from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
 from fuzz_adapters import import_damaged, use_damaged
+from fuzz_hub import HUB, import_damaged_llama, make_llama
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
 from attnkit.checkpoints.checkpoint import open_checkpoint
@@ -242,6 +243,10 @@ def adapter(base: Base, source: random.Random) -> None:
     use_damaged(base.folder.parent, base.folder, source)
 
 
+def llama(base: Base, source: random.Random) -> None:
+    import_damaged_llama(base.folder.parent, base.folder, source)
+
+
 def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
     asked = read_run_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"), "translation")
@@ -265,6 +270,7 @@ READERS = (
     folder,
     peft,
     adapter,
+    llama,
 )
 LOADERS = {reader.__name__: reader for reader in READERS}
 
@@ -280,6 +286,7 @@ def make_files(corpus: Path, place: Path) -> None:
     weights = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)).state_dict()
     for name in ("archive", "sequence"):
         torch.save(weights, place / f"{name}.bin", _use_new_zipfile_serialization=name == "archive")
+    make_llama(place / HUB)
     (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]
     np.save(place / "vectors.npy", rows, allow_pickle=False)

@@ -214,6 +214,8 @@ def test_languages_are_needed_and_known(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "code": ("config.json", {"auto_map": {"AutoModel": "evil.M"}}, "the model is code of the folder"),
+    "tokenizer code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": []}}, "the tokenizer is code of the"),
     "unscaled": ("config.json", {"scale_embedding": False}, "unsupported scale_embedding False for mbart"),
     "another start": ("config.json", {"decoder_start_token_id": 0}, "unsupported decoder_start_token_id 0 for mbart"),
     "no end": ("config.json", {"eos_token_id": 0, "decoder_start_token_id": 0}, "a special token .* twice"),

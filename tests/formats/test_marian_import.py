@@ -328,6 +328,11 @@ def shared(folder: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
+    "code": (edit("config.json", auto_map={"AutoModel": "evil.Model"}), "the model is code of the folder .auto_map."),
+    "code of the tokenizer": (
+        edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}),
+        "the tokenizer is code of the folder .auto_map.",
+    ),
     "t5": (edit("config.json", model_type="t5"), "unsupported model_type 't5'"),
     "unscaled": (edit("config.json", scale_embedding=False), "unsupported scale_embedding False for marian"),
     "pre-norm": (edit("config.json", normalize_before=True), "unsupported normalize_before True for marian"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attnkit.conversion.import_vocabulary import read_own_vocabulary
-from attnkit.conversion.vocabulary_files import read_file, read_tree
+from attnkit.conversion.vocabulary_files import read_file, read_settings, read_tree
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface.translation_config import ForeignTranslator
 from attnkit.text.config import VocabularyConfig
@@ -47,6 +47,7 @@ def read_vocabularies(
     ``languages`` are codes of the model. Raises ``UsageError`` if it needs them or has none, ``RunError`` if files are
     missing, damaged, or do not fit ``config.json``.
     """
+    read_settings(folder)  # refuses a tokenizer that is code of the folder
     if found.kind != "marian":
         return _read_coded(folder, found, languages)
     if languages != (None, None):
@@ -56,8 +57,7 @@ def read_vocabularies(
         )
     if found.config.decoder_start == "bos":  # only attnkit's own exports start from a token of its own
         return _read_own(folder, found)
-    settings_path = folder / "tokenizer_config.json"
-    settings = read_tree(settings_path) if settings_path.exists() else {}
+    settings = read_settings(folder)
     separate = settings.get("separate_vocabs") is True
     files = ("vocab.json", "target_vocab.json" if separate else "vocab.json")
     raw = [read_file(folder / name, MAX_FILE_BYTES, bytes) for name in ("source.spm", "target.spm")]
@@ -138,8 +138,7 @@ def _read_coded(
 
 def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of pieces, and those of added tokens such as language codes."""
-    settings_path, pieces_path = folder / "tokenizer_config.json", folder / "vocab.json"
-    settings = read_tree(settings_path) if settings_path.exists() else {}
+    settings, pieces_path = read_settings(folder), folder / "vocab.json"
     if not pieces_path.exists():  # NLLB-200
         tree = read_tree(folder / "tokenizer.json", MAX_BYTES)
         model, listed = tree.get("model"), tree.get("added_tokens")
@@ -163,12 +162,13 @@ def _m2m_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 def _mbart_names(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of mBART-50: special tokens and pieces, then languages and mask."""
-    settings_path, path = folder / "tokenizer_config.json", folder / "sentencepiece.bpe.model"
-    settings = read_tree(settings_path) if settings_path.exists() else {}
+    settings, path = read_settings(folder), folder / "sentencepiece.bpe.model"
     kind = settings.get("tokenizer_class")
     if kind in ("MBartTokenizer", "MBartTokenizerFast"):
         what = f"{kind} has codes after the text, and the decoder starts from one"
-        raise RunError(what, where=str(settings_path), help="supported: mBART-50, with MBart50Tokenizer")
+        raise RunError(
+            what, where=str(folder / "tokenizer_config.json"), help="supported: mBART-50, with MBart50Tokenizer"
+        )
     pieces = read_file(path, MAX_FILE_BYTES, read_sentencepiece).pieces
     # The first three pieces are <unk>, <s> and </s> of SentencePiece.
     names = [*_SPECIALS, *(piece.text for piece in pieces[3:])]

@@ -21,6 +21,7 @@ from attnkit.conversion.vocabulary_files import (
     added_tokens,
     mapping,
     read_file,
+    read_settings,
     read_tree,
     separators,
 )
@@ -54,11 +55,8 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
 
     ``model`` is the model type, and ``n_rows`` is the number of rows in its embedding table.
     """
-    paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
-    declared, settings = (read_tree(path) if path.exists() else {} for path in paths)
-    if "auto_map" in settings:
-        what = "the tokenizer is code of the folder (auto_map), which attnkit does not run"
-        raise RunError(what, where=str(paths[1]), help="remove auto_map if transformers has this tokenizer")
+    path = folder / "special_tokens_map.json"
+    declared, settings = read_tree(path) if path.exists() else {}, read_settings(folder)
     cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"

@@ -60,6 +60,19 @@ def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     return tree
 
 
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read ``tokenizer_config.json``, empty if missing; refuse code of the folder.
+
+    Raises as ``read_file``, and ``RunError`` if the tokenizer is such code.
+    """
+    path = folder / "tokenizer_config.json"
+    settings = read_tree(path) if path.exists() else {}
+    if "auto_map" in settings:
+        what = "the tokenizer is code of the folder (auto_map), which attnkit does not run"
+        raise RunError(what, where=str(path), help="remove auto_map if transformers has this tokenizer")
+    return settings
+
+
 def read_file(path: Path, most: int, parse: Callable[[bytes], T]) -> T:
     """Read and parse a file.
 

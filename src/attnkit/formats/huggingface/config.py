@@ -13,7 +13,7 @@ from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import BertKeys, DistilBertKeys, ElectraKeys, RoFormerKeys, described
 from attnkit.formats.huggingface.llama import LlamaKeys
 from attnkit.formats.huggingface.modernbert import ModernBertKeys, modernbert_values, rope_parameters
-from attnkit.formats.huggingface.translation_config import TRANSLATORS
+from attnkit.formats.huggingface.translation_config import TRANSLATORS, refuse_code
 from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -183,9 +183,7 @@ def read(tree: Any, where: str) -> ForeignModel:
     if kind not in SUPPORTED:
         what = "model_type is missing" if kind is None else f"unsupported model_type '{str(kind)[:40]}'"
         raise RunError(what, where=where, help=f"supported: {', '.join((*SUPPORTED, *TRANSLATORS))}")
-    if "auto_map" in tree:
-        what = "the model is code of the folder (auto_map), which attnkit does not run"
-        raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
+    refuse_code(tree, where)
     try:
         keys = _KEYS[kind].model_validate(tree)
         skipped = _check_bert(keys, kind) if isinstance(keys, BertKeys) and kind != "electra" else 0

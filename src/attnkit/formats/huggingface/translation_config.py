@@ -106,11 +106,20 @@ _FIXED: dict[str, dict[str, bool]] = {"marian": _POST | {"normalize_before": Fal
 """Kind -> keys of the first files, whose other values no published model has; transformers ignores those of mBART."""
 
 
+def refuse_code(tree: Mapping[str, Any], where: str) -> None:
+    """Raise ``RunError`` if the model of a ``config.json`` is code of its folder."""
+    if "auto_map" in tree:
+        what = "the model is code of the folder (auto_map), which attnkit does not run"
+        kind = str(tree.get("model_type"))[:40]
+        raise RunError(what, where=where, help=f"remove auto_map if it is a {kind} of transformers")
+
+
 def read_translator(tree: Mapping[str, Any], where: str) -> ForeignTranslator:
     """Convert the ``config.json`` of a translation model.
 
     Raises ``RunError`` if it is invalid, or has a setting that attnkit's models do not have.
     """
+    refuse_code(tree, where)
     try:
         kind: Kind = next(kind for kind in TRANSLATORS if kind == tree.get("model_type"))
         keys = _KEYS[kind].model_validate(tree)
