@@ -108,7 +108,7 @@ def test_any_word_is_harmless(call: Any, topic: str, tmp_path: Path) -> None:
         (["mask", "--pattern", "window", "--global", "2"], "--global requires --pattern global", "--pattern global"),
         (["mask", "--words", "alone"], "--words takes 2 to 20 words, not 1", 'give a sentence: --words "a dog runs"'),
         (["mask", "--words", "a " * 21], "--words takes 2 to 20 words, not 21", "give a sentence"),
-        (["maks"], "'maks' is not one of", "explain --help"),
+        (["maks"], "'maks' is not one of", "did you mean mask?"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call: Any, arguments: list[str], what: str, help: str) -> None:

@@ -21,6 +21,8 @@ SILENT = {
         "back-translate",
         "distill",
         "compare",
+        "report",
+        "sweep",
         "toy-corpus",
         "embed",
         "predict",

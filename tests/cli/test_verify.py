@@ -57,7 +57,7 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "a checkpoint": ("checkpoints/step-12/model.safetensors", "step-12: model.safetensors of checkpoint step-12"),
     "a manifest": ("checkpoints/step-4/manifest.json", "step-4: manifest.json of checkpoint step-4"),
     "the average": ("averaged/model.safetensors", "averaged: model.safetensors of checkpoint averaged"),
-    "a line of the log": ("metrics.jsonl", "metrics.jsonl: line 4 damaged"),
+    "a line of the log": ("metrics.jsonl", "metrics.jsonl: line 7 damaged"),
     "a line of the clock's log": ("timings.jsonl", "timings.jsonl: line 3 damaged"),
     "the copy of the vocabulary": ("tokenizer.json", "tokenizer.json: differs from that in step-12"),
     "the copy of the configuration": ("config.yaml", "config.yaml: "),

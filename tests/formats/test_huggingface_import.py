@@ -399,7 +399,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda hub: (hub / "model.safetensors").write_bytes((hub / "model.safetensors").read_bytes()[:-9]),
         "the weights cannot be used",
     ),
-    "another kind of tokenizer": (sentence_pieces, "not one of BERT, GPT-2 or Llama 3"),
+    "another kind of tokenizer": (sentence_pieces, "not one of BERT, GPT-2, Llama 2 or Llama 3"),
     "two added tokens with one id": (
         lambda hub: rewrite(
             hub, "tokenizer.json", added_tokens=[{"id": 5, "content": name} for name in ("[MASK]", "[ODD]")]

@@ -56,6 +56,8 @@ def test_what_waits_goes_together_and_answers_find_their_way() -> None:
         assert await asyncio.gather(first, *tasks) == [[0], *([10 * n, 10 * n + 1000] for n in range(1, 20))]
 
     asyncio.run(run())
+    batcher.close()
+    batcher.join(20)
     assert len(recorder.batches) == 2 and batcher.n_waiting == 0
     assert (batcher.counts.n_lines, batcher.counts.n_batches) == (39, 2)
 
@@ -190,10 +192,10 @@ def test_free_threads_share_what_waits() -> None:
     assert asyncio.run(batcher.submit(list(range(9)))) == [10 * n for n in range(9)]
     assert sorted(len(items) for items, _ in taken) == [4, 5]
     assert sorted(worker for _, worker in taken) == [(0, 1), (1, 1)]
-    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (9, 2)
     batcher.close()
     batcher.join(20)
     assert not any(thread.is_alive() for thread in batcher._threads)
+    assert (batcher.counts.n_lines, batcher.counts.n_batches) == (9, 2)
 
 
 def test_a_batch_may_use_threads_that_would_be_free() -> None:

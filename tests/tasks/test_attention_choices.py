@@ -99,7 +99,8 @@ def test_a_choice_trains_and_translates(workshop: Any, tmp_path: Path, case: str
     run = tmp_path / "run"
     workshop.train(config, run)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert 0 < records[-1]["loss"] < 10
+    losses = [record["loss"] for record in records if "loss" in record]
+    assert 0 < losses[-1] < 10
     translator = load_translator([run], device="cpu")
     lines = ["1 2 3", "", "4 5 6 7"]
     together = translator.translate(lines)

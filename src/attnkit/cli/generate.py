@@ -57,7 +57,6 @@ def command(
       attnkit generate run "The cat sat"
       attnkit generate run "The cat sat" --temperature 0.8 --top-p 0.95 --n 3
       attnkit generate run --json < prompts.txt
-      attnkit generate llama "The cat sat" --adapter lora-run
       attnkit generate run "" --seed 7 --max-new-tokens 40
     """
     from attnkit.errors import UsageError

@@ -31,7 +31,6 @@ def command(
       attnkit pretrain-clm text.txt -o gpt --preset tiny
       attnkit pretrain-clm text.txt -o backwards --direction right-to-left
       attnkit pretrain-clm text.txt -o gpt --set model.positions=rotary --dry-run
-      attnkit pretrain-clm own.txt -o own --init-from llama --set adapter.kind=lora
     """
     flags = {"task": "clm", "data.files": files, "data.valid_files": valid, "direction": direction}
     flags["vocabulary_files"] = None if vocab is None else [vocab]

@@ -210,13 +210,13 @@ class GradientSession(TrainingSession):
             with self.ranks.synchronized():
                 if writer.is_writer:
                     logged = {"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics}
-                    append_record(folder.metrics_path, logged)
                     if self.evaluation.samples:
                         samples = [
                             [text[:_SAMPLE_LENGTH] for text in one] for one in self.evaluation.samples[:_SAMPLES]
                         ]
                         kept = {"kind": "samples", "step": record.step, "samples": samples}
                         append_record(folder.metrics_path, kept)
+                    append_record(folder.metrics_path, logged)
                     clock = {"step": record.step, "minutes": state.minutes, "tokens": state.tokens}
                     append_record(folder.timings_path, clock)
                     writer.write(snapshot)
