@@ -336,8 +336,9 @@ def test_settings_that_do_not_fit_the_encoder(workshop: Any, pretrained: Path, t
 
 
 def test_only_runs_of_hidden_words_are_finetuned(trained: Path, workshop: Any) -> None:
-    with pytest.raises(RunError, match="'translation', not a masked language model or a text classifier"):
+    with pytest.raises(RunError, match="'translation', not a masked language model or a text classifier") as caught:
         finetuned(trained, workshop.file("table.tsv"))
+    assert caught.value.help is not None and "attnkit train --task mlm" in caught.value.help
 
 
 def test_the_preset_is_the_encoders(pretrained: Path, workshop: Any) -> None:

@@ -85,7 +85,7 @@ def test_words_alone_are_read_where_no_tags_are_asked_for(tmp_path: Path) -> Non
     ("text", "line", "said"),
     [
         ("a O\nb\n", 2, "this word has no tag"),
-        ("text\tlabel\nit was not bad\tgood\nit was so dull\tbad\n", 3, "the first column holds texts, such as 'it"),
+        ("text\tlabel\nit was not bad\tgood\nit was so dull\tbad\n", 2, "the first column holds texts, such as 'it"),
         ("a O\nb\t\n", 2, "this word has no tag"),
         ("a O\n\nb NN O\n", 3, "this line has 3 columns, the first line 2"),
         ("\tO\n", 1, "the word is missing"),

@@ -295,8 +295,8 @@ def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | No
     if stored not in allowed:
         nouns = " or ".join(TASKS[other].description for other in allowed)
         own = fixed.origin.startswith(RESUMED_PREFIX)
-        made = f"attnkit {TASKS[allowed[0]].train_command} -o RUN"
-        help = "name another folder, or add --overwrite" if own else f"name such a run, or train one: {made}"
+        made = f"name such a run, or train one: attnkit train --task {allowed[0]}"
+        help = "name another folder, or add --overwrite" if own else made
         raise RunError(f"this is a run of task '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
     kind = task_spec(name, _model_kind(given, fixed))
     if stored not in kind.init_from_tasks:

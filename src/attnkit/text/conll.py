@@ -72,9 +72,12 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
                 raise DataError(fault, where=f"{path}:{number}", help=help)
             rows.append(row)
         if tagged and 2 * sum(row[0].count(" ") >= _PROSE for row in rows) > len(rows):
-            what = f"the first column holds texts, such as '{rows[-1][0][:30]}…', not words"
-            at = f"{path}:{block[-1][0]}"
-            raise DataError(what, where=at, help=f"{help}; for labeled texts: --task text-classification")
+            number, text = next(
+                (n, row[0]) for (n, _), row in zip(block, rows, strict=True) if row[0].count(" ") >= _PROSE
+            )
+            what = f"the first column holds texts, such as '{text[:30]}…', not words"
+            help = f"{help}; for labeled texts: --task text-classification"
+            raise DataError(what, where=f"{path}:{number}", help=help)
         tags = tuple(row[-1] for row in rows) if tagged else ()
         yield Block(tuple(line for _, line in block), tuple(row[0] for row in rows), tags, block[0][0])
 
