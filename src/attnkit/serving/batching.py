@@ -8,6 +8,7 @@ not keep a short one waiting. Each line's result is independent of its batch, as
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -27,6 +28,7 @@ class Worker(NamedTuple):
     n_threads: int  #: how many of the model's threads this batch may keep busy, so that none is without work
 
 
+NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
 Compute = Callable[[list[Any], Any, Worker], Sequence[Any]]
 """Function from items and options to results, one each."""
 
@@ -167,6 +169,9 @@ class Batcher:
             return batch, worker
 
     def _serve(self, number: int) -> None:
+        # Requests are read and refused at once, however busy the model is; threads that it starts inherit this.
+        with suppress(OSError, AttributeError):  # not on every system
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICER)
         while True:
             batch, worker = self._take(number)
             if not batch:
