@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,13 @@ class SbomHook(BuildHookInterface):
         build_data["sbom_files"].append(str(path))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the file, which the archive has by now."""
+        """Remove the file, which the archive has by now, and compress the archive as well as deflate can."""
         self._folder.cleanup()
+        with zipfile.ZipFile(artifact_path) as archive:
+            contents = [(info, archive.read(info)) for info in archive.infolist()]
+        with zipfile.ZipFile(artifact_path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for info, data in contents:
+                archive.writestr(info, data, compresslevel=9)
 
 
 def bill(name: str, version: str, license: str, required: list[str], extras: dict[str, list[str]]) -> str:

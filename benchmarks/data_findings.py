@@ -3,7 +3,8 @@
     PYTHONPATH=src python benchmarks/data_findings.py [--multi30k FOLDER] [--pairs 20000]
 
 Every fault is put into 1 % of the pairs of a corpus, each pair having one fault at most; the rest is left as it is.
-Corpora are the toy English-French and, if FOLDER has train.en and train.de, Multi30k English-German. For each finding:
+Corpora are the toy English-French and, if FOLDER has train.en and train.de, Multi30k English-German; the target of
+each has the third language of the other (the fault means nothing with one corpus). For each finding:
 how many lines have the fault, how many are flagged, and how many of these rightly. Where a corpus has faults of its
 own (Multi30k repeats pairs and has HTML), they count as wrongly flagged. Takes a minute; the table goes to
 benchmarks/results/data_findings.json.
@@ -47,7 +48,8 @@ def near(line: str) -> str:
 CHANGES: dict[str, Change] = {
     "copied": lambda src, tgt, draw: (src, src),
     "mojibake": lambda src, tgt, draw: (src, tgt.encode().decode("cp1252", "replace").replace("\ufffd", "")),
-    "markup": lambda src, tgt, draw: (src, draw.choice([f"<b>{tgt}</b>", f"{tgt} &amp; {tgt}", f'<a href="x">{tgt}'])),
+    "markup": lambda src, tgt, draw: (src, draw.choice([f"<b>{tgt}</b>", f'<a href="x">{tgt}'])),
+    "reference": lambda src, tgt, draw: (src, f"{tgt} &amp; {tgt}"),
     "mixed_script": lambda src, tgt, draw: (src, look_alike(tgt, draw)),
     "decomposed": lambda src, tgt, draw: (src, unicodedata.normalize("NFD", tgt)),
     "repeated": lambda src, tgt, draw: (src, " ".join([*tgt.split(), *tgt.split()[-draw.randint(1, 3) :] * 5])),
@@ -56,11 +58,16 @@ CHANGES: dict[str, Change] = {
     "other_script": lambda src, tgt, draw: (src, draw.choice(["большой дом стоит там", "σπίτι είναι μεγάλο"])),
 }
 """Faults of a pair by itself; those of several pairs are made in ``damaged``."""
-OTHERS = ("other_side", "swapped_pairs", "duplicate", "near_duplicate", "boilerplate", "near_overlap")
+OTHERS = ("other_side", "other_language", "swapped_pairs", "duplicate", "near_duplicate", "boilerplate", "near_overlap")
 
 
-def damaged(src: list[str], tgt: list[str], draw: random.Random) -> tuple[Sides, dict[str, set[int]], list[str]]:
-    """Return damaged sides, the lines of each fault, and lines of a test set that overlap."""
+def damaged(
+    src: list[str], tgt: list[str], third: list[str], draw: random.Random
+) -> tuple[Sides, dict[str, set[int]], list[str]]:
+    """Return damaged sides, the lines of each fault, and lines of a test set that overlap.
+
+    ``third`` are lines in a third language.
+    """
     src, tgt = list(src), list(tgt)
     size = len(src) // 100
     lines = draw.sample(range(len(src)), size * (len(CHANGES) + len(OTHERS)))
@@ -76,6 +83,8 @@ def damaged(src: list[str], tgt: list[str], draw: random.Random) -> tuple[Sides,
                 whole.discard(line)
     for line in places["other_side"]:
         tgt[line] = src[draw.choice(spared)]
+    for line, text in zip(places["other_language"], draw.sample(third, len(places["other_language"])), strict=True):
+        tgt[line] = text
     for line in places["swapped_pairs"]:
         src[line], tgt[line] = tgt[line], src[line]
     for name, first in (("duplicate", str), ("near_duplicate", near)):
@@ -122,7 +131,9 @@ def flagged(src: list[str], tgt: list[str]) -> dict[str, set[int]]:
     languages = judge_span(Span(0, src, tgt)).languages
     left, right = languages.against
     found["swapped_pairs"] = set(((left > 0) & (right > 0) & (left + right > MIN_ODDS)).nonzero()[0].tolist())
-    found["other_side"] = set((right > MIN_ODDS).nonzero()[0].tolist()) - found["swapped_pairs"] - found["copied"]
+    found["other_language"] = set(languages.foreign[1][0].nonzero()[0].tolist())
+    known = found["swapped_pairs"] | found["copied"] | found["other_language"]
+    found["other_side"] = set((right > MIN_ODDS).nonzero()[0].tolist()) - known
     found["other_script"] = set(languages.wrong_scripts[1].nonzero()[0].tolist())
     return found
 
@@ -140,7 +151,8 @@ def main() -> None:
         corpora["multi30k"] = src[: given.pairs], tgt[: given.pairs]
     figures: dict[str, dict[str, dict[str, object]]] = {}
     for corpus, (src, tgt) in corpora.items():
-        sides, places, test = damaged(src, tgt, random.Random(1))
+        third = next((other[1] for name, other in corpora.items() if name != corpus), tgt)
+        sides, places, test = damaged(src, tgt, third, random.Random(1))
         found = flagged(*sides)
         for name, wanted in places.items():
             if name == "near_overlap":  # of test lines, all of which are copies of training lines but for a word

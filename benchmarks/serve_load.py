@@ -1,19 +1,26 @@
 """Load on `attnkit serve`: throughput, latency, overload and memory, beside a server of CTranslate2 as usually written.
 
-    PYTHONPATH=src python benchmarks/serve_load.py --run RUN --data FILE [--lines 20000] [--requests 100000]
+    PYTHONPATH=src python benchmarks/serve_load.py --run RUN --data FILE [--lines 2500] [--rounds 5]
+        [--memory-requests 100000] [--memory-minutes 20] [--peer PYTHON]
 
 RUN is a translation run; FILE is text of its source language. A request has one sentence, which is searched with the
 run's own beam size, in int8. Clients are on the same machine in a process of their own, with one connection each.
-Measured in this order:
 
-1. `attnkit translate` of the same lines: lines/s, as it says itself.
-2. Closed loop: 64 clients, each sends its next sentence when it has its answer; then one client alone.
-3. Open loop: requests arrive at random moments, at half of the rate of 64 clients, and at twice that rate.
-4. --requests requests of 64 clients in a row: growth of the server's memory after the first tenth.
-5. The other server: starlette with CTranslate2 (int8, all threads), one batch a request: 2 and 3 again.
+A machine drifts by more than what is to be decided, so everything takes turns. One round is:
+
+1. `attnkit translate` of the lines: lines/s, as it says itself.
+2. Closed loop of the same lines, directly after: 64 clients, each sends its next sentence when it has its answer.
+3. The same on the other server: starlette with CTranslate2 (int8, a worker per thread), one batch a request.
+4. One client alone, then at once open loops: requests arrive at random moments, at half of the rate of 2, then at
+   twice that rate. The other server: the same at its own rates.
+
+Each round has ratios of its own; the result has all rounds, their medians, and ratios of the medians. The servers wait
+idle for their turns. At the end --memory-requests requests of 64 clients go to attnkit's, for at most --memory-minutes:
+growth of its memory after the first tenth.
 
 The other server is run by --peer, a Python with ctranslate2, tokenizers, starlette and uvicorn[standard]. Figures go to
-benchmarks/results/serve_load.json. It takes about half an hour.
+--result (benchmarks/results/serve_load.json) at the end; nothing is resumed. Five rounds of 2,500 lines take ten
+minutes on two cores, 100,000 requests some more. --rounds 0 sends these alone and keeps the rounds of --result.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import re
@@ -32,7 +40,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +52,11 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 
 RESULT = Path(__file__).parent / "results" / "serve_load.json"
 CLIENTS = 64
+N_ALONE = 500  # lines of one client
 OPEN_SECONDS = 12.0
 WAITING = 512  # lines that may wait
+MIN_ROUNDS = 5  # a median of fewer decides nothing
+PARTS = 10  # of the requests of the memory part
 OTHER = """
 import json, sys, ctranslate2, uvicorn
 from pathlib import Path
@@ -121,14 +133,16 @@ async def connect(given: dict[str, Any]) -> Connection:
 
 
 async def closed_loop(given: dict[str, Any]) -> list[tuple[int, float]]:
-    """Run clients of which each sends its next line when it has its answer."""
+    """Run clients of which each sends its next line when it has its answer, until there are no more or time is up."""
     lines = iter(given["lines"])
+    end = time.perf_counter() + given.get("seconds", math.inf)
     found: list[tuple[int, float]] = []
 
     async def client() -> None:
         connection = await connect(given)
         for line in lines:
-            began = time.perf_counter()
+            if (began := time.perf_counter()) >= end:
+                return
             status = await connection.ask(line)
             found.append((status, time.perf_counter() - began))
 
@@ -195,17 +209,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; fails if it does not start, or ends otherwise than with code 0."""
     process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(3000):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
         else:
-            sys.exit("the server does not listen after 60 s")
+            sys.exit("the server does not listen after 300 s")
         yield process
         process.send_signal(signal.SIGTERM)
         if (code := process.wait(60)) not in (0, -signal.SIGTERM):  # uvicorn.run passes the signal on
@@ -221,29 +235,99 @@ def memory_of(pid: int) -> float:
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
-def loads(lines: list[str], **given: Any) -> dict[str, Any]:
-    """Measure a server: closed loops, then open ones at half and twice its rate."""
-    clients("closed", lines=lines[:2000], clients=CLIENTS, **given)  # to warm up
-    full = clients("closed", lines=lines, clients=CLIENTS, **given)
-    alone = clients("closed", lines=lines[:500], clients=1, **given)
-    half = clients("open", lines=lines, rate=full["per_second"] / 2, seconds=OPEN_SECONDS, **given)
-    twice = clients("open", lines=lines, rate=2 * full["per_second"], seconds=OPEN_SECONDS, **given)
-    return {"closed_64": full, "closed_1": alone, "open_half": half, "open_twice": twice}
-
-
 def translate_speed(run: Path, lines: list[str]) -> float:
     """Return lines/s of the command line."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         source.write_text("".join(f"{line}\n" for line in lines))
         command = [sys.executable, "-m", "attnkit", "translate", str(run), "-i", str(source), "-o", f"{folder}/out"]
-        rates = []
-        for _ in range(3):
-            done = subprocess.run([*command, "--precision", "int8"], capture_output=True, text=True, check=True)
-            match = re.search(r"([\d,]+) lines/s", done.stderr.splitlines()[-1] + done.stderr)
-            assert match is not None, done.stderr
-            rates.append(float(match[1].replace(",", "")))
-        return statistics.median(rates)
+        done = subprocess.run([*command, "--precision", "int8"], capture_output=True, text=True, check=True)
+    found = re.findall(r"([\d,]+) lines/s", done.stderr)  # the last one is that of all lines
+    if not found:
+        sys.exit("translate says no rate of so few --lines")
+    return float(found[-1].replace(",", ""))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: where and how it is asked."""
+
+    name: str
+    asked: dict[str, Any]
+    pid: int
+
+    def closed(self, lines: list[str], n_clients: int = CLIENTS, **given: Any) -> dict[str, Any]:
+        return clients("closed", lines=lines, clients=n_clients, **self.asked, **given)
+
+    def open(self, lines: list[str], rate: float) -> dict[str, Any]:
+        return clients("open", lines=lines, rate=rate, seconds=OPEN_SECONDS, **self.asked)
+
+
+# --- rounds
+
+
+def measure(run: Path, lines: list[str], servers: list[Server]) -> dict[str, Any]:
+    """Measure one round: neighbours in time are what is compared."""
+    figures: dict[str, Any] = {"translate_lines_per_second": translate_speed(run, lines)}
+    print(f"  attnkit translate: {figures['translate_lines_per_second']:,.0f} lines/s", flush=True)
+    for server in servers:
+        print(f"  {server.name}: 64 clients", flush=True)
+        figures[server.name] = {"closed_64": server.closed(lines)}
+    for server in servers:
+        print(f"  {server.name}: one client; half of the rate; twice the rate", flush=True)
+        rate = figures[server.name]["closed_64"]["per_second"]
+        figures[server.name] |= {
+            "closed_1": server.closed(lines[:N_ALONE], 1),
+            "open_half": server.open(lines, rate / 2),
+            "open_twice": server.open(lines, 2 * rate),
+        }
+    return figures | {"ratios": ratios(figures)}
+
+
+def ratios(figures: dict[str, Any]) -> dict[str, float]:
+    """Return what is asked for, of the figures of a round or of medians."""
+    own = figures["attnkit"]
+    alone, full = own["closed_1"]["p50_ms"], own["closed_64"]["per_second"]
+    found = {
+        "closed_64 / translate": full / figures["translate_lines_per_second"],
+        "open_half p50 / closed_1 p50": own["open_half"]["p50_ms"] / alone,
+        "open_half p99 / closed_1 p50": own["open_half"]["p99_ms"] / alone,
+        "open_twice / closed_64": own["open_twice"]["per_second"] / full,
+    }
+    if "other" in figures:
+        other = figures["other"]
+        found["closed_64 / other"] = full / other["closed_64"]["per_second"]
+        found["closed_64 p99 / other"] = own["closed_64"]["p99_ms"] / other["closed_64"]["p99_ms"]
+        found["open_half p99 / other"] = own["open_half"]["p99_ms"] / other["open_half"]["p99_ms"]
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the median of each figure over rounds; None where no round has one."""
+    found: dict[str, Any] = {}
+    for name in rounds[0]:
+        values = [figures[name] for figures in rounds if figures[name] is not None]
+        if values and isinstance(values[0], dict):
+            found[name] = medians(values)
+        else:
+            found[name] = round(statistics.median(values), 3) if values else None
+    return found
+
+
+def endure(server: Server, text: list[str], n_requests: int, minutes: float) -> dict[str, Any]:
+    """Send requests in parts for so many minutes at most; return the memory in MB after each and its growth."""
+    server.closed(sorted(text, key=len)[-CLIENTS:])  # working memory is made for the longest line so far
+    end, memory, n_sent = time.perf_counter() + 60 * minutes, list[float](), 0
+    for part in range(PARTS):
+        seconds = end - time.perf_counter()
+        if seconds <= 0:
+            break
+        lines = [text[i % len(text)] for i in range(n_requests * part // PARTS, n_requests * (part + 1) // PARTS)]
+        n_sent += server.closed(lines, seconds=seconds)["answers"]
+        memory.append(round(memory_of(server.pid), 1))
+        print(f"  {n_sent:,} of {n_requests:,} requests: {memory[-1]} MB", flush=True)
+    growth = max(memory) / memory[0] - 1
+    return {"asked": n_requests, "requests": n_sent, "mb_after_each_part": memory, "growth": round(growth, 4)}
 
 
 def main() -> None:
@@ -259,50 +343,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--lines", type=int, default=20_000)
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument(
-        "--peer", type=Path, help="Python with ctranslate2, tokenizers, starlette and uvicorn[standard]"
-    )
+    parser.add_argument("--lines", type=int, default=2500, help="lines of a round")
+    parser.add_argument("--rounds", type=int, default=MIN_ROUNDS, help=f"0 or at least {MIN_ROUNDS}")
+    parser.add_argument("--memory-requests", type=int, default=100_000, help="0 for none")
+    parser.add_argument("--memory-minutes", type=float, default=20.0, help="end of the memory part, whatever was sent")
+    parser.add_argument("--peer", type=Path, help="Python with ctranslate2, tokenizers, starlette, uvicorn[standard]")
+    parser.add_argument("--result", type=Path, default=RESULT)
     arguments = parser.parse_args()
+    if 0 != arguments.rounds < MIN_ROUNDS:
+        parser.error(f"--rounds: 0, or at least {MIN_ROUNDS}")
+    if not arguments.rounds and not arguments.memory_requests:
+        parser.error("--rounds 0 needs --memory-requests")
+    if 0 < arguments.memory_requests < PARTS * CLIENTS or arguments.memory_minutes <= 0:
+        parser.error(f"--memory-requests: 0, or at least {PARTS * CLIENTS}, within a positive --memory-minutes")
+    figures = run_all(arguments)
+    if not arguments.rounds and arguments.result.exists():
+        figures = json.loads(arguments.result.read_text()) | {"memory": figures["memory"]}
+    arguments.result.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"wrote {arguments.result}")
+
+
+def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Start the servers and measure all rounds, then the memory."""
     text = [line for line in arguments.data.read_text().splitlines() if line.strip()]
     lines = [text[i % len(text)] for i in range(arguments.lines)]
     threads = len(os.sched_getaffinity(0))
     beam: int = read_run_config(RunFolder(arguments.run).checkpoint()[0]).decoding.beam_size
     figures: dict[str, Any] = {"machine": machine(), "beam_size": beam, "lines": len(lines), "threads": threads}
-    figures["translate_lines_per_second"] = translate_speed(arguments.run, lines)
-    print(f"attnkit translate: {figures['translate_lines_per_second']:,.0f} lines/s", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
         port = free_port()
         serve = [sys.executable, "-m", "attnkit", "serve", f"en:de={arguments.run}", "--port", str(port)]
-        with server([*serve, "--precision", "int8", "--max-waiting", str(WAITING)], port) as process:
-            print("attnkit serve", flush=True)
-            given = {"port": port, "path": "/translate", "body": {"target": "de"}, "field": "q"}
-            figures["attnkit"] = loads(lines, **given)
-            figures["memory_mb"] = endure(process.pid, text, arguments.requests, **given)
+        serve += ["--precision", "int8", "--max-waiting", str(WAITING)]
+        asked: dict[str, Any] = {"port": port, "path": "/translate", "body": {"target": "de"}, "field": "q"}
+        servers = [Server("attnkit", asked, stack.enter_context(started(serve, port)).pid)]
         if arguments.peer is not None:
-            model = Path(folder) / "ct2"
+            model = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "ct2"
             command = [sys.executable, "-m", "attnkit", "export", str(arguments.run), str(model), "--to", "ctranslate2"]
             subprocess.run([*command, "--quantization", "int8"], check=True, stdout=subprocess.DEVNULL)
             port = free_port()
-            with server(
-                [str(arguments.peer), "-c", OTHER, str(model), str(port), str(threads), str(beam)], port, PYTHONPATH=""
-            ):
-                print("starlette with CTranslate2", flush=True)
-                figures["other"] = loads(lines, port=port, path="/translate", body={}, field="q")
-    RESULT.write_text(json.dumps(figures, indent=1) + "\n")
-    print(f"wrote {RESULT}")
-
-
-def endure(pid: int, text: list[str], n_requests: int, **given: Any) -> list[float]:
-    """Send requests in ten rounds; return the server's memory in MB after each."""
-    memory = []
-    for _ in range(10):
-        lines = [text[i % len(text)] for i in range(n_requests // 10)]
-        clients("closed", lines=lines, clients=CLIENTS, **given)
-        memory.append(round(memory_of(pid), 1))
-    print(f"  memory after each tenth: {memory} MB", flush=True)
-    return memory
+            other = [str(arguments.peer), "-c", OTHER, str(model), str(port), str(threads), str(beam)]
+            process = stack.enter_context(started(other, port, PYTHONPATH=""))
+            servers.append(Server("other", asked | {"port": port, "body": {}}, process.pid))
+        print("warming up", flush=True)
+        translate_speed(arguments.run, lines)
+        for server in servers:
+            server.closed(lines[:2000])
+        figures["rounds"] = []
+        for number in range(arguments.rounds):
+            print(f"round {number + 1} of {arguments.rounds}", flush=True)
+            figures["rounds"].append(measure(arguments.run, lines, servers))
+            print(f"  {figures['rounds'][-1]['ratios']}", flush=True)
+        if figures["rounds"]:
+            figures["medians"] = medians(figures["rounds"])  # under "ratios" the medians of the rounds' ratios
+            figures["ratios_of_medians"] = ratios(figures["medians"])
+            print(f"ratios of medians: {figures['ratios_of_medians']}", flush=True)
+        if arguments.memory_requests:
+            figures["memory"] = endure(servers[0], text, arguments.memory_requests, arguments.memory_minutes)
+    return figures
 
 
 if __name__ == "__main__":

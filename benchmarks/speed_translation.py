@@ -61,6 +61,7 @@ ROWS = (
     Row("ctranslate2", "int8"),
     Row("attnkit", "float32"),
     Row("attnkit", "bfloat16"),
+    Row("attnkit", "int8"),
 )
 SHORTLIST = Row("attnkit", "bfloat16", shortlist=True)
 BASE = ROWS[1]  # what ratios are taken against: Hugging Face's best in float32

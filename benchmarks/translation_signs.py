@@ -15,12 +15,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from attnkit.tasks.translation.loading import OpenedRun, open_run
-from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_source_signs
+from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import load_translator
 
@@ -29,6 +30,13 @@ N = 500  #: lines per fault
 SOURCE_SIGNS: tuple[Sign, ...] = ("unlike", "unknown", "length")
 OUTPUT_SIGNS: tuple[Sign, ...] = ("repeated", "copied", "empty", "short", "long")
 CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопкрстувшхыз")
+SHORT = [
+    f"{a} {noun} {verb}."
+    for a in ("A", "The", "This")
+    for noun in ("boy", "child", "dog", "girl", "man", "woman")
+    for verb in ("is eating", "runs", "sleeps", "stood", "waits")
+]
+"""Correct sentences, shorter than most of either training text."""
 STRANGE = "łşđ☃中ψ🙂"
 
 Pair = tuple[str, str]
@@ -93,17 +101,12 @@ def find(run: OpenedRun, pairs: list[Pair]) -> list[list[Sign]]:
     """Return the signs of pairs, as if the target were the translation."""
     profile = run.training_profile or NO_PROFILE
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    found = []
-    for src, tgt, ids, out, signs in zip(
-        sources,
-        targets,
-        run.src_tokenizer.encode(sources),
-        run.tgt_tokenizer.encode(targets),
-        find_source_signs(sources, profile, run.src_tokenizer.normalize),
-        strict=True,
-    ):
+    found, signs = [], SourceSigns(sources, profile, run.src_tokenizer.normalize)
+    read, written = run.src_tokenizer.encode(sources), run.tgt_tokenizer.encode(targets)
+    for i, (src, tgt, ids, out) in enumerate(zip(sources, targets, read, written, strict=True)):
         output = Output(tgt, 0.0, 0.0, [out], True, None, run.tgt_tokenizer)
-        found.append(TranslatedLine(src, [ids], [output], run.src_tokenizer, False, tuple(signs), profile).signs)
+        line = TranslatedLine(src, [ids], [output], run.src_tokenizer, False, partial(signs.of, i), profile)
+        found.append(line.signs)
     return found
 
 
@@ -203,13 +206,15 @@ def main() -> None:
             bool(set(signs) & {"unlike"}) for signs in find(run, [(src, src) for src in subject.popitem()[1][:N]])
         ]
         results[name]["English of another subject"] = {"lines": len(flagged), "unlike": sum(flagged)}
+        marked = [bool({"length"} & set(signs)) for signs in find(run, [(src, src) for src in SHORT])]
+        results[name]["short sentences"] = {"lines": len(marked), "length": sum(marked)}
         own = {"target-language lines": [tgt for _, tgt in pairs], **foreign}
         results[name]["translations"] = translate(path, pairs, own)
         for sign, figures in results[name]["signs"].items():
             print(f"{name:10} {sign:10}", *(f"{key} {value}" for key, value in figures.items()))
         for fault, figures in [*results[name]["faults"].items(), *results[name]["translations"].items()]:
             print(f"{name:10} {fault:30}", figures)
-        print(name, results[name]["English of another subject"])
+        print(name, results[name]["English of another subject"], results[name]["short sentences"])
     RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -36,9 +36,7 @@ class Attnkit:
         # Threads of one process: a split into workers makes no difference.
         kind = (message["precision"], message["threads"] * message["workers"])
         if kind not in self.translators:
-            self.translators[kind] = load_translator(
-                [self.run], device="cpu", precision=kind[0], engine="torch", threads=kind[1]
-            )
+            self.translators[kind] = load_translator([self.run], device="cpu", precision=kind[0], threads=kind[1])
         translator = self.translators[kind]
         translator.shortlist = self.words(translator) if message["shortlist"] else None
         # A greedy text needs no normalised scores; no system here is asked for any.

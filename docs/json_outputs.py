@@ -31,12 +31,14 @@ from json_types import (
     TaggedSentence,
     TagTotals,
     TranslatedLine,
+    TranslatedPassage,
     VectorTotals,
     VocabularyReport,
     keys_of,
 )
 from typing_extensions import NotRequired, TypedDict
 
+from attnkit.analysis.compare_summary import SystemScores
 from attnkit.analysis.compare_translators import TestComparison
 from attnkit.analysis.contextual import WordComparison
 from attnkit.analysis.run_report import RunReport
@@ -217,7 +219,7 @@ OUTPUTS: dict[str, Printed] = {
     "fill-mask": Printed((FilledText,), "text"),
     "generate": Printed((Prompt,), "prompt"),
     "compare-lm": Printed((ModelComparison,)),
-    "translate": Printed((TranslatedLine,), "line of input"),
+    "translate": Printed((TranslatedLine, TranslatedPassage), "line of input, or passage of a document"),
     "back-translate": Printed((SyntheticReport,)),
     "distill": Printed((SyntheticReport,)),
     "align": Printed((Links, AlignmentReport), "pair; the last line has the totals"),
@@ -225,7 +227,7 @@ OUTPUTS: dict[str, Printed] = {
     "embed": Printed((Row, Reconstruction, LineTotals, VectorTotals), "row; with --reconstruct, totals come last"),
     "score": Printed((PairScore, ScoreTotals), "pair; the last line has the totals"),
     "score-bleu": Printed((list[MetricScore], list[Comparison], list[NotesScore], list[SentenceScores])),
-    "compare": Printed((list[TestComparison],)),
+    "compare": Printed((list[TestComparison], list[SystemScores])),
     "runs": Printed((list[RunRow], list[RunGroup])),
     "report": Printed((RunReport,)),
     "sweep": Printed((Swept, list[str])),

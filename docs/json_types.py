@@ -21,7 +21,7 @@ from attnkit.tasks.language_modeling.generate import GeneratedText
 from attnkit.tasks.translation.signs import Sign
 from attnkit.tasks.translation.terminology import TermUse
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.vocabulary import Statistics
+from attnkit.text.vocabulary_statistics import Statistics
 
 
 def keys_of(source: Any, name: str, *without: str, **added: Any) -> Any:
@@ -103,9 +103,36 @@ class TranslatedLine(TypedDict):
 
     source: str
     signs: list[Sign]  #: what may be wrong with the best translation
+    confidence: float | None  #: probability that the best translation is acceptable; null if the run cannot tell
     translations: list[Hypothesis]  #: best first
     terms: NotRequired[list[Term]]  #: with --glossary
     source_tokens: NotRequired[list[list[str]]]  #: with --return-attention: tokens of each sentence
+
+
+class TranslatedSentence(TypedDict):
+    """A sentence of a passage, without its tags."""
+
+    source: str
+    text: str
+    score: float  #: of the translation without the parts that were put back
+    log_prob: float  #: likewise
+    confidence: float | None  #: likewise
+    signs: list[Sign]  #: what may be wrong with the translation
+    restored: list[str]  #: protected parts that the model lost, and that were put back
+
+
+class TranslatedPassage(TypedDict):
+    """A passage of a document or, with ``--protect``, a line."""
+
+    file: str | None  #: null: standard input
+    line: int  #: that the passage begins in, from 1
+    passage: NotRequired[int]  #: of a document: number of the passage, from 1
+    source: str  #: with its tags
+    signs: list[Sign]  #: those of its sentences
+    confidence: float | None  #: probability that the translation is acceptable; null if the run cannot tell
+    translations: list[Hypothesis]  #: one, with its tags
+    sentences: list[TranslatedSentence]
+    terms: NotRequired[list[Term]]  #: with --glossary
 
 
 Term = keys_of(TermUse, "Term")
@@ -117,6 +144,7 @@ class PairScore(TokenScores):
 
     log_prob: float  #: natural log-probability of the target given the source
     tokens: int  #: target tokens, EOS included
+    signs: list[Sign]  #: what may be wrong with the target as a translation, or is unusual of the source
 
 
 class ScoreTotals(TypedDict):

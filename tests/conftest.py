@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import itertools
 import json
 import os
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
 # Compiled code is kept where this user's is, also for commands with another home: compiling the loops takes long.
 os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")))
+
+gc.disable()  # what is made while tests are collected lives until the end: see ``pytest_collection_finish``
 
 # A shell lets a background job ignore Ctrl-C, and children inherit that: tests of it need it back.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -90,6 +93,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
     items[:] = [item for item in items if id(item) not in left]
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but not among modules and tests: searching them takes a quarter of a second."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

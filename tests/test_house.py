@@ -19,7 +19,8 @@ SOURCES = Path(__file__).parents[1] / "src" / "attnkit"
 FLOORS = [
     {"errors"},
     {"io", "protocols", "runtime"},
-    {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed"},
+    {"kernels"},
+    {"text", "models", "decoding", "training", "metrics", "plotting", "config", "distributed"},
     {"data", "formats", "checkpoints", "compiled", "quality"},
     {"engine"},
     {"tasks"},

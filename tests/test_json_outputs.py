@@ -47,8 +47,10 @@ LINES = (
     "compare-lm bert gpt 'The cat sat.'",
     "translate run -i test.en",
     "translate run -i test.en --return-attention --return-token-scores --glossary terms.tsv --num-hypotheses 2",
+    "translate run -i page.html --format html --glossary terms.tsv",
+    "translate run -i test.en --protect",
     "back-translate de-en mono.de -o pairs --keep-flagged",
-    "distill run test.en test.de -o pairs --keep-flagged --beam-size 2",
+    "distill run test.en test.de -o taught --keep-flagged --beam-size 2",
     "align a.en a.de",
     "attend run 'A dog runs.'",
     "attend run 'A dog runs.' --beam-size 2",
@@ -72,6 +74,8 @@ LINES = (
     "score-bleu out.de test.de --formula notes --sentence",
     "compare run1 run2 --src test.en --tgt test.de",
     "compare run1 run2 --src test.en --tgt test.de --groups --lines 3",
+    "compare run1 run2 --src test.en --tgt test.de --seeds",
+    "compare old.de new.de --tgt test.de --test randomization --groups --lines 3",
     "runs run bert",
     "runs run bert --seeds",
     "report run1 run2 --src test.en --tgt test.de --text 'A dog runs.'",
@@ -147,4 +151,5 @@ def test_output_has_the_keys_of_its_schema_and_no_others(
         assert error is None, f"{error.message[:500]} at {list(error.absolute_path)}\n{str(value)[:2000]}"
     top = values[0][0] if isinstance(values[0], list) else values[0]
     if any("properties" in part for part in [schema, *schema.get("$defs", {}).values()]):
-        assert not validator.is_valid([{**top, "another": 1}] if isinstance(values[0], list) else {**top, "another": 1})
+        more = {**top, "another": 1} if isinstance(top, dict) else {"another": 1}
+        assert not validator.is_valid([more] if isinstance(values[0], list) else more)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CASES = """
 import pytest
 
@@ -33,6 +35,7 @@ def run(folder: Path, *options: str) -> set[str]:
     return set(re.findall(r"::(\S+) PASSED", done.stdout))
 
 
+@pytest.mark.slow
 def test_parts_are_disjoint_and_complete(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_bytes((Path(__file__).parent / "conftest.py").read_bytes())
     (tmp_path / "test_cases.py").write_text(CASES)

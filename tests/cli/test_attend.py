@@ -448,7 +448,9 @@ def test_a_text_classifier_shows_its_label(call: Call, texts: Path) -> None:
     assert found["target"] == classifier.labels[int(np.argmax(shares))]
     assert found["probability"] == round(max(shares), 4)
     refused(call("attend", texts, "a", "--pair", "b"), 2, "trained on single texts", "--pair")
-    refused(call("attend", texts, "a", "--target", "b"), 2, "does not translate", "--target")
+    for option in (("--target", "b"), ("--tgt-lang", "de")):
+        refused(call("attend", texts, "a", *option), 2, "does not translate", option[0])
+    refused(call("attend", texts, "a", "--compare"), 4, "--compare requires a translator", "leave out --compare")
 
 
 def test_words_are_sums_of_columns_and_means_of_rows(call: Call, masked: Path) -> None:

@@ -54,7 +54,13 @@ def test_the_key_that_is_in_the_way_is_named(
         ("huggingface", ["task=text-classification", "model.kind=bert"], None),
         ("huggingface", ["task=text-classification"], "does not support classifiers of kind 'han'"),
         ("huggingface", ["task=autoencode"], "runs of task 'autoencode'"),
-        ("ctranslate2", ["task=mlm"], "CTranslate2 does not support runs of task 'mlm'"),
+        ("ctranslate2", ["task=mlm"], None),
+        ("ctranslate2", ["task=clm", "model.positions=alibi"], None),
+        ("ctranslate2", ["task=mlm", "model.positions=alibi"], "encoders with alibi positions"),
+        ("ctranslate2", ["task=mlm", "model.d_embedding=64"], "embeddings of another width"),
+        ("ctranslate2", ["task=text-classification"], "does not support classifiers of kind 'han'"),
+        ("ctranslate2", ["task=autoencode"], "CTranslate2 does not support runs of task 'autoencode'"),
+        ("marian", ["task=mlm"], "Marian does not support runs of task 'mlm'"),
     ],
 )
 def test_other_tasks_than_translation_are_checked(
@@ -64,7 +70,8 @@ def test_other_tasks_than_translation_are_checked(
     options = [part for text in settings for part in ("--set", text)]
     code, _, err = call("check", *files, "--export-to", system, *options)
     if said is None:
-        assert code == 0 and "can be exported to Hugging Face's transformers" in err
+        name = {"huggingface": "Hugging Face's transformers", "ctranslate2": "CTranslate2"}[system]
+        assert code == 0 and f"can be exported to {name}" in err
     else:
         assert code == 2 and said in err and "supported: " in err
 

@@ -301,7 +301,8 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seed", 0], "require --against"),
+        (["--seed", 1], "require --against"),
+        (["--test", "randomization"], "require --against"),
         (["--samples", 1000], "require --against"),
         (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize requires the metric bleu"),
         (["--chrf-word-order", 2], "--chrf-word-order requires the metric chrf"),

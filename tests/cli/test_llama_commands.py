@@ -27,7 +27,7 @@ def test_a_llama_goes_through_the_commands(call: Any, workshop: Any, tmp_path: P
     for run in ("run", "back"):
         code, out, err = call("generate", tmp_path / run, "the", "--max-new-tokens", "8")
         assert code == 0, err
-        assert "compiled loops do not support gated layers (glu); using torch" in err
+        assert "using torch" not in err
         scores = [
             score.log_prob for score in attnkit.CausalLM.load(tmp_path / run, engine="torch").score(["the fox", "a"])
         ]

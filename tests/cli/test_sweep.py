@@ -82,6 +82,7 @@ def test_names_of_folders_have_no_separators(tmp_path: Path) -> None:
     assert [trial.name for trial in read_sweep(file).trials] == ["src=.._a_b_c,seed=1", "src=x,seed=1"]
 
 
+@pytest.mark.slow
 def test_halving_ends_the_worse_and_the_rest_are_usual_runs(base: Path, tmp_path: Path, call: Call) -> None:
     """The second configuration cannot learn; what remains equals a run of ``train``."""
     values = {"optimization.learning_rate": [0.01, 1e-9]}
@@ -107,6 +108,7 @@ def test_halving_ends_the_worse_and_the_rest_are_usual_runs(base: Path, tmp_path
     assert code == 2 and "other settings" in err
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_stop_the_others(base: Path, tmp_path: Path, call: Call) -> None:
     file = write(tmp_path / "sweep.yaml", {"config": "base.yaml", "values": {"model.n_heads": [3, 5]}})
     for n_attempts in (1, 2):

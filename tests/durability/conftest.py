@@ -78,7 +78,7 @@ class Commands:
     def outcome(run: Path) -> dict[str, bytes]:
         """Return everything in a run folder, without what clocks and processes have put there.
 
-        That is the lock, ``timings.jsonl``, the minutes in ``state.json`` and in the card, and therefore what a
+        That is the lock, ``timings.jsonl``, minutes in ``state.json`` and the card, its date, and therefore what a
         manifest says of ``state.json`` and of itself.
         """
         found = {}
@@ -91,7 +91,7 @@ class Commands:
                 tree.get("files", {}).pop("state.json", None)
                 tree.pop("sha256", None)
                 data = json.dumps(tree, sort_keys=True).encode()
-            found[name] = re.sub(rb"[\d.]+ minutes", b"", data) if name == "README.md" else data
+            found[name] = re.sub(rb"[\d.]+ minutes|\d{4}-\d\d-\d\d", b"", data) if name == "README.md" else data
         return found
 
     @staticmethod

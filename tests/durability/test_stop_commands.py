@@ -229,13 +229,18 @@ def endless(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", [SIGTERM, signal.SIGKILL])
 def test_no_trainer_is_deaf(signals: Any, endless: Path, tmp_path: Path, number: int) -> None:
     """Within the time that a command may take; the trainer's process has gone with it, whatever has ended that."""
-    ended = signals("vocab", endless, "-o", tmp_path / "out", "--size", 60_000, when="child", signals=[(1.2, number)])
+    arguments = ("vocab", endless, "-o", tmp_path / "out", "--size", 60_000)
+    environment = {"NUMBA_DISABLE_JIT": "1"}  # without compiled loops, the trainer is a process
+    ended = signals(*arguments, environment=environment, when="child", signals=[(1.2, number)])
     assert ended.code == (-number if number == signal.SIGKILL else 128 + number), ended.err
     assert not ended.alive and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
-def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Any) -> None:
+def test_a_vocabulary_made_apart_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Any, is_compiled: bool
+) -> None:
     text = tmp_path / "text"
     chance = random.Random(2)
     words = ["".join(chance.choices("abcdé日\u2028 \t", k=7)).strip() for _ in range(500)]
@@ -243,6 +248,7 @@ def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tm
     config = VocabularyConfig(kind=kind, size=700, symbols=("<2de>",), normalize="nfkc")
     here = train_vocabulary([text], config)
     monkeypatch.setattr(vocabulary, "AT_ONCE", 1000)
+    monkeypatch.setattr(vocabulary, "has_counting", lambda: is_compiled)
     monkeypatch.setattr(vocabulary, "train_in_process", None)  # not in this process
     assert train_vocabulary([text], config).to_json() == here.to_json()
     lines = ["two\nlines", "a \ud800 half"[:2], *text.read_text(encoding="utf-8").split("\n")]
@@ -252,8 +258,10 @@ def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tm
     )
 
 
-def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_compiled: bool) -> None:
     monkeypatch.setattr(vocabulary, "AT_ONCE", 10)
+    monkeypatch.setattr(vocabulary, "has_counting", lambda: is_compiled)
     with pytest.raises(UsageError, match="kind bpe needs at least 260 entries") as small:
         train_vocabulary(["some words"] * 100_000, VocabularyConfig(size=64))
     assert small.value.lines()[1:] == ["  at vocabulary.size", "help: use at least 260, or disable byte fallback"]
@@ -272,6 +280,7 @@ sys.path = [path for path in sys.path if path]
 from attnkit.text import vocabulary
 from attnkit.text.config import VocabularyConfig
 vocabulary.AT_ONCE = 10
+vocabulary.has_counting = lambda: False
 print(vocabulary.train_vocabulary(["some words"] * 9, VocabularyConfig(size=264)).vocab_size)
 """
     source = str(Path(cli.__file__).parents[1])

@@ -15,8 +15,9 @@ import pytest
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from attnkit.cli.export import command
-from attnkit.conversion.export_ctranslate2 import entry_names, export_ctranslate2, tokenizer_file
+from attnkit.conversion.export_ctranslate2 import export_ctranslate2
 from attnkit.errors import RunError, SystemFailure, UsageError
+from attnkit.formats.ctranslate2 import entry_names, tokenizer_file
 from attnkit.io import atomic
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.config import VocabularyConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import random
 import re
 import time
@@ -13,7 +14,16 @@ import pytest
 
 from attnkit.errors import DataError
 from attnkit.formats.attributes import html_values, markdown_values
-from attnkit.formats.documents import PARSERS, DocumentFormat, parse_document, parse_line, read_document
+from attnkit.formats.documents import (
+    PARSERS,
+    DocumentFormat,
+    describe,
+    parse_document,
+    parse_line,
+    read_document,
+    with_language,
+)
+from attnkit.formats.html import html_faults
 from attnkit.formats.passages import Passage, Piece, Tag, Value, render
 
 HERE = Path("page")
@@ -43,8 +53,8 @@ HTML = {
     "<p>A <span class='x notranslate'>Brand</span> name</p>": ["A {<span class='x notranslate'>Brand</span>} name"],
     "<!-- <p>no</p> --><title>Yes</title>": ["Yes"],
     "<p>a <!-- x --> b</p>": ["a {<!-- x -->} b"],
-    "<p><b>one <i>two</b> three</i></p>": ["one", "two", "three"],
-    "<p>unclosed <code>here</p>": ["unclosed", "here"],
+    "<p><b>one <i>two</b> three</i></p>": ["{<b>}one {<i>}two{</b>} three"],
+    "<p>unclosed <code>here</p>": ["unclosed {<code>}here"],
     "plain text": ["plain text"],
     "a < b and c > d": ["a < b and c > d"],
     "<table><tr><td>x</td><td>y</td></tr></table>": ["x", "y"],
@@ -192,7 +202,7 @@ VALUES: list[tuple[DocumentFormat, str, list[str]]] = [
     ("html", '<input type=submit value="Send"><input type="text" value="no" placeholder="Name">', ["Send", "Name"]),
     ("html", '<p>a <b translate="no" title="no">x</b> b</p><p class="notranslate" title="no">x</p>', ["a  b"]),
     ("html", '<select><option label="One">1</option></select><p aria-label="Two"></p>', ["One", "1", "Two"]),
-    ("html", '<p>a <b title="t">x</p>', ["t", "a", "x"]),  # an element without an end is copied, its title is not
+    ("html", '<p>a <b title="t">x</p>', ["t", "a x"]),
     ("html", '<!-- <img alt="no"> --><script title="no"></script>', []),
     ("markdown", 'a ![two](b.png "three") c', ["two", "three", "a  c"]),
     ("markdown", 'a [two](b "three") c', ["three", "a two c"]),
@@ -308,6 +318,47 @@ def test_documents_of_chance_lose_nothing(format: DocumentFormat) -> None:
     assert n_passages > 2000
 
 
+NUMBERED = {
+    "html": [
+        "<p>{}\n{}</p>", "\n<p\n>\n {}</p>\n", "<td>{}</td><td>{}</td>", "<img\nalt='{}'\n>", "{} <b\n>x</b>\n{}\n",
+        "<!--\n-->", "<p><i>\n{}</i></p>", "<pre>\n\n</pre>", "a <img\n alt='x'> {}\n", "<p>x</b>\n</i>{}</p>",
+    ],
+    "markdown": [
+        "{}\n{}\n", "\n# {}\n", "\n- {}\n- {}\n  x\n", "\n| {} | {} |\n|---|---|\n| {} | x |\n", "\n```\nx\n```\n",
+        "\n> {}  \n> {}\n", "\n<div>\n<p>{}</p>\n</div>\n\n", "\n{}\\\n{}\n",
+    ],
+    "xliff": [
+        "<trans-unit>\n<source>{}</source></trans-unit>\n",
+        "<trans-unit><source>\n {} <ph\n/>{}</source>\n</trans-unit>",
+        "<trans-unit xml:space='preserve'><source>{}\n<g\n>{}</g>\n{}</source></trans-unit>",
+        "<trans-unit>\n<source>x</source><target>\nx</target></trans-unit>",
+    ],
+    "srt": [
+        "1\n00:00:01,000 --> 00:00:02,000\n{}\nx\n\n", "\n2\n00:00:01,000 --> 00:00:02,000\n- {}\n- {}\n\n",
+        "00:00:01,000 --> 00:00:02,000\n<i>{}</i>\n\n\n",
+    ],
+}  # fmt: skip
+"""Parts of documents: the words in place of the braces are numbered."""
+
+
+@pytest.mark.parametrize("format", NUMBERED)
+def test_passages_know_their_line(format: DocumentFormat) -> None:
+    """A numbered word that a passage begins with is in its line."""
+    rng, n_checked = random.Random(7), 0
+    for _ in range(300):
+        text = "".join(rng.choices(NUMBERED[format], k=rng.randint(1, 12)))
+        text = re.sub(r"\{\}", lambda found, number=itertools.count(): f"w{next(number)}", text)  # type: ignore[misc]
+        text = f"<xliff version='1.2'>\n{text}</xliff>" if format == "xliff" else text
+        if format == "srt" and "-->" not in text:
+            continue
+        lines = text.split("\n")
+        for piece in parse_document(text, format, HERE):
+            if isinstance(piece, Passage) and (first := re.match(r"w\d+\b", piece.text)):
+                assert re.search(rf"\b{first[0]}\b", lines[piece.line - 1]), (text, piece)
+                n_checked += 1
+    assert n_checked > 300
+
+
 @pytest.mark.parametrize(
     "text", ["<a ", "<!--", "<code>", '<a "', "[", "*", "`", "_a", "<b>", "[a](", "$a", "<?", "![", "> ", "|"]
 )
@@ -320,3 +371,59 @@ def test_hostile_documents_take_linear_time(text: str, format: DocumentFormat) -
 
     seconds(100)
     assert seconds(4000) < 40 * seconds(400) + 0.5  # quadratic would be 100 times
+
+
+@pytest.mark.parametrize(
+    ("page", "faults"),
+    [
+        ("<!DOCTYPE html><ul><li>a<li>b <b>c</b><br></ul><p>5 < 6<img alt='<b>'><!-- <i> --></p>", []),
+        ("<p>a <b>b <i>c</b> d</i></p>", ["<i>", "</i>"]),
+        ("<p>a <b>b</p><p>c</em></p>", ["<b>", "</em>"]),
+        ("<p>a <b c</p>", ["<b"]),
+        ("<script>if (a <b) c</script><pre><T></pre><https://a.org> <a@b.de>", []),
+        ("<svg><rect/></svg></p></br></div>", ["</div>"]),
+    ],
+)
+def test_tags_without_a_partner(page: str, faults: list[str]) -> None:
+    assert [tag for _, tag in html_faults(page)] == faults
+    assert [page[place : place + len(tag)] for place, tag in html_faults(page)] == faults
+
+
+def test_faults_are_found_in_linear_time() -> None:
+    began = time.process_time()
+    assert len(html_faults("<b>" * 30_000 + "<i>a</u>" * 30_000)) == 90_000
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ('<html id="x" lang=en xml:lang="en-US"><p lang="en">', '<html id="x" lang=de xml:lang="de"><p lang="de">'),
+        ('<html lang="en"><i lang="fr">a</i><a hreflang="en">', '<html lang="de"><i lang="fr">a</i><a hreflang="en">'),
+        ('<html lang="en"><b lang="en" translate="no">', '<html lang="de"><b lang="en" translate="no">'),
+        ('<html><p lang="en">', '<html><p lang="en">'),
+    ],
+)
+def test_a_page_names_its_language(page: str, expected: str) -> None:
+    assert with_language(page, "html", "de") == expected
+
+
+def test_xliff_names_its_target_language() -> None:
+    first = '<xliff version="1.2"><file source-language="en" original="x">'
+    assert with_language(first, "xliff", "de") == first[:-1] + ' target-language="de">'
+    named = '<xliff version="1.2"><file source-language="en" target-language="fr">'
+    assert with_language(named, "xliff", "de") == named
+    second = '<xliff version="2.0" srcLang="en"><file id="f">'
+    assert with_language(second, "xliff", "de") == '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f">'
+    assert "lacks trgLang" in describe(second, "xliff")[0] and describe(named, "xliff") == []
+
+
+def test_what_is_said_of_a_document() -> None:
+    unit = "<trans-unit><source>a</source>{}</trans-unit>"
+    units = "".join(map(unit.format, ["<target>b</target>", "", "<target/>", "<target>c</target>"]))
+    assert describe(f"<xliff version='1.2'>{units}</xliff>", "xliff") == [
+        "2 units have targets already: not translated"
+    ]
+    assert describe("a `<b>`\n\n```\n<i>\n```\n<u>x</u>\n", "markdown") == []
+    assert "(in line 3: <i>)" in describe("a `<b>`\n\nb <i>\n", "markdown")[0]
+    assert "2 tags are without a partner" in describe("<p>a</b>\n</i>", "html")[0]

@@ -26,9 +26,9 @@ from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.engine.compiled_language_models import compile_generator
 from attnkit.engine.loading import load_model
 from attnkit.errors import RunError
+from attnkit.kernels.jit import is_available
 from attnkit.models.gpt import Gpt
 from attnkit.models.layers import PackedLayout
-from attnkit.models.position_tables import RopeScaling
 from attnkit.tasks.language_modeling.generate import Generator
 from attnkit.tasks.language_modeling.generate import search_config as settings
 
@@ -371,22 +371,31 @@ def test_a_tokenizer_with_another_split_is_refused(tmp_path: Path) -> None:
         import_huggingface(tmp_path, tmp_path / "run")
 
 
-def test_compiled_loops_leave_it_to_torch(tmp_path: Path) -> None:
-    llama_folder(tmp_path / "hub")
+@pytest.mark.sample(2)
+@pytest.mark.skipif(not is_available(), reason="numba is not installed")
+@pytest.mark.parametrize("name", SHAPES)
+def test_compiled_loops_predict_what_transformers_does(name: str, tmp_path: Path) -> None:
+    theirs = llama_folder(tmp_path / "hub", **SHAPES[name])
     opened, notes = imported(tmp_path / "hub", tmp_path / "run"), list[str]()
-    assert compile_generator(opened, 8, "auto", "float32", notes.append) is None
-    assert notes == ["compiled loops do not support gated layers (glu); using torch, which is slower"]
-    assert opened.config.model.glu
-    for key, value, said in (
-        ("normalization", "rms", "RMSNorm"),
-        ("n_key_value_heads", 2, "grouped heads"),
-        ("bias", False, "without biases"),
-        ("rope_base", 5e4, "another base"),
-        ("head_width", 16, "heads of a width of their own"),
-        ("rope_scaling", RopeScaling(kind="linear", factor=2.0), "scaled rotary positions"),
-    ):
-        plain = {"glu": False, "normalization": "layer", "n_key_value_heads": None, "bias": True, "rope_base": 1e4}
-        model = opened.config.model.model_copy(update={**plain, key: value})
-        other = replace(opened, config=opened.config.model_copy(update={"model": model}))
-        assert compile_generator(other, 8, "auto", "float32", notes.append) is None
-        assert said in notes[-1]
+    order = order_of(tmp_path / "hub")
+    compiled = compile_generator(opened, 64, "auto", "float32", notes.append)
+    assert compiled is not None and not [note for note in notes if "compiling" not in note]
+    ours = torch.randint(4, len(order), (3, 30))
+    # Step by step: the first one reads 10 tokens.
+    state, found = compiled.start(ours[:, :10], None, 1, 20), []
+    for i in range(9, 29):
+        hidden, state = compiled.step(ours[:, i : i + 1], state)
+        found.append(compiled.head(hidden[:, 0]).clone())
+    with torch.no_grad():
+        expected = theirs(torch.tensor(order)[ours]).logits[:, 9:29]
+    known = [i for i, id in enumerate(order) if id >= 0]
+    logits = torch.stack(found, 1)[..., known]
+    torch.testing.assert_close(logits, expected[..., [order[i] for i in known]], rtol=0, atol=1e-4)
+    # Whole searches, and with a penalty step by step.
+    prompts = [line.strip()[:40] or "the" for line in odd_lines(12, 5)]
+    for options in ({"max_length": 15}, {"max_length": 15, "repetition_penalty": 1.1}):
+        texts = [
+            [one[0].text for one in Generator(opened, settings(options), engine=engine).generate(prompts)]
+            for engine in ("torch", "compiled")
+        ]
+        assert texts[0] == texts[1] and len(set(texts[0])) > 5

@@ -244,6 +244,7 @@ def their_tokenizer(imported: Imported, folder: Path) -> Any:
     return getattr(transformers, name).from_pretrained(folder, **given)
 
 
+@pytest.mark.sample(2)
 def test_everything_goes_back(imported: Imported, tmp_path: Path) -> None:
     back = export_huggingface(imported.path, tmp_path / "back").path
     ours, theirs = (safetensors.torch.load_file(at / "model.safetensors") for at in (back, imported.folder))

@@ -18,6 +18,9 @@ import transformers
 from hub_encoders import modernbert, odd_lines, rewrite
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import tensors_of
+from attnkit.compiled.encoder import CompiledEncoder
+from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.engine.checkpoint_metadata import read_run_config
@@ -27,6 +30,7 @@ from attnkit.engine.resolve import init_layer, resolve
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
+from attnkit.kernels.jit import is_available
 from attnkit.models.layers import PackedLayout
 from attnkit.text.tokenizer import Tokenizer
 
@@ -215,10 +219,42 @@ def test_what_is_odd_about_a_configuration_is_said(name: str, hub: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_compiled_loops_leave_it_to_torch(hub: Path, tmp_path: Path) -> None:
-    opened, notes = load_model(import_huggingface(hub, tmp_path / "run").path, "mlm", device="cpu"), list[str]()
-    set_precision(opened, "int8", notes.append)
-    assert notes == ["compiled loops do not support gated layers (glu); using torch in float32 instead of int8"]
+COARSE = [pytest.param("bfloat16", 0.9995, marks=pytest.mark.slow), ("int8", 0.998)]
+
+
+@pytest.mark.skipif(not is_available(), reason="numba is not installed")
+@pytest.mark.parametrize("shape", range(3))
+def test_compiled_loops_have_the_features_of_transformers(shape: int, tmp_path: Path) -> None:
+    """In float32, too, which commands leave to torch."""
+    theirs = modernbert(tmp_path / "hub", shape)
+    opened = load_model(import_huggingface(tmp_path / "hub", tmp_path / "run").path, "mlm", device="cpu")
+    weights = {name: tensor.detach().numpy() for name, tensor in tensors_of(opened.model).items()}
+    encoder = CompiledEncoder(PackedLanguageModel(opened.config.model, weights))
+    ids = torch.randint(40, 400, (3, 50), generator=torch.Generator().manual_seed(shape))
+    real = torch.arange(50) < torch.tensor([[50], [20], [2]])
+    given = {"input_ids": order_of(tmp_path / "run")[ids], "attention_mask": real.long()}
+    with torch.no_grad():
+        expected = theirs.model(**given, output_hidden_states=True)
+    for layer in range(theirs.config.num_hidden_layers):
+        found = encoder.hidden(ids, real, layers=layer)
+        torch.testing.assert_close(found[real], expected.hidden_states[layer][real], **NEAR)
+    torch.testing.assert_close(encoder.hidden(ids, real)[real], expected.last_hidden_state[real], **NEAR)
+
+
+@pytest.mark.skipif(not is_available(), reason="numba is not installed")
+@pytest.mark.parametrize(("precision", "least"), COARSE)
+def test_a_coarser_precision_is_near(precision: Any, least: float, hub: Path, tmp_path: Path) -> None:
+    run = import_huggingface(hub, tmp_path / "run").path
+    opened, notes = load_model(run, "mlm", device="cpu"), list[str]()
+    ids = torch.randint(40, 400, (3, 50), generator=torch.Generator().manual_seed(1))
+    layout = PackedLayout.unpacked(3)
+    with torch.no_grad():
+        expected = opened.model.hidden(ids, layout)
+        set_precision(opened, precision, notes.append)
+        found = opened.model.hidden(ids, layout)
+    assert not [note for note in notes if "using torch" in note]
+    similar = torch.nn.functional.cosine_similarity(found, expected, dim=-1)
+    assert least < similar.min() < 1 - 1e-7, similar.min()
 
 
 def test_another_type_of_tokenizer_is_refused(hub: Path, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def apply_peft(weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     return weights
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("maps", [None, ["query", "value"], ["down", "output"]])
 def test_the_formula_on_the_exported_base_gives_the_exported_merged_model(
     workshop: Any, base: Path, adapted: Path, tmp_path: Path, maps: list[str] | None

@@ -47,6 +47,7 @@ MODELS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = {
 SETTINGS: dict[str, Any] = {"max_length": 20, "length_penalty": 1.0}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_texts_are_cut_and_translated_as_before(name: str, tmp_path: Path) -> None:
     make, changes, languages = MODELS[name]

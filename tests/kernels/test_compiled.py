@@ -16,7 +16,7 @@ from attnkit.kernels import ibm1, word2vec_backend
 from attnkit.kernels import jit as module
 from attnkit.kernels.jit import cache_folder, compiled
 from attnkit.kernels.word2vec_backend import CompiledBackend, LookupTables, LoopSpec
-from attnkit.runtime.children import python_command
+from attnkit.runtime.signals import python_command
 
 
 def triangle(n: int) -> int:

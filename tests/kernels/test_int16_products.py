@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnkit.kernels.jit import is_available, no_refcount
-from attnkit.kernels.simd.packing import aligned, pack, unpack
+from attnkit.kernels.simd.packing import PackedWeights, aligned, pack
 from attnkit.kernels.simd.targets import choose_target
 
 COLUMNS, INPUTS = 128, 256
@@ -70,6 +70,11 @@ def test_products_are_nearly_exact(multiply: Any) -> None:
         found = multiply(x.astype(np.float32), weight.astype(np.float32), bias.astype(np.float32))
         error = np.abs(found - (x @ weight.T + bias))
         assert np.all(error <= bound + 1e-6 * (np.outer(*norms) + 3)), error.max()
+
+
+def unpack(packed: PackedWeights) -> NDArray[np.float32]:
+    """Return the weights (N, K) that packed integers and their scales represent."""
+    return packed.weights.transpose(0, 2, 1, 3).reshape(len(packed.scale), -1) * packed.scale[:, None]
 
 
 def test_weights_of_int16_are_unpacked() -> None:

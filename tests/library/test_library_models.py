@@ -196,10 +196,15 @@ def test_texts_alone_are_those_of_translations(trained: Path) -> None:
     found = model.translate(lines, beam_size=3, num_hypotheses=2)
     expected = [[one.text, *(other.text for other in one.alternatives)] for one in found]
     assert model.translate_texts(lines, beam_size=3, num_hypotheses=2) == expected
-    model.translate(["1"], suppress=["9"], glossary={"1": "2"})  # of that call alone
+    with pytest.warns(UserWarning, match="not trained to read terms"):
+        model.translate(["1"], suppress=["9"], glossary={"1": "2"})  # of that call alone
     assert model.translate_texts(lines) == [[one.text] for one in model.translate(lines)]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="not one string"):
         model.translate_texts("1 2 3")
+    with pytest.raises(TypeError, match="not int at place 1"):
+        model.translate(["1", 5])  # type: ignore[list-item]
+    with pytest.raises(DataError, match="a line break within a line"):
+        model.translate(["1", "2\n3"])
 
 
 def test_what_a_run_is(trained: Path) -> None:

@@ -1,4 +1,4 @@
-"""BLEU, chrF, TER and the paired bootstrap against the ``sacrebleu`` command itself."""
+"""BLEU, chrF, TER and the paired tests against the ``sacrebleu`` command itself."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnkit.errors import UsageError
 from attnkit.metrics.bleu import (
+    PAIRED_TESTS,
     BleuTokenizer,
     build_metric,
     corpus_bleu,
     corpus_chrf,
     paired_bootstrap,
+    paired_randomization,
     score_corpus,
     score_sentences,
 )
@@ -127,15 +130,50 @@ def test_a_system_beside_itself_is_called_no_different(lines: dict[str, Path]) -
     assert "(no difference)" in shown and "p = " not in shown
 
 
-def test_paired_bootstrap_equals_the_command(lines: dict[str, Path]) -> None:
-    arguments = (lines["ref"], "-i", lines["other"], lines["hyp"], "-m", "bleu", "--paired-bs", "--paired-bs-n", "200")
-    theirs = sacrebleu(*arguments, "-f", "text", "-w", "4", "-q")
-    (ours,) = json.loads(
-        attnkit(lines["hyp"], lines["ref"], "--against", lines["other"], "--samples", "200", "--json").stdout
-    )
-    assert ours["signature"].removeprefix("BLEU|") in theirs
-    for value in (f"{ours['baseline']:.4f}", f"{ours['system']:.4f}", f"p = {ours['p_value']:.4f}"):
-        assert value in theirs
+@pytest.mark.parametrize("seed", [12345, 6])
+@pytest.mark.parametrize(("test", "theirs"), [("bootstrap", "--paired-bs"), ("randomization", "--paired-ar")])
+def test_paired_tests_equal_the_command(
+    lines: dict[str, Path], monkeypatch: pytest.MonkeyPatch, test: str, theirs: str, seed: int
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", str(seed))
+    asked = ("-m", "bleu", "chrf", theirs, f"{theirs}-n", "200", "-f", "text", "-w", "4", "-q")
+    shown = sacrebleu(lines["ref"], "-i", lines["other"], lines["hyp"], *asked)
+    options = ("--test", test, "--samples", "200", "--seed", str(seed), "-m", "bleu", "-m", "chrf", "--json")
+    found = json.loads(attnkit(lines["hyp"], lines["ref"], "--against", lines["other"], *options).stdout)
+    assert [one["name"] for one in found] == ["BLEU", "chrF2"]
+    for one in found:
+        # Randomization has no intervals in the command, so its signature lacks the number of bootstrap samples.
+        signature = one["signature"].removeprefix(f"{one['name']}|")
+        assert (signature if test == "bootstrap" else signature.replace("|bs:1000", "")) in shown
+        for value in (f"{one['baseline']:.4f}", f"{one['system']:.4f}", f"p = {one['p_value']:.4f}"):
+            assert value in shown
+        assert one["system_interval"] > 0 and one["baseline_interval"] > 0
+        assert test == "randomization" or f"± {one['system_interval']:.4f}" in shown
+
+
+def test_randomization_exchanges_translations_of_lines(lines: dict[str, Path]) -> None:
+    """With the draws of sacreBLEU, but whole corpora scored anew."""
+    texts = {name: path.read_text(encoding="utf-8").splitlines() for name, path in lines.items()}
+    n = len(texts["hyp"]) // 2  # of two systems that are as good as each other
+    first, second = ([*texts[one][:n], *texts[other][n:]] for one, other in (("hyp", "other"), ("other", "hyp")))
+    refs, metric = [texts["ref"]], build_metric("bleu")
+    found = paired_randomization(metric, first, second, refs, n_samples=60, seed=7)
+
+    def difference(one: Sequence[str], other: Sequence[str]) -> float:
+        return abs(metric.corpus_score(one, refs).score - metric.corpus_score(other, refs).score)
+
+    seen, n_larger = difference(first, second), 0
+    for kept in np.random.default_rng(7).integers(2, size=(60, len(first)), dtype=bool):
+        sides = list(zip(kept, first, second, strict=True))
+        mixed = [a if keep else b for keep, a, b in sides], [b if keep else a for keep, a, b in sides]
+        n_larger += difference(*mixed) > seen
+    assert found.p_value == (n_larger + 1) / 61 and 0 < n_larger < 60
+
+
+@pytest.mark.parametrize("compare", [paired_bootstrap, paired_randomization])
+def test_a_seed_of_zero_is_refused(compare: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match="the seed must be at least 1"):
+        compare(build_metric("bleu"), REF, REF, [REF], seed=0)
 
 
 def test_bootstrap_seed_matters_and_environment_is_left_alone(
@@ -216,3 +254,11 @@ def test_metrics_need_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("test", list(PAIRED_TESTS))
+def test_equal_scores_are_no_difference(test: str) -> None:
+    lines = [f"line {k} has some words" for k in range(20)]
+    for hypotheses in (lines, [*lines[:10], *["nothing"] * 10]):
+        found = PAIRED_TESTS[test](build_metric("bleu"), hypotheses, list(hypotheses), [lines], n_samples=50)
+        assert found.system == found.baseline and found.p_value == 1.0

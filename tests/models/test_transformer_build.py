@@ -14,7 +14,8 @@ from attnkit.config.descriptions import describe_fields
 from attnkit.data.pairs import make_batch
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
-from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig, check_length
+from attnkit.models.config import SIZES, ModelConfig, RnnConfig, TransformerConfig
+from attnkit.models.limits import check_length
 from attnkit.models.recurrent import STEPS
 from attnkit.models.translation import MODELS, TranslationModel, build_model
 

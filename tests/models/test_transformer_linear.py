@@ -16,8 +16,12 @@ needs_onednn = pytest.mark.skipif(not linear.HAS_PACKING, reason="no oneDNN prod
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("least", [0, linear.MIN_PRODUCT])
 @pytest.mark.parametrize("shape", [(3, 5, 24), (16, 24), (1, 24)])
-def test_product_and_gradients_equal_torch(shape: tuple[int, ...], bias: bool) -> None:
+def test_product_and_gradients_equal_torch(
+    shape: tuple[int, ...], bias: bool, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "MIN_PRODUCT", least)
     torch.manual_seed(0)
     module, x = Linear(24, 40, bias=bias), torch.randn(shape, requires_grad=True)
     inputs = [x, *module.parameters()]
@@ -31,18 +35,35 @@ def test_product_and_gradients_equal_torch(shape: tuple[int, ...], bias: bool) -
 
 
 @needs_onednn
-def test_single_and_half_precision_go_to_onednn_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[torch.dtype] = []
+def test_large_products_go_to_onednn_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[torch.dtype, int]] = []
     real = linear.linear_product
-    monkeypatch.setattr(linear, "linear_product", lambda x, *rest: calls.append(x.dtype) or real(x, *rest))
+    monkeypatch.setattr(linear, "linear_product", lambda x, *rest: calls.append((x.dtype, len(x))) or real(x, *rest))
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        Linear(24, 40).to(dtype)(torch.randn(16, 24, dtype=dtype))
-    Linear(24, 40)(torch.randn(linear.FEW_ROWS - 1, 24))
-    assert calls == list(linear.PRODUCT_DTYPES)
+        Linear(256, 512).to(dtype)(torch.randn(8, 256, dtype=dtype))
+    assert calls == [(dtype, 8) for dtype in linear.PRODUCT_DTYPES]
+    calls.clear()
+    Linear(512, 512)(torch.randn(linear.FEW_ROWS - 1, 512))
+    for rows in (15, 16):  # 16 * 32 * 1024 is MIN_PRODUCT
+        Linear(32, 1024)(torch.randn(rows, 32))
+    assert calls == [(torch.float32, 16)]
+    calls.clear()
+    packed = PackedLinear(nn.Linear(32, 1024))
+    with torch.inference_mode():
+        for rows in (1, 15, 16):
+            packed(torch.randn(rows, 32))
+    assert calls == [(torch.float32, 16)]
+    wide = PackedLinear(nn.Linear(2048, 2048))
+    with torch.inference_mode():
+        wide(torch.randn(1, 2048))  # a single row, whatever its size
+        assert len(calls) == 1
+        wide(torch.randn(2, 2048))
+    assert len(calls) == 2
 
 
 @needs_onednn
-def test_the_result_may_be_overwritten() -> None:
+def test_the_result_may_be_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "MIN_PRODUCT", 0)
     torch.manual_seed(0)
     module, x = Linear(24, 40), torch.randn(2, 8, 24, requires_grad=True)
     (found,) = torch.autograd.grad(F.relu_(module(x)).square().sum(), x)
@@ -51,7 +72,8 @@ def test_the_result_may_be_overwritten() -> None:
 
 
 @needs_onednn
-def test_frozen_weights_take_no_gradient() -> None:
+def test_frozen_weights_take_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "MIN_PRODUCT", 0)
     module, x = Linear(24, 40).requires_grad_(False), torch.randn(16, 24, requires_grad=True)
     module(x).sum().backward()
     assert x.grad is not None and module.weight.grad is None
@@ -80,7 +102,9 @@ def test_a_packed_model_says_the_same(config: TransformerConfig | RnnConfig, dty
 
 @needs_onednn
 @pytest.mark.parametrize("rows", [1, 2, 70])
-def test_packed_product_equals_torch(rows: int) -> None:
+@pytest.mark.parametrize("least", [0, linear.MIN_PRODUCT])
+def test_packed_product_equals_torch(rows: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "MIN_PRODUCT", least)
     torch.manual_seed(0)
     for bias in (True, False):
         plain = nn.Linear(24, 40, bias=bias)

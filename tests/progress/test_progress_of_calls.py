@@ -156,6 +156,7 @@ def test_ipython_is_never_imported(workshop: Any, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_running_notebook_shows_the_bar(workshop: Any, tmp_path: Path) -> None:
     code = (
         "import attnkit\n"

@@ -331,6 +331,10 @@ def test_the_check_command(tmp_path: Path, attnkit) -> None:
     write(tmp_path, SRC, TGT)
     ended = attnkit("check", "a.src", "a.tgt", "--strict")
     assert ended.code == 0 and "60 pairs are few to learn from." in ended.out.replace("\n", " ")
+    assert ended.out.endswith("No other problems were found.\n")
+    refused = attnkit("check", "a.src", "a.tgt", "--tgt-lang", "germann")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "error: unknown language code 'germann'\n  at --tgt-lang\nhelp: did you mean de?\n"
     write(tmp_path, SRC, TGT[:-1])
     ended = attnkit("check", "a.src", "a.tgt", "--json")
     assert ended.code == 3

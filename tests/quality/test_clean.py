@@ -122,6 +122,11 @@ def test_scores_of_a_run_filter_what_is_left(tmp_path: Path) -> None:
 
 
 def test_repairs(tmp_path: Path) -> None:
+    assert (
+        repair("p\u0430ss \u043c\u043bo\u043a\u043e \u0391thens") == "pass млоко Athens"
+        and repair("a\ufeffb\x00") == "ab"
+    )
+    assert repair("5 kΩ 3 μm β-x") == "5 kΩ 3 μm β-x"
     assert repair("cafÃ© &amp; the") == "café & the" and repair("the&nbsp;e\u0301tude") == "the étude"
     upper = ["“AMANHÃ”", "AMANHÃ”", "SÃO PAULO – Ã…", "ROMÂ–N"]
     for right in (*upper, "?a=1&copy=2&section=3", "&notin", "MÃ¤dchen „Spaß“"):
@@ -199,6 +204,18 @@ def test_folders_that_are_not_its_own_are_left_alone(tmp_path: Path) -> None:
     (output / "progress.json").write_text('{"settings": 1}')
     with pytest.raises(RunError, match="damaged"):
         clean(CleanRequest(*paths, output, CleanConfig()))
+
+
+def test_overwriting_replaces_an_earlier_result_of_other_files(tmp_path: Path) -> None:
+    paths, output = write(tmp_path, SRC, TGT), tmp_path / "out"
+    clean(CleanRequest(*paths, output, CleanConfig()))
+    others = [path.rename(path.with_name(f"b{path.suffix}")) for path in paths]
+    request = CleanRequest(others[0], others[1], output, CleanConfig(), overwrite=True)
+    assert clean(request).kept == N
+    assert sorted(path.name for path in output.iterdir()) == ["b.en", "b.fr", "dropped.tsv", "report.json"]
+    (output / "mine").write_text("x")
+    with pytest.raises(UsageError, match="other files"):
+        clean(request)
 
 
 def test_changed_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

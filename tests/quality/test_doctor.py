@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnkit.cli.main import main
+from attnkit.errors import UsageError
 from attnkit.progress import console
 from attnkit.quality.check import is_copy
 from attnkit.quality.damage import find_damage, repair_mojibake
 from attnkit.quality.doctor import Expected, examine_pair
 from attnkit.quality.findings import CheckReport
-from attnkit.quality.language_names import find_language
+from attnkit.quality.language_names import check_language, find_language
 from attnkit.quality.languages import SCRIPTS, count_scripts, find_other_scripts
 from attnkit.quality.lines import _WORD
 from attnkit.text.toy.corpus import Kind, make_files
@@ -23,9 +25,14 @@ from attnkit.text.toy.corpus import Kind, make_files
 N = 1200
 
 
-def toy(kind: Kind, n: int = N) -> tuple[list[str], list[str]]:
+@cache  # half a second
+def made(kind: Kind, n: int) -> list[list[str]]:
     files = make_files(kind, n, 5, n_valid=2, n_test=2)
-    src, tgt = (list(files[name]) for name in files if name.startswith("train"))
+    return [files[name] for name in files if name.startswith("train")]
+
+
+def toy(kind: Kind, n: int = N) -> tuple[list[str], list[str]]:
+    src, tgt = map(list, made(kind, n))
     return src, tgt
 
 
@@ -126,6 +133,8 @@ def test_copies_are_counted_and_judged(tmp_path: Path) -> None:
     assert report.verdict == wanted
     report = examine(tmp_path, src, tgt[:-100] + src[-100:])
     assert count(report, "copied") == (100, N - 99) and report.severity == "warning"
+    # Copies say nothing about the alignment of the few other pairs.
+    assert examine(tmp_path, src, src[:-100] + tgt[-100:]).stretches == []
 
 
 def test_few_pairs_are_said_to_be_few(tmp_path: Path) -> None:
@@ -169,6 +178,8 @@ def test_languages_are_named_and_wrong_ones_found(tmp_path: Path) -> None:
         "stop",
         "The target seems to be French, not German. Is it the right file?",
     )
+    assert report.tgt_language == "fr"  # what it is, not what it should be
+    assert found(("en-US", "x-own")).tgt_language == "x-own"
     report = found(("en", "fr"), tgt, src)
     assert report.verdict == "Source and target are swapped: the source seems to be French, the target English."
     assert found(("en", "xx")).severity == "good"  # of a language that is not known, nothing can be said
@@ -201,6 +212,7 @@ def test_sides_swapped_against_validation_files(tmp_path: Path) -> None:
     report = examine_pair(*write(tmp_path, src[:900], tgt[:900]), others=valid, expected=Expected(others="validation"))
     assert report.severity == "stop"
     assert report.verdict == "Source and target are swapped, compared with the validation files."
+    assert report.remedy == ("check", report.tgt, report.src)
 
 
 def test_an_empty_file_has_a_verdict_in_words(tmp_path: Path) -> None:
@@ -251,6 +263,8 @@ def test_words_have_their_vowel_signs() -> None:
 
 def test_remedies_fit_what_is_found(tmp_path: Path) -> None:
     src, tgt = toy("english-french")
+    unequal = examine(tmp_path, src, tgt[:-3])
+    assert "without a partner" in unequal.verdict and unequal.remedy[0] == "clean"
     damaged = [line.encode().decode("cp1252", "replace") for line in tgt]
     report = examine(tmp_path, src, damaged)
     assert "Windows-1252" in report.verdict and report.remedy[-1] == "--repair"
@@ -264,8 +278,9 @@ def test_remedies_fit_what_is_found(tmp_path: Path) -> None:
     ("line", "names"),
     [
         ("ein MÃ¤dchen", ["mojibake"]), ("itâ\x80\x99s", ["mojibake"]), ("CAFÉ» là-bas, ÂME", []),
-        ("Ð¿Ñ€Ð¸", ["mojibake"]), ("a &amp; b", ["markup"]), ("<b>now</b>", ["markup"]), ("a < b > c", []),
-        ("p\u0430ss", ["mixed_script"]), ("e\u0301t\u0301", ["decomposed"]), ("Ä Ö Ü ß é", []), ("x<y && y>z", []),
+        ("Ð¿Ñ€Ð¸", ["mojibake"]), ("a &amp; b", ["reference"]), ("<b>now</b>", ["markup"]), ("a < b > c", []),
+        ("p\u0430ss", ["mixed_script"]), ("5 kΩ, 3 μm", []),
+        ("e\u0301t\u0301", ["decomposed"]), ("Ä Ö Ü ß é", []), ("x<y && y>z", []),
     ],
 )  # fmt: skip
 def test_damage_of_lines(line: str, names: list[str]) -> None:
@@ -279,6 +294,72 @@ def test_mojibake_is_repaired_to_what_was_meant(text: str) -> None:
     )
     assert repair_mojibake(broken) == text
     assert repair_mojibake(text) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "help"),
+    [("xx", "ISO 639"), ("german", "did you mean de?"), ("English", "did you mean en?"), ("x-", "ISO"), ("", "ISO")],
+)
+def test_unknown_language_codes_are_refused(code: str, help: str) -> None:
+    with pytest.raises(UsageError, match="unknown language code") as caught:
+        check_language(code, "--src-lang")
+    assert help in str(caught.value.help) and caught.value.where == "--src-lang"
+
+
+@pytest.mark.parametrize("code", ["en", "pt-BR", "de_DE", "zh-Hans", "yo", "gsw", "x-elvish", None])
+def test_codes_of_languages_are_accepted(code: str | None) -> None:
+    check_language(code, "--src-lang")
+
+
+def test_what_check_finds_its_command_mends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    src, tgt = toy("english-french")
+    for line, found in {
+        3: "m\u0430ison",
+        9: "<b>deux</b>",
+        15: "l&eacute;on &amp; moi",
+        21: "e\u0301te\u0301",
+        27: "a\x01b",
+    }.items():
+        tgt[line] += f" {found}"
+    src[30], tgt[30] = src[5].upper(), tgt[5].upper()
+    tgt[33], tgt[40], tgt[46] = tgt[33] + " no no no no no", tgt[2], tgt[50] + "\u2028a\ufeffb"
+    for line in range(100, 125):
+        src[line] = "All rights of this page are reserved."
+    monkeypatch.chdir(tmp_path)
+    report = examine_pair(*write(Path(), src, tgt))
+    names = {finding.name for finding in report.findings}
+    assert {
+        "mixed_script",
+        "markup",
+        "reference",
+        "decomposed",
+        "control",
+        "near_duplicate",
+        "repeated",
+        "boilerplate",
+    } <= names
+    assert report.severity != "stop" and report.remedy[:5] == ("clean", "a.src", "a.tgt", "-o", "cleaned")
+    assert call(monkeypatch, *report.remedy) == 0
+    again = examine_pair(Path("cleaned/a.src"), Path("cleaned/a.tgt"))
+    assert (again.findings, again.remedy) == ([], ()) and again.n_src > N - 30
+
+
+def test_overlap_is_mended_in_the_training_text(tmp_path: Path) -> None:
+    src, tgt = toy("english-french")
+    training, test = write(tmp_path, src, tgt, "train"), write(tmp_path, src[:40], tgt[:40], "test")
+    report = examine_pair(*test, others=training)
+    assert report.remedy == (
+        "clean",
+        *map(str, training),
+        "-o",
+        "cleaned",
+        "--test",
+        str(test[0]),
+        "--test",
+        str(test[1]),
+    )
+    report = examine_pair(*training, others=test, expected=Expected(others="validation"))
+    assert report.remedy[:3] == ("clean", *map(str, training)) and report.remedy[-1] == str(test[1])
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

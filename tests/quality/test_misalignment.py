@@ -48,6 +48,7 @@ def test_clean_corpora_have_no_faults(kind: Kind) -> None:
     assert found.is_judged and faults(found) == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by", [1, 7, 50])
 def test_a_shift_is_found_with_its_place_and_size(kind: Kind, by: int) -> None:
@@ -83,6 +84,7 @@ def test_a_dropped_and_a_doubled_line_are_found_although_the_counts_agree() -> N
     assert faults(judge(src, moved)) == [(100, 101, None), (101, pytest.approx(300, abs=3), -1)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_target_belongs_to_two_sources(kind: Kind) -> None:
     """Thirty lines are lost one by one: shifts of 1 to 30, some for a few lines only."""

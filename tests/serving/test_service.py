@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from attnkit.serving.app import HEADERS, POSTS, Service
 from attnkit.serving.limits import Limits
 from attnkit.serving.models import Models, languages_of_files, parse_spec
 
-LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_beam_size=6)
+LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_line=1_000, max_beam_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,7 @@ def test_translations_are_those_of_the_library(client: TestClient, runs: dict[st
     assert [part["lines"][0] for part in own["translations"]] == json.loads(json.dumps([b.to_dict() for b in best]))
 
 
+@pytest.mark.filterwarnings("ignore:this run was not trained to read terms")
 def test_several_threads_translate_at_the_same_time(models: Models, runs: dict[str, Path]) -> None:
     """Replicas share weights alone: options of a call do not reach another."""
     served = models.by_name["en-de"]
@@ -122,6 +124,7 @@ def test_a_prefix_begins_the_translation(client: TestClient) -> None:
     assert found["translations"][0]["text"].startswith("7")
 
 
+@pytest.mark.filterwarnings("ignore:this run was not trained to read terms")
 def test_terms_of_a_glossary_are_of_their_request_alone(client: TestClient, runs: dict[str, Path]) -> None:
     body = {"text": ["1 2", "3 4"], "glossary": {"1": ["77", "88"], "4": ""}}
     found = client.post("/v1/translate", json=body).json()["translations"]
@@ -138,6 +141,7 @@ def test_scores_are_those_of_the_library(client: TestClient, runs: dict[str, Pat
     translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
     found = client.post("/v1/score", json={"source": ["1 2", "3"], "target": ["2 1", "3"]}).json()
     expected = translator.score(["1 2", "3"], ["2 1", "3"])
+    assert [one["signs"] for one in found["scores"]] == [one.signs for one in expected]
     assert [one["log_prob"] for one in found["scores"]] == pytest.approx([one.log_prob for one in expected])
     bert = client.post("/v1/score", json={"model": "bert", "text": "the lazy dog"}).json()["scores"]
     assert bert[0]["log_prob"] == attnkit.MaskedLM.load(runs["bert"], device="cpu").score(["the lazy dog"])[0].log_prob
@@ -167,11 +171,42 @@ def test_generated_text_comes_whole_or_in_pieces(client: TestClient, runs: dict[
     assert "".join(json.loads(event)["text"] for event in events[:-1]) == expected
 
 
+def test_streams_have_limits_and_end_with_what_went_wrong(
+    client: TestClient, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"prompt": "the lazy", "max_new_tokens": 8, "stream": True}
+
+    def events(service: Service) -> list[str]:
+        with TestClient(service.app()).stream("POST", "/v1/generate", json=body) as response:
+            return [line.removeprefix("data: ") for line in response.iter_lines() if line]
+
+    service = Service(models)
+    service.n_streams = models.limits.max_streams
+    refused = TestClient(service.app()).post("/v1/generate", json=body)
+    assert refused.status_code == 503 and "retry-after" in refused.headers
+    service.n_streams = 0
+    assert events(service)[-1] == "[DONE]" and service.n_streams == 0
+    monkeypatch.setattr(models, "limits", replace(models.limits, seconds=0.0))
+    assert json.loads(events(service)[-1]) == {"error": "no end within 0 s"} and service.n_streams == 0
+    monkeypatch.undo()
+
+    def fail(*arguments: object, **options: object) -> Iterator[str]:
+        yield "a"
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(models.by_name["gpt"].model), "stream", fail)
+    assert [json.loads(event) for event in events(service)] == [
+        {"text": "a"},
+        {"error": "internal error: ZeroDivisionError"},
+    ]
+
+
 WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/translate", {"json": {"q": "1"}}, 400, "target: Field required"),
     ("/translate", {"json": {"q": "1", "target": "fr"}}, 400, "no translator from auto to fr; there are en-de"),
     ("/translate", {"json": {"q": ["1"] * 21, "target": "de"}}, 413, "21 lines are more than the 20"),
     ("/translate", {"json": {"q": "1" * 2001, "target": "de"}}, 413, "2,001 characters"),
+    ("/translate", {"json": {"q": ["1", "2\n" + "1" * 1001], "target": "de"}}, 413, "a line of 1,001 characters"),
     ("/translate", {"json": {"q": "\n" * 20, "target": "de"}}, 413, "21 lines"),
     ("/translate", {"content": b"{"}, 400, "the body is not valid"),
     ("/translate", {"content": b"[1]"}, 400, "not a JSON object"),
@@ -183,6 +218,7 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/translate", {"content": b'{"q": "\\ud800", "target": "de"}'}, 400, "lone surrogate"),
     ("/v1/translate", {"json": {"text": "1", "beams": 3}}, 400, "beams: Extra inputs"),
     ("/v1/translate", {"json": {"text": "1", "beam_size": 7}}, 400, "beam_size is 7; this service allows 6"),
+    ("/v1/translate", {"json": {"text": "1", "min_length": 1025}}, 400, "min_length is 1025; this service allows 1024"),
     ("/v1/translate", {"json": {"text": "1", "temperature": 0.5}}, 400, "need sampling"),
     ("/v1/translate", {"json": {"text": "1\n2", "prefix": "3"}}, 400, "one prefix for each text"),
     ("/v1/translate", {"json": {"text": "1", "glossary": {" ": "2"}}}, 400, "has no term"),
@@ -272,6 +308,20 @@ def test_counters_count(models: Models) -> None:
     names = {line.split("{")[0] for line in lines if not line.startswith("#")}
     declared = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in names} <= declared
+
+
+def test_a_model_that_fails_takes_no_other_down(
+    runs: dict[str, Path], client: TestClient, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("of the model")
+
+    monkeypatch.setattr(type(models.by_name["mood"].model), "predict", fail)
+    failed = client.post("/v1/predict", json={"text": "1 2", "model": "mood"})
+    assert (failed.status_code, failed.json()["error"]) == (500, "the model failed: ZeroDivisionError")
+    assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
+    monkeypatch.undo()
+    assert client.post("/v1/predict", json={"text": "1 2", "model": "mood"}).status_code == 200
 
 
 def test_headers_are_on_every_answer(client: TestClient) -> None:

@@ -221,6 +221,7 @@ def test_crafted_adapters_are_refused(workshop: Any, adapted: Path, tmp_path: Pa
     assert verify_run(run).n_bad > 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "part"), [("transformer", "encoder"), ("transformer", "embeddings"), ("rnn", "decoder")]
 )

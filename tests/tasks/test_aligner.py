@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import random
+import threading
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels import ibm1 as corpus_module
+from attnkit.tasks.word_alignment import lexicon as module
 from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, WordEncoder, as_pharaoh
 from attnkit.tasks.word_alignment.symmetrize import METHODS
 from attnkit.text.translation_lexicon import load_dictionary
@@ -34,6 +37,44 @@ def learnt(request: AlignRequest) -> tuple[Aligner, str]:
     aligner, book = Aligner(request), StringIO()
     aligner.learn(book)
     return aligner, book.getvalue()
+
+
+@pytest.mark.parametrize("n_cpus", [1, 2])
+def test_directions_at_once_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_cpus: int) -> None:
+    """Each direction alone, both in turn, and both at once unless their pairs would exceed the limit of memory."""
+    drawn = random.Random(4)
+    sides = [[" ".join(drawn.choices("abcdefgh", k=drawn.randrange(1, 9))) for _ in range(300)] for _ in range(2)]
+    paths = files(tmp_path, *sides)
+    alone = [learnt(AlignRequest(*paths, method=method))[0] for method in ("forward", "reverse")]
+    started: list[int] = []
+    monkeypatch.setattr(module, "usable_cpus", lambda: n_cpus)
+
+    def start(n: int, thread_name_prefix: str) -> ThreadPoolExecutor:
+        started.append(n)
+        return ThreadPoolExecutor(n, thread_name_prefix)
+
+    monkeypatch.setattr(module, "ThreadPoolExecutor", start)
+    for most, expected in ((1000, n_cpus - 1), (100, 0)):
+        started.clear()
+        both, book = learnt(AlignRequest(*paths, max_pairs=most))
+        assert (len(started), list(both.report.perplexity)) == (expected, ["forward", "reverse"])
+        assert both.forward.tolist() == alone[0].forward.tolist() and both.reverse.tolist() == alone[1].reverse.tolist()
+        assert both.report.perplexity["reverse"] == alone[1].report.perplexity["reverse"] and book
+
+
+def test_a_failure_ends_the_other_direction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_cpus", lambda: 2)
+    aligner = Aligner(AlignRequest(*files(tmp_path), iterations=1000))
+
+    def fail(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "best_links", fail)
+    ran: list[str] = []
+    monkeypatch.setattr(aligner, "_progress", ran.append)
+    with pytest.raises(KeyboardInterrupt):
+        aligner.learn(None)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("attnkit align")]
 
 
 def test_a_small_corpus(tmp_path: Path) -> None:

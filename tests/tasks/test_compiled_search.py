@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from attnkit.checkpoints.weights import tensors_of
-from attnkit.compiled import packed_layers, threads
+from attnkit.compiled import packed_layers, workers
 from attnkit.compiled import search as compiled
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.compiled.search import CompiledSearch, reason_against_model, reason_against_search
@@ -94,9 +94,11 @@ def assert_equal(model: Transformer, sources: list[list[int]], config: SearchCon
     for one, other, truth in zip(found, expected, exact, strict=True):
         if [h.ids for h in other] != [h.ids for h in truth]:
             continue
-        for left, right in zip(one, truth, strict=True):
+        for left, own, right in zip(one, other, truth, strict=True):
             # Float32 sums of many terms, against float64: torch's own float32 is as far, and up to ten times as far.
             close = {"abs": 1e-4 + 5e-4 * len(right.ids), "nan_ok": True}
+            if left.ids == own.ids and abs(own.log_prob - right.log_prob) > close["abs"]:
+                right = own  # what decides is torch's float32 where it is as far
             assert left.score == pytest.approx(right.score, **close), what
             if left.ids != right.ids:  # of two hypotheses with nearly equal scores either may be first
                 assert config.beam_size > 1, (what, left, right)
@@ -148,7 +150,7 @@ def draw(chance: random.Random) -> tuple[TransformerConfig, int, int, SearchConf
     return TransformerConfig(**settings), vocab_size, n_words, SearchConfig(**search), sources
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(67)
 @pytest.mark.parametrize("block", range(200))
 def test_drawn_models_and_searches_equal_those_of_torch(block: int) -> None:
     torch.set_num_threads(1)
@@ -267,10 +269,13 @@ def test_nothing_depends_on_the_batch(monkeypatch: pytest.MonkeyPatch, precision
     alone = [engine.search([row], limits([row], settings), settings)[0] for row in rows]
     engine.n_threads = 3
     threads = engine.search(rows, limits(rows, settings), settings)
-    monkeypatch.setattr(compiled, "GREEDY_SLOTS", 5)
+    monkeypatch.setattr(compiled, "GREEDY_SLOTS", dict.fromkeys(compiled.GREEDY_SLOTS, 5))
     monkeypatch.setattr(compiled, "BEAM_ROWS", dict.fromkeys(compiled.BEAM_ROWS, 20))
+    monkeypatch.setattr(compiled, "TILE_SLOTS", 5)
+    monkeypatch.setattr(compiled, "TILE_BEAM_ROWS", 20)
     monkeypatch.setattr(compiled, "ENCODED_TOKENS", 16)
-    few_slots = engine.search(rows, limits(rows, settings), settings)
+    few = compile_model(make_model(config, 130, 5), config, 130, precision=precision)
+    few_slots = few.search(rows, limits(rows, settings), settings)
     for found in (backwards, alone, threads, few_slots):
         assert found == expected  # all numbers, to the last bit
 
@@ -328,7 +333,8 @@ def test_no_buffer_is_left(precision: str) -> None:
 from attnkit.compiled import packed_layers, search
 packed_layers.MIN_SCREENED = 0
 # Small, so that the last row of each buffer is used.
-search.GREEDY_SLOTS, search.ENCODED_TOKENS, search.BEAM_ROWS = 2, 16, dict.fromkeys(search.BEAM_ROWS, 6)
+search.GREEDY_SLOTS, search.BEAM_ROWS = (dict.fromkeys(search.BEAM_ROWS, n) for n in (2, 6))
+search.TILE_SLOTS, search.TILE_BEAM_ROWS, search.ENCODED_TOKENS = 2, 6, 16
 from test_compiled_search import compile_model, draw, limits, make_model
 results, sources = search._results, search.CompiledSearch._sources
 search._results = lambda *sizes: guard(results(*sizes))
@@ -443,7 +449,7 @@ def test_an_interrupt_stops_the_threads(monkeypatch: pytest.MonkeyPatch) -> None
             pass
         stopped.append(1)
 
-    monkeypatch.setattr(threads, "wait", interrupted)
+    monkeypatch.setattr(workers, "wait", interrupted)
     monkeypatch.setattr(engine, "_library", type("Endless", (), {"call": staticmethod(call)}))
     with pytest.raises(KeyboardInterrupt):
         engine.search(sentences(4), [9] * 4, SearchConfig(beam_size=1))

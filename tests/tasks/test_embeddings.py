@@ -109,6 +109,7 @@ def test_each_side_has_its_own(workshop: Any, tmp_path: Path, kind: str, tied: s
             assert np.array_equal(matrix[known.encode([word])[0][0]], row)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", MATRICES)
 def test_vectors_are_scaled_to_the_spread_of_what_is_drawn(workshop: Any, tmp_path: Path, kind: str) -> None:
     words = WORDS.get(kind, ["the", "film", "people", "home"])

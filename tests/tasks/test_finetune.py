@@ -117,11 +117,19 @@ def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
         assert found.get(name, 1.0) == own, name
 
 
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("freeze_layers=1", ["embedding", "places", "segments", "layers.0."]),
+        ("freeze=embeddings", ["embedding", "places", "segments"]),
+        ("freeze=layers", ["layers."]),
+    ],
+)
 def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
-    workshop: Any, pretrained: Path, tmp_path: Path
+    workshop: Any, pretrained: Path, tmp_path: Path, setting: str, parts: list[str]
 ) -> None:
     sets = [
-        "finetuning.freeze_layers=1",
+        f"finetuning.{setting}",
         "finetuning.class_weights=balanced",
         "limits.max_steps=9",
         "evaluation.every_steps=4",
@@ -135,7 +143,7 @@ def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
         assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     giver, found = weights_of(pretrained, 3), weights_of(tmp_path / "whole", 9)
     still = {name for name in found if torch.equal(found[name], giver.get(name.removeprefix("encoder."), Tensor()))}
-    frozen = ("encoder.embedding", "encoder.places", "encoder.segments", "encoder.layers.0.")
+    frozen = tuple(f"encoder.{part}" for part in parts)
     assert still == {name for name in found if name.startswith(frozen)}
     assert verify_run(tmp_path / "whole").n_bad == 0
     moments = {name.partition(".")[2] for name in weights_of(tmp_path / "whole", 9, "optimizer")}
@@ -285,6 +293,14 @@ def test_tables_that_teach_nothing_are_refused(pretrained: Path, tmp_path: Path,
     assert what in caught.value.what and str(caught.value.where).endswith(where)
 
 
+def test_texts_that_are_all_held_out_are_named(pretrained: Path, tmp_path: Path) -> None:
+    few = table(tmp_path / "train.tsv", ["label\ttext", *["a\tgood", "b\tbad"] * 100])
+    config = finetuned(pretrained, few)
+    with pytest.raises(DataError) as caught:
+        list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
+    assert caught.value.help == "190 repeat those held out for validation: name others with --dev"
+
+
 def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> None:
     lines = [*GOOD, "a\t", f"b\t{'word ' * 60}", f"a\t{'word ' * 60}"]
     files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", [*GOOD[:5], f"b\t{'x ' * 99}"])
@@ -319,6 +335,11 @@ REFUSED: dict[str, tuple[list[str], type[AttnkitError], str]] = {
         ["finetuning.freeze_layers=1", "finetuning.from_scratch=true"],
         UsageError,
         "cannot be combined with finetuning.from_scratch",
+    ),
+    "a frozen part and fresh": (
+        ["finetuning.freeze=embeddings", "finetuning.from_scratch=true"],
+        UsageError,
+        "finetuning.freeze cannot be combined with finetuning.from_scratch",
     ),
     "longer than the positions": (["data.max_length=99", "model.positions=learned"], UsageError, "data.max_length=99"),
     "another width": (["model.d_model=32"], RunError, "model.d_model is 32, but the encoder was trained with 16"),

@@ -145,6 +145,7 @@ def test_what_is_streamed_is_what_is_generated(tmp_path: Path, kind: str) -> Non
             assert "".join(told) == text.text and (len(told) > 4 or len(text.pieces) < 9)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options",
     [

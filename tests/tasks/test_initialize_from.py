@@ -83,6 +83,7 @@ def test_two_vocabularies_are_refused(workshop: Any, trained: Path, other: Path,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["--init-from", "--vocab"])
 def test_lost_data_is_made_anew_with_the_vocabulary_of_the_checkpoint(
     workshop: Any, other: Path, tmp_path: Path, way: str
@@ -110,6 +111,7 @@ def stopped(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "where"),
     [

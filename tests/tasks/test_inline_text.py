@@ -22,9 +22,11 @@ from attnkit.errors import RunError, UsageError
 from attnkit.formats.documents import parse_document
 from attnkit.formats.passages import render
 from attnkit.tasks.translation.data import open_prepared
-from attnkit.tasks.translation.documents import DocumentTranslator, find_words, word_anchors
+from attnkit.tasks.translation.documents import DocumentTranslator, find_words
 from attnkit.tasks.translation.inline_text import SHARE, TrainingText
+from attnkit.tasks.translation.second_search import SecondSearch
 from attnkit.tasks.translation.translator import load_translator
+from attnkit.tasks.translation.word_links import word_anchors
 from attnkit.tasks.translation.word_pairs import WordPairs
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.glossary import Glossary
@@ -176,7 +178,7 @@ def test_terms_of_a_glossary_are_shown_to_the_model(made: Path) -> None:
     translator.set_glossary(Glossary({"dog": "Wolf", "black": "dunkler"}), print)
     ((part,),) = translator.segment(["a black dog at 12:30"], None, 0)
     assert part.text == "a black dog at ｟1｠"
-    shown = translator.show_terms(part)
+    shown = SecondSearch(translator, [], []).show_terms(part)
     assert shown.text == f"a{TERM} black{TRANSLATION} dunkler{END}{TERM} dog{TRANSLATION} Wolf{END} at ｟1｠"
     assert shown.ids == translator.src_tokenizer.encode([shown.text])[0]
     ids = [translator.src_tokenizer.token_id(symbol) for symbol in (*ANNOTATION, PLACEHOLDERS[0])]
@@ -190,11 +192,11 @@ def test_terms_of_a_glossary_are_shown_to_the_model(made: Path) -> None:
         assert [use.is_used for use in translator.terminology.uses(terms, text)] == expected
     # Too long with its annotations, it is read without.
     translator.segmenter.max_length = len(part.ids)
-    assert translator.show_terms(part) == part
+    assert SecondSearch(translator, [], []).show_terms(part) == part
 
 
 def test_lines_that_lack_a_term_are_searched_again_with_it_shown(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First as they are, then with the terms shown, at last with hard constraints: each only what still lacks one."""
+    """First as they are, then with terms shown, then put in place (two searches), at last with hard constraints."""
     from attnkit.engine import search_backend
     from attnkit.tasks.translation import translator as module
 
@@ -212,8 +214,9 @@ def test_lines_that_lack_a_term_are_searched_again_with_it_shown(made: Path, mon
     translator.set_glossary(Glossary({"dog": word, "cat": "Zebra"}), print)
     shown = f"a{TERM} cat{TRANSLATION} Zebra{END} sees tree"
     found = list(translator.stream(lines))
-    assert searched[0] == (lines, False) and searched[1] == ([shown], False) and searched[2][1]
-    assert searched[2][0] in ([], [lines[1]])
+    assert searched[0] == (lines, False) and searched[1] == ([shown], False)
+    assert not any(is_required for _, is_required in searched[2:4]) and searched[4][1]
+    assert searched[2][0] in ([], [lines[1]]) and searched[4][0] in ([], [lines[1]])
     assert found[0].outputs[0].text == usual and "Zebra" in found[1].outputs[0].text
 
 
@@ -223,7 +226,7 @@ def test_words_of_the_source_are_found_through_symbols(made: Path) -> None:
     translator.set_glossary(Glossary({"dog": "Wolf"}), print)
     source = "a dog at https://x.org/a sees {name}, 12:30"
     config = translator.configure({"beam_size": 1})
-    part = translator.show_terms(translator.segment([source], None, 0)[0][0])
+    part = SecondSearch(translator, [], []).show_terms(translator.segment([source], None, 0)[0][0])
     (hypotheses,) = search_parts(translator.searcher, [part], [[0]], SearchJob(config, record=True))
     line = translator.join(source, [part], [hypotheses], config)
     words = find_words(source)

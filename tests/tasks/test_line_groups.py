@@ -99,5 +99,5 @@ def test_each_run_is_compared_with_the_first(workshop: Any, trained: Path, tmp_p
 
 def test_tables_fit_80_columns() -> None:
     found = group_lines(LINES, WORDS, [0])
-    text = as_text(TestComparison("a", "b", "test.en", 5, None, [], found, []))
+    text = as_text(TestComparison("a", "b", "test.en", "test.de", 5, None, [], found, []))
     assert max(map(len, text.splitlines())) <= 80

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sacrebleu
 
 import attnkit
 from attnkit.analysis.compare_translators import compare_translators
+from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.resolve import resolve
 from attnkit.errors import RunError, UsageError
+from attnkit.formats.documents import parse_line
+from attnkit.formats.passages import render
+from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.data import open_prepared
+from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.evaluate import scores_by_direction
 from attnkit.tasks.translation.parallel_data import ParallelData
+from attnkit.tasks.translation.shortlist import UnknownReplacer
 from attnkit.tasks.translation.synthetic_config import SyntheticConfig
 from attnkit.tasks.translation.synthetic_pairs import SyntheticRequest, make_pairs
 from attnkit.tasks.translation.translator import load_translator
+from attnkit.tasks.translation.word_links import word_anchors
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tags import tag_ids, with_tag
 from attnkit.text.vocabulary import train_vocabulary
@@ -115,6 +124,25 @@ def test_torch_and_compiled_loops_read_the_tag_alike(both: Path, workshop: Any) 
         for engine in ("compiled", "torch")
     ]
     assert texts[0] == texts[1]
+
+
+def test_attention_to_the_tag_is_to_no_word(both: Path) -> None:
+    translator = load_translator([both], device="cpu", threads=1)
+    translator.set_target_language("down")
+    n_tag = len(translator.tag)
+    (found,) = translator.stream(["1 2 3"], record=True)
+    ids = translator.tgt_tokenizer.encode(["7 8 9"])[0]
+    weights = np.full((3, n_tag + 4), 0.1, np.float32)
+    weights[:, :n_tag], weights[[0, 1, 2], [n_tag + 2, n_tag, n_tag + 1]] = 0.9, 0.5  # the tag has most attention
+    output = replace(found.outputs[0], text="7 8 9", ids=[ids], attention=[weights.tolist()])
+    anchors = word_anchors(replace(found, outputs=[output]), translator.tgt_tokenizer)
+    assert [place for _, place in anchors] == [4, 0, 2]
+    pieces = parse_line("1 <b>2</b> {x}")
+    assert render(DocumentTranslator(translator).translate(pieces)).count("<b>") == 1
+    translator.replacer = UnknownReplacer(None, translator.src_tokenizer, translator.tgt_tokenizer)
+    (parts,) = translator.segment(["1 2 3"], None, 0)
+    unknown = Hypothesis([UNK_ID] * 3, 0.0, 0.0, weights, finished=True)
+    assert translator.join("1 2 3", parts, [[unknown]], translator.search).outputs[0].text == "3 1 2"
 
 
 def test_a_run_of_one_direction_has_no_language_to_choose(trained: Path) -> None:

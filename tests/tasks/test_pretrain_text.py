@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from language import configure, prepare, write
 
-from attnkit.data.prepared_dir import StatusEvent
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.tasks.language_modeling.data import load_text
+from attnkit.tasks.language_modeling.task import TASK
 
 
 def texts(store: Any, tokenizer: Any) -> list[str]:
@@ -73,6 +74,23 @@ def test_words_without_a_name_are_never_predicted(tmp_path: Path) -> None:
         batch = rows.batch(np.arange(len(rows)), 1, epoch)
         assert 3 not in batch.targets.tolist() and 3 in batch.ids
         assert rows.counts(np.arange(len(rows)), 1, epoch) == {"nll": len(batch.targets)}
+
+
+@pytest.mark.parametrize("task", ["mlm", "clm"])
+def test_labels_in_the_text_are_warned_of(task: str, tmp_path: Path) -> None:
+    table = write(
+        tmp_path / "table", *(f"the sheep number {n} came home\t{'good' if n % 3 else 'bad'}" for n in range(60))
+    )
+    text = write(tmp_path / "text", *(f"the sheep number {n} came home" for n in range(60)))
+    config = configure(task, [text, table], **{"data.valid_files": [str(text)]})
+    warnings = [event.text for event in prepare(config, tmp_path / "run") if isinstance(event, WarningEvent)]
+    assert [warning for warning in warnings if "looks like a table" in warning] == [
+        f"{table} looks like a table: the labels of its last column ('good', 'bad') are read as text; "
+        f"give a file with the text alone, e.g. cut -f1 {table} > text.txt"
+    ]
+    planned = TASK.dry_run(config)
+    assert planned.note.startswith(f"warning: {table} looks like a table: ") and "\n" not in planned.note
+    assert TASK.dry_run(configure(task, [text])).note == ""
 
 
 def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:

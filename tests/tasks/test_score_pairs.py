@@ -71,6 +71,20 @@ def test_scores_equal_those_of_the_search(run: LoadedRun) -> None:
     assert compared >= 3  # else too many strings that the tokenizer would cut otherwise
 
 
+def test_pairs_have_the_signs_of_translations(trained: Path) -> None:
+    loaded = load_run(trained)
+    pairs = [
+        ("1 2 3 4 5 6", "6 5 4 3 2 1"),
+        ("Ein Hund", "1 2"),
+        ("1 2 3 4 5 6", ""),
+        ("", "1 2"),
+        ("1 2 {name}", "2 1"),
+    ]
+    found = [score.signs for score in score_pairs(loaded, loaded.model, loaded.device, pairs)]
+    assert found[0] == found[3] == [] and {"unlike", "unknown"} <= set(found[1])
+    assert "empty" in found[2] and "lost" in found[4] and "cut" not in {sign for signs in found for sign in signs}
+
+
 def test_perplexity_is_exp_of_the_mean_over_tokens() -> None:
     total = Total()
     assert total.perplexity == 1.0

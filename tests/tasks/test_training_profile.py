@@ -6,6 +6,7 @@ import json
 import random
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,10 @@ def test_characters_are_known_if_their_normal_form_is(profile: TrainingProfile) 
     assert ["unknown" in signs for signs in found] == [False, True]
 
 
+def undecoded(rows: Sequence[list[int]]) -> list[str]:
+    raise AssertionError("only a short line is decoded")
+
+
 def test_lengths_outside_of_those_of_training_are_flagged() -> None:
     """4,000 pairs: sources of 5 to 20 tokens, targets of twice as many, EOS included."""
     draw = random.Random(2)
@@ -75,14 +80,17 @@ def test_lengths_outside_of_those_of_training_are_flagged() -> None:
     assert profile.source_tokens == (5, 20)
     assert profile.ratio_limits(10) == pytest.approx((2 / 1.1, 2 * 1.1), rel=1e-3)
 
-    def signs(n_source: int, n_target: int) -> list[Sign]:
-        return find_length_signs([[9] * n_source], [[9] * n_target], profile)
+    def signs(n_source: int, n_target: int, text: str = "a dog") -> list[Sign]:
+        return find_length_signs([[9] * n_source], [[9] * n_target], profile, lambda rows: [text for _ in rows])
 
     assert signs(10, 21) == signs(5, 11) == signs(20, 41) == []
     assert signs(4, 9) == signs(21, 43) == ["length"]
+    # A whole sentence may be half as long, and no longer.
+    assert signs(3, 7, "Dogs run.") == signs(3, 7, "「犬。」") == signs(3, 7, 'Go ("run!")') == []
+    assert signs(2, 5, "Run.") == signs(21, 43, "Dogs run.") == ["length"]
     assert signs(10, 18) == ["short"] and signs(10, 24) == ["long"]
     assert signs(10, 0) == []  # that is another sign
-    assert find_length_signs([[9] * 10, [9] * 10], [[9] * 21, [9] * 3], profile) == ["short"]
+    assert find_length_signs([[9] * 10, [9] * 10], [[9] * 21, [9] * 3], profile, undecoded) == ["short"]
 
 
 def test_copies_and_repetitions_are_measured_against_the_training_pairs() -> None:
@@ -119,14 +127,14 @@ def test_new_lines_of_tasks_that_are_no_languages_have_no_signs(kind: Any) -> No
     for (src, tgt), of_source in zip(zip(*test, strict=True), find_source_signs(test[0], profile, str), strict=True):
         ids = [[5] * len(side.split()) for side in (src, tgt)]
         found = find_signs(src, tgt, finished=True, source_ids=ids[:1], profile=profile)
-        flagged += bool([*found, *of_source, *find_length_signs(ids[:1], ids[1:], profile)])
+        flagged += bool([*found, *of_source, *find_length_signs(ids[:1], ids[1:], profile, lambda _, src=src: [src])])
     assert flagged <= 6  # 2 %, where each of six limits lets a thousandth through, and 3,000 pairs say little of that
 
 
 def test_too_few_pairs_teach_nothing() -> None:
     assert learn([("a b", "c d")] * (MIN_PAIRS - 1)) == TrainingProfile()
     assert source_counts(["Привет, как дела?"], TrainingProfile()) == Counter()
-    assert find_length_signs([[5] * 100], [[5]], TrainingProfile()) == []
+    assert find_length_signs([[5] * 100], [[5]], TrainingProfile(), undecoded) == []
 
 
 def test_a_run_has_its_profile(trained: Path, workshop: Any, tmp_path: Path) -> None:

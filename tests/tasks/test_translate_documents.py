@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -19,6 +20,7 @@ from attnkit.formats.html import MARKUP
 from attnkit.formats.passages import Passage, Tag, render
 from attnkit.tasks.translation.documents import DocumentTranslator
 from attnkit.tasks.translation.placement import find_words, place_tags, take_tags
+from attnkit.tasks.translation.signs import in_order
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.protected import find_protected, is_kept
@@ -30,10 +32,45 @@ PROTECTED = {
         ["{name}", "{{ user }}", "%s", "%(n)d", "%1$s", "${HOME}", "$PATH", "%%x%%"]
     ),
     "it costs $3.50 or 4,20 € at 12:30 on 2024-05-01": ["$3.50", "4,20 €", "12:30", "2024-05-01"],
-    "2 dogs, 15 cats, 5 km, 30 % off": ["15", "5 km", "30 %"],
+    "2 dogs, 15 cats, 5 km, 30 % off at -5 °C": ["2", "15", "5 km", "30 %", "-5 °C"],
     "100%sure": ["100%"],
-    "no 7 of them": [],
+    "no 7 of them, 3-year-old boys, the 5th, B2B": ["7"],
+    "有5只狗和15只猫": ["5", "15"],
+    "5 < 6 & 7 dogs": ["5 < 6", "7"],
+    "Set x = f(y) + 1 in `main`, then total = sum(a).": ["x = f(y) + 1", "`main`", "total = sum(a)"],
+    "foo_bar() and foo_bar, os.path.join(a, b); open('a').read()!": (
+        ["foo_bar()", "foo_bar", "os.path.join(a, b)", "open('a').read()"]
+    ),
+    "torch.nn.Linear, config.yaml or README.md.": ["torch.nn.Linear", "config.yaml", "README.md"],
+    "/usr/bin/env, ~/x, ./run.sh, C:\\a\\b.txt (src/a/main.py) docs/guides/.": (
+        ["/usr/bin/env", "~/x", "./run.sh", "C:\\a\\b.txt", "src/a/main.py", "docs/guides/"]
+    ),
+    "Add --max-steps=10, --json or -o out; lr=0.1, n = 20 in v1.2.0": (
+        ["--max-steps=10", "--json", "-o", "lr=0.1", "n = 20", "v1.2.0"]
+    ),
 }
+PROSE = [
+    "The dog(s), a(n) apple and Mitarbeiter(innen), né(e) in Tokyo(Japan).",
+    "E.g. this, i.e. that, a.m., U.S., z.B., Ph.D. The end.Start again. Hm...yes",
+    "AC/DC, TCP/IP, his/her/their, and/or, n/a, w/o, left/right.",
+    "He left--and came -- back - today. Vitamin B - C, T-shirt, -ing",
+    "``quoted'' and ``another'' of `single' and `two' words, rock 'n' roll",
+    "Freedom = work, iPhone, McDonald's, AT&T, R&D :-) ;) =) ^_^ *bold* _so_",
+]
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_has_no_code(text: str) -> None:
+    assert find_protected(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["f(x)+f(x)=", "x = ", "f(", "f(a=((", "`a ", "ab/", "a.b", "a_", "1 + ", "a.b(c)", "f(a, "]
+)
+def test_code_is_found_in_linear_time(text: str) -> None:
+    began = time.process_time()
+    find_protected(text * 10_000)
+    assert time.process_time() - began < 3  # 0.3 s at most; quadratic time would be minutes
 
 
 @pytest.mark.parametrize("text", PROTECTED)
@@ -51,6 +88,11 @@ def test_parts_that_are_protected(text: str) -> None:
         ("15", "fünfzehn", False),
         ("http://x.y", "http://x.y", True),
         ("{name}", "{Name}", False),
+        ("http://x.y", "http://x.yHund", False),
+        ("http://x.y", "从http://x.y来", True),
+        ("-5 °C", "5 °C", False),
+        ("-5 °C", "−5°C", True),
+        ("foo_bar", "foo_barbar", False),
     ],
 )
 def test_numbers_are_kept_with_other_marks(source: str, translation: str, kept: bool) -> None:
@@ -65,7 +107,7 @@ def tags(n: str) -> tuple[Tag, Tag]:
 B, NOT_B = tags("b")
 ITALIC, NOT_I = tags("i")
 STAR, NOT_STAR = (Tag("*", kind, "*", needs_text=True) for kind in ("open", "close"))
-IMAGE, NOTE = Tag("<img/>", "point"), Tag("[1]", "point")
+IMAGE, NOTE, PRICE = Tag("<img/>", "point"), Tag("[1]", "point"), Tag("$5", "point")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +132,18 @@ IMAGE, NOTE = Tag("<img/>", "point"), Tag("[1]", "point")
         (["a ", B, "red dog", NOT_B, " runs"], "rouge, chien court", [1, 1, 2, 3], "<b>rouge, chien</b> court"),
         (["a ", B, "dog", NOT_B, " runs"], "un , chien ; court", [0, 1, 1, 1, 2], "un , <b>chien</b> ; court"),
         (["a ", B, "dog", NOT_B, " runs"], "chien, court", [0, 1, 2], "<b>chien</b>, court"),
+        (["costs ", PRICE, "."], "Kostet Geld.", [0, 1, 1], "Kostet $5 Geld."),
+        (["It ", PRICE, ", sir"], "Es einem Herrn", [0, 2, 2], "Es $5 einem Herrn"),
+        (["It ", PRICE, ", sir"], "Es, mein", [0, 1, 2], "Es $5, mein"),
+        ([PRICE, ", sir"], "mein Herr", [1, 1], "$5 mein Herr"),
+        (["Sir: ", PRICE, "!"], "Preis (Herr)!", [0, 0, 0, 0, 2], "Preis (Herr) $5!"),
+        (["Sir (", PRICE, ") a"], "Herr (ein)", [0, 1, 3, 2], "Herr (ein $5)"),
+        (["a ", PRICE, " b"], "猫狗", [0, 1], "猫$5狗"),
+        (["猫", PRICE, "狗"], "cat dog", [0, 1], "cat $5 dog"),
+        (["a ", PRICE, " b"], "x – y", [0, 1, 1], "x $5 – y"),
+        (["a ", PRICE, " ", ITALIC, "b", NOT_I], "x y", [0, 1], "x $5 <i>y</i>"),
+        (["the ", PRICE, "-", "mark"], "die Note", [0, 2], "die $5 Note"),
+        (["the dog", NOTE, ", sir"], "Hund Herr", [1, 2], "Hund[1] Herr"),
         (["一只", B, "红", NOT_B, "狗"], "a red dog", [0, 2, 3], "a <b>red</b> dog"),
     ],
 )
@@ -142,9 +196,9 @@ def documents(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> D
     return DocumentTranslator(TranslationPipeline([run], LocalSearch([run.model], run.device)))
 
 
-PAGE = """<html><head><title>1 2 3</title></head><body>
-<p>1 <b>2 <i>3</i></b> 4 5. See <a href="http://x.y/?a=1&amp;b">6 7</a> at 12:30 {name}!</p>
-<p>https://example.com/9 <img src="a.png"/> 8 9 0 &amp; 1 <code>x = 1</code></p><p>https://example.com/only</p>
+PAGE = """<html><head><title>A B C</title></head><body>
+<p>A <b>B <i>C</i></b> D E. See <a href="http://x.y/?a=1&amp;b">F G</a> at 12:30 {name}!</p>
+<p>https://example.com/9 <img src="a.png"/> H I &amp; J <code>x = 1</code></p><p>https://example.com/only</p>
 </body></html>"""
 
 
@@ -160,9 +214,9 @@ def test_a_page_keeps_its_tags_and_protected_parts(documents: DocumentTranslator
 
 
 def test_values_of_tags_are_translated_with_the_rest(documents: DocumentTranslator) -> None:
-    page = '<meta name="description" content="1 2"><p title="3 4">5 <img src="a.png" alt="6 7"> 8 9</p>'
+    page = '<meta name="description" content="A B"><p title="C D">E <img src="a.png" alt="F G"> H I</p>'
     found = render(documents.translate(PARSERS["html"](page)))
-    segments = "1 2", "3 4", "6 7"
+    segments = "A B", "C D", "F G"
     first, second, third = documents._translator.translate(segments)
     assert f'content="{first}"' in found and f'<p title="{second}">' in found
     assert f'<img src="a.png" alt="{third}">' in found
@@ -170,10 +224,10 @@ def test_values_of_tags_are_translated_with_the_rest(documents: DocumentTranslat
 
 
 def test_sentences_of_a_passage_are_translated_alone(documents: DocumentTranslator) -> None:
-    text = render(documents.translate(parse_line("1 2 3! <b>4 5 6?</b>  7 8 9")))
+    text = render(documents.translate(parse_line("A B C! <b>D E F?</b>  G H I")))
     plain = re.sub(r"<.*?>", "", text)
     documents._translator.segmenter.policy = "lines"
-    first, second, third = documents._translator.translate(["1 2 3!", "4 5 6?", "7 8 9"])
+    first, second, third = documents._translator.translate(["A B C!", "D E F?", "G H I"])
     assert plain == f"{first} {second} {third}"
     if documents._has_attention:
         assert f"<b>{second}</b>" in text
@@ -194,13 +248,67 @@ def test_the_command_writes_documents(
     assert call(monkeypatch, "translate", trained, "-i", page, "-o", out, "--format", "html") == 0
     assert out.read_text().startswith("<html><head><title>") and 'href="http://x.y/?a=1&amp;b"' in out.read_text()
     assert "4 passages translated, 7 tags placed, 4 protected parts kept" in " ".join(capsys.readouterr().err.split())
+    page.write_text('<html lang="en"><p>A <b>B C</p></html>')
+    assert call(monkeypatch, "translate", trained, "-i", page, "-o", out, "--format", "html", "--tgt-lang", "de") == 0
+    assert '<html lang="de">' in out.read_text() and out.read_text().count("<b>") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "warning: 1 tag is without a partner, so the result is not well-formed (in line 1: <b>)" in said
     assert call(monkeypatch, "translate", trained, "-i", page, "--format", "srt") == 3
     assert "no times" in capsys.readouterr().err
     assert call(monkeypatch, "translate", trained, "-i", page) == 0
     assert "--format html keeps its markup" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [("--json",), ("--num-hypotheses", "2"), ("--resume",), ("--return-scores",)])
+def test_json_tells_the_signs_and_the_place_of_passages(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, out = tmp_path / "page.html", tmp_path / "out.html"
+    page.write_text(PAGE.replace(" D E.", " D dog.").replace('src="a.png"', 'alt="3 4"'))
+    command = ("translate", trained, "-i", page, "--format", "html", "--split", "sentences")
+    assert call(monkeypatch, *command, "-o", out, "--json") == 0
+    printed = capsys.readouterr()
+    found = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(one["file"], one["line"], one["passage"]) for one in found] == [
+        (str(page), line, k) for k, line in enumerate([1, 2, 3, 3, 3], 1)
+    ]
+    assert found[1]["source"] == (
+        'A <b>B <i>C</i></b> D dog. See <a href="http://x.y/?a=1&amp;b">F G</a> at 12:30 {name}!'
+    )
+    document = out.read_text()
+    assert all(one["translations"][0]["text"] in document for one in found)
+    sentences = [sentence for one in found for sentence in one["sentences"]]
+    assert [one["source"] for one in sentences[1:3]] == ["A B C D dog.", "See F G at 12:30 {name}!"]
+    for one in found:
+        assert one["signs"] == in_order(sign for sentence in one["sentences"] for sign in sentence["signs"])
+        for name in ("score", "log_prob"):
+            assert one["translations"][0][name] == sum(sentence[name] for sentence in one["sentences"])
+    n_flagged, n_restored = (sum(bool(one[name]) for one in sentences) for name in ("signs", "restored"))
+    said = " ".join(printed.err.split())
+    assert n_restored and f"({sum(len(one['restored']) for one in sentences)} put back)" in said
+    assert f"{n_flagged} of {len(sentences)} sentences may be wrong" in said and "(--json flags each)" in said
+    assert "lost" not in {sign for one in sentences for sign in one["signs"]}  # they are put back
+    assert call(monkeypatch, *command, "--json") == 0
+    assert capsys.readouterr().out == printed.out  # and no document
+    assert call(monkeypatch, *command) == 0
+    assert capsys.readouterr().out == document
+
+
+def test_json_of_protected_lines_is_a_line_each(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["1 <b>2</b> 3. See {x}!", "", "<br/>", "4 5"]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    command = ("translate", trained, "-i", tmp_path / "in", "--protect", "--split", "sentences")
+    assert call(monkeypatch, *command) == 0
+    texts = capsys.readouterr().out.splitlines()
+    assert call(monkeypatch, *command, "--json", "--batch-size", "1") == 0  # lines are counted over windows
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    assert [(one["source"], one["translations"][0]["text"]) for one in found] == list(zip(lines, texts, strict=True))
+    assert [len(one["sentences"]) for one in found] == [2, 0, 0, 1] and found[0]["sentences"][1]["restored"] == ["{x}"]
+
+
+@pytest.mark.parametrize("option", [("--num-hypotheses", "2"), ("--resume",), ("--return-scores",)])
 def test_options_that_documents_do_not_have(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: Any
 ) -> None:
@@ -215,12 +323,13 @@ def test_options_that_documents_do_not_have(
 def test_protected_lines_stay_lines(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["1 <b>2</b> 3", "", "see http://x.y/z at $3.50", "  4 5  ", "a\u2028b {x}", "<br/>"]
+    lines = ["1 <b>2</b> 3", "", "see http://x.y/z at $3.50", "  4 5  ", "a\u2028b {x}", "<br/>", "a <i>b"]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     assert call(monkeypatch, "translate", trained, "-i", tmp_path / "in", "-o", tmp_path / "out", "--protect") == 0
     found = (tmp_path / "out").read_text().split("\n")
     assert len(found) == len(lines) + 1 and found[1] == "" and found[5] == "<br/>"
     assert "<b>" in found[0] and "</b>" in found[0]
+    assert "1 line has tags without a partner" in capsys.readouterr().err  # the last
     assert "http://x.y/z" in found[2] and re.search(r"3\D50", found[2]) and "{x}" in found[4]
 
 

@@ -96,7 +96,7 @@ def test_scores_and_json(trained: Path, tmp_path: Path) -> None:
     assert float(scored[0].split("\t")[0]) >= float(scored[1].split("\t")[0])
     objects = [json.loads(line) for line in stream(trained, content, tmp_path, as_json=True)[0]]
     assert [found["source"] for found in objects] == ["1 2 3", "", "4 5"]
-    assert all(set(found) == {"source", "signs", "translations"} for found in objects)
+    assert all(set(found) == {"source", "signs", "confidence", "translations"} for found in objects)
     assert all(set(output) == {"text", "score", "log_prob"} for found in objects for output in found["translations"])
     assert objects[0]["translations"][0]["text"] == plain[0]
     assert objects[1]["translations"] == [{"text": "", "score": 0, "log_prob": 0}]
@@ -288,6 +288,9 @@ def test_a_text_file_in_the_place_of_a_run_is_told_apart(trained: Path, tmp_path
     with pytest.raises(RunError, match="is a file, not a run folder") as caught:
         list(translate_stream(TranslateRequest([trained, tmp_path / "text.en"], Path("-")), print))
     assert "-i" in (caught.value.help or "")
+    with pytest.raises(RunError) as caught:  # as the shell expands: -i *.en
+        list(translate_stream(TranslateRequest([trained, tmp_path / "text.en"], tmp_path / "a.en"), print))
+    assert f"-i '{tmp_path}/*.en' -o FOLDER" in (caught.value.help or "")
 
 
 def test_target_prefixes_left_over_are_told(trained: Path, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("kind", "lowercase", "normalize", "fallback"), OPTIONS)
 def test_pieces_hold_the_text_they_point_to(kind: TrainedKind, lowercase: bool, normalize: str, fallback: bool) -> None:
     ours = vocabulary(kind, lowercase=lowercase, normalize=normalize, byte_fallback=fallback, symbols=("<b>",))

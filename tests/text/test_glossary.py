@@ -28,6 +28,13 @@ def test_the_longest_terms_are_found_as_whole_words() -> None:
     assert found(glossary, "") == [] == found(glossary, "ices price")
 
 
+def test_text_in_capitals_is_any_term_and_what_is_written_as_in_the_text_comes_first() -> None:
+    glossary = Glossary({"Polish": "polnisch", "polish": "putzen", "New York": "", "US": "USA", "Ä": "x"})
+    assert found(glossary, "POLISH NEW YORK") == [("POLISH", ("putzen",)), ("NEW YORK", ())]
+    assert found(glossary, "Polish polish") == [("Polish", ("polnisch",)), ("polish", ("putzen",))]
+    assert found(glossary, "us Us new York ä") == []
+
+
 def test_terms_of_scripts_without_spaces_and_with_marks() -> None:
     glossary = Glossary({"冰球": "ice hockey", "क": "k"})
     assert found(glossary, "他打冰球吗?") == [("冰球", ("ice hockey",))]

@@ -73,7 +73,10 @@ def test_placeholders_without_a_part_are_left_out() -> None:
 
 def test_words_do_not_grow_together_with_parts() -> None:
     masked = mask("see www.a.org at 10:30 for %s5 of {n}s")
-    assert masked.restore("P｟1｠um｟2｠-mal ｟3｠x｟4｠en") == "P www.a.org um 10:30-mal %sx{n}en"
+    assert masked.restore("P｟1｠um｟2｠-mal ｟3｠x｟4｠en") == "P www.a.org um 10:30-mal %sx {n}en"
+    assert mask("a $5 x").restore("Geld｟1｠Herr") == "Geld $5 Herr"
+    assert mask("a{n} x").restore("Geld｟1｠ Herr") == "Geld{n} Herr"
+    assert mask("a {n} x").restore("冰｟1｠球") == "冰{n}球"
     assert masked.places("a｟2｠b") == [0, 1, 1, 1, 8, 9]  # "a 10:30 b"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 
 import pytest
 
+from attnkit.text import sentences
 from attnkit.text.sentences import ORDINAL, SentenceSplitter, SourceStatistics, learn_statistics
 
 CASES = {
@@ -136,3 +138,14 @@ def test_long_lines_take_linear_time(text: str) -> None:
 
     seconds(1000)
     assert seconds(40_000) < 40 * seconds(4000) + 0.5  # quadratic would be 100 times
+
+
+def test_a_look_for_marks_before_the_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance, splitter = random.Random(0), SentenceSplitter()
+    pieces = ["A", "b", "Dr", "1", ".", "!", "?", "。", "…", '"', ")", "»", "」", " ", "  ", "\t", "\u00a0"]
+    lines = ["".join(chance.choices(pieces, k=chance.randint(0, 12))) for _ in range(20_000)]
+    found = [splitter.split(line) for line in lines]
+    monkeypatch.setattr(sentences, "_TAIL", "")
+    monkeypatch.setattr(sentences, "_ANY_STOP", re.compile(""))  # always found
+    assert found == [splitter.split(line) for line in lines]
+    assert sum(len(one) > 1 for one in found) > 100

@@ -19,8 +19,9 @@ from attnkit.protocols import UNK_ID
 from attnkit.text import unigram
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary import statistics, train_vocabulary
+from attnkit.text.vocabulary import train_vocabulary
 from attnkit.text.vocabulary_schema import CHARACTERS
+from attnkit.text.vocabulary_statistics import statistics
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 SYLLABLES = ["ba", "ke", "li", "mo", "nu", "schra", "tön"]

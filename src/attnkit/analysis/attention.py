@@ -37,10 +37,15 @@ def extract_attention(query: AttentionQuery) -> AttentionReport:
     checkpoint, warnings = RunFolder(query.run).checkpoint(query.checkpoint)
     tree = read_tree(checkpoint)
     model, task = tree.get("model"), tree.get("task")
-    if isinstance(model, dict) and model.get("kind") == "han":
-        if query.targets or query.pairs or query.beam_size is not None:
-            what, help = "a document classifier does not generate text", "leave out --target, --pair and --beam-size"
-            raise UsageError(what, where=str(query.run), help=help)
+    is_han = isinstance(model, dict) and model.get("kind") == "han"
+    of_translators = {"--target": query.targets, "--beam-size": query.beam_size, "--tgt-lang": query.tgt_lang}
+    of_translators |= {"--pair": query.pairs} if is_han else {}
+    given = [option for option, value in of_translators.items() if value]
+    if given and (is_han or task in LANGUAGE_TASKS):
+        what = "a document classifier does not generate text"
+        what = what if is_han else f"a run of task '{task}' does not translate"
+        raise UsageError(what, where=str(query.run), help=f"leave out {' and '.join(given)}")
+    if is_han:
         opened = load_model(query.run, "text-classification", device=query.device, checkpoint=checkpoint.name)
         kind = "hierarchical attention over words and sentences"
         facts = {"run": str(opened.path), "checkpoint": opened.checkpoint.name, "model": kind}

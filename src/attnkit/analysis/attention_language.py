@@ -58,12 +58,9 @@ def language_attention(
 ) -> AttentionReport:
     """Return the attention of a language model's run for each line of a request.
 
-    Raises ``UsageError`` for options of translators, or a second text to a model of single texts; ``DataError`` for a
-    line that is blank, too long or lacks its second text.
+    Raises ``UsageError`` for a second text to a model of single texts, ``DataError`` for a line that is blank, too long
+    or lacks its second text.
     """
-    if query.targets or query.beam_size is not None:
-        what, help = f"a run of task '{task}' does not translate", "leave out --target and --beam-size"
-        raise UsageError(what, where=str(query.run), help=help)
     if query.pairs and task not in ("text-classification", "question-answering"):
         what = f"a run of task '{task}' reads one text per line"
         raise UsageError(what, where="--pair", help="leave out --pair")

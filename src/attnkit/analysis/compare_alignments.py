@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from attnkit.analysis.attention import ForcedTarget, attention_maps, load_attending, run_summary, written_lines
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
-from attnkit.errors import UsageError
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_tree
+from attnkit.errors import RunError, UsageError
 from attnkit.models.attention.alignment import AlignmentModule, make_alignment
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
@@ -58,8 +60,13 @@ class StateRecorder(AlignmentModule):
 def compare_functions(query: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
     """Compare alignment functions with the run's own, in one example per input line.
 
-    Raises ``UsageError`` for an unknown layer, or for a named function that cannot be combined with the distribution.
+    Raises ``RunError`` for a run of another task, ``UsageError`` for an unknown layer, or for a named function
+    that cannot be combined with the distribution.
     """
+    task = read_tree(RunFolder(query.run).checkpoint(query.checkpoint)[0]).get("task")
+    if task != "translation":
+        what = f"--compare requires a translator; this is a run of task {task!r}"
+        raise RunError(what, where=str(query.run), help="leave out --compare")
     translator, run = load_attending(query)
     model = run.config.model
     n_layers = model.decoder_layers if model.kind == "transformer" else 1

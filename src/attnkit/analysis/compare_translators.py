@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from attnkit.analysis.line_groups import ChangedLine, LineGroup, TestLines, count_words, group_lines, most_changed
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.bleu import Comparison, build_metric, paired_bootstrap
+from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build_metric
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.translator import load_translator
-from attnkit.text.lines import read_lines
-from attnkit.text.parallel import read_parallel
+from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
+from attnkit.text.lines import STDIN, read_lines
+from attnkit.text.parallel import mismatch, read_parallel
 
-Files = tuple[Path, Path]  #: source and target
+Files = tuple[Path | None, Path]  #: source, None if only translations are compared, and target
+_EXAMPLE = "attnkit compare RUN RUN --src FILE --tgt FILE, or attnkit compare HYP HYP --tgt FILE"
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,12 @@ class TestComparison:
 
     __test__ = False  # not a class of tests
 
-    baseline: str  #: first run
-    system: str  #: run that is compared with it
-    src: str  #: source file
+    baseline: str  #: first run, or file of translations
+    system: str  #: run or file of translations that is compared with it
+    src: str | None  #: source file; None if only translations are compared
+    tgt: str  #: target file
     n_lines: int
-    seen: SeenLines | None  #: in the training text of ``system``; None if its files are gone
+    seen: SeenLines | None  #: in the training text of ``system``; None if its files are gone, or it is not a run
     scores: list[Comparison]  #: BLEU and chrF of both
     groups: list[LineGroup] | None = None  #: scores by groups of lines, if asked for
     changed: list[ChangedLine] | None = None  #: lines that differ most, if asked for
@@ -63,72 +65,139 @@ def check_runs(runs: Sequence[Path]) -> None:
         raise UsageError("two runs are compared, or more", help=help)
 
 
+def check_systems(systems: Sequence[Path], src: Sequence[Path], tgt: Sequence[Path]) -> list[Files]:
+    """Return the test files of runs, or of files of translations.
+
+    Raises:
+        UsageError: there are fewer than two systems; a file is missing, or is one too many.
+    """
+    check_runs(systems)
+    runs = [path for path in systems if not is_translation_file(path)]
+    if len(runs) == len(systems):
+        return check_tests(src, tgt)
+    if len(tgt) != 1 or len(src) > 1:
+        what = f"files of translations are compared on one test file, not {len(tgt)} --tgt and {len(src)} --src"
+        raise UsageError(what, help=_EXAMPLE)
+    if runs and not src:
+        raise UsageError("a run needs the source of the test", where=str(runs[0]), help="add --src FILE")
+    if [*systems, *src, *tgt].count(STDIN) > 1:
+        raise UsageError("standard input can be only one of the files", help=_EXAMPLE)
+    return [(src[0] if src else None, tgt[0])]
+
+
+def is_translation_file(path: Path) -> bool:
+    """Return whether a system is a file of translations, or standard input."""
+    return path == STDIN or (path.exists() and not path.is_dir())
+
+
 def compare_translators(
-    runs: Sequence[Path],
+    systems: Sequence[Path],
     tests: Sequence[Files],
     *,
+    test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: int = 0,
     tgt_lang: str | None = None,
     threads: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[TestComparison]:
-    """Yield the comparison of the first run with each other one, on each test file.
+    """Yield the comparison of the first system with each other one, on each test file.
 
-    Each run searches by its own settings. ``groups`` adds the scores of groups of lines, ``n_lines`` the lines that
-    differ most. ``tgt_lang`` is the target language of runs with several; ``tell`` receives progress and notes. Raises
-    ``RunError`` for an unusable run, ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
+    A system is a run, which searches by its own settings, or a file of translations of the only test. ``test`` is the
+    paired test. ``groups`` adds the scores of groups of lines, ``n_lines`` the lines that differ most. ``tgt_lang`` is
+    the target language of runs with several; ``tell`` receives progress and notes. Raises ``RunError`` for an unusable
+    run, ``DataError`` for an unusable file, ``UsageError`` for a language that no run has.
     """
-    texts = [list(read_parallel(*files)) for files in tests]
-    for files, pairs in zip(tests, texts, strict=True):
-        if not pairs:
-            raise DataError("the file is empty", where=str(files[0]))
-    translators = [load_translator([run], threads=threads, notify=tell) for run in runs]
-    several = [one for one in translators if len(one.runs[0].config.data.target_languages) > 1]
-    for translator in several or translators[:1]:  # if neither has several, a language that is given is refused
-        translator.set_target_language(tgt_lang)
-    corpora = [_TrainingText(translator.runs[0].config) for translator in translators[1:]]
-    for run, corpus in zip(runs[1:], corpora, strict=True):
-        if corpus.paths is None:
-            tell(f"the training files of {run} are gone: overlap with the test files is unknown")
-    for files, pairs in zip(tests, texts, strict=True):
-        src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
-        tell(f"translating {files[0].name}")
-        baseline = translators[0].translate(src)
-        for run, translator, corpus in zip(runs[1:], translators[1:], corpora, strict=True):
-            tell(f"comparing {files[0].name} with the training text")
-            found = corpus.find_seen(src, tgt)
-            tell(f"translating {files[0].name}")
-            lines = TestLines(src, tgt, baseline, translator.translate(src))
+    texts = [_read_test(*files) for files in tests]
+    baseline, *others = _load_systems(systems, tgt_lang, threads, tell)
+    for one in others:
+        if one.translator is not None and one.training is None:
+            tell(f"the training files of {one.path} are gone: overlap with the test files is unknown")
+    compare = PAIRED_TESTS[test]
+    for (src_path, tgt_path), (src, tgt) in zip(tests, texts, strict=True):
+        name = (src_path or tgt_path).name
+        tell(f"translating {name}")
+        before = baseline.translate(src, tgt, tgt_path)
+        for one in others:
+            found = None
+            if one.training is not None and src is not None:
+                tell(f"comparing {name} with the training text")
+                found = one.training.find_seen(src, tgt)
+            tell(f"translating {name}")
+            lines = TestLines(src, tgt, before, one.translate(src, tgt, tgt_path))
             metrics = [build_metric("bleu"), build_metric("chrf")]
-            seen_lines = None if found is None else found[0].tolist()
+            frequencies = one.training.frequencies if groups and one.training is not None else None
             yield TestComparison(
-                str(runs[0]),
-                str(run),
-                str(files[0]),
-                len(src),
+                str(baseline.path),
+                str(one.path),
+                None if src_path is None else str(src_path),
+                str(tgt_path),
+                len(tgt),
                 None if found is None else SeenLines(*map(len, found)),
-                [paired_bootstrap(metric, baseline, lines.system, [tgt]) for metric in metrics],
-                group_lines(lines, corpus.frequencies, seen_lines) if groups else None,
+                [compare(metric, before, lines.system, [tgt]) for metric in metrics],
+                group_lines(lines, frequencies, None if found is None else found[0].tolist()) if groups else None,
                 most_changed(lines, n_lines) if n_lines else None,
             )
 
 
-class _TrainingText:
-    """Training text of a run, read if its files are still there."""
+def _read_test(src: Path | None, tgt: Path) -> tuple[list[str] | None, list[str]]:
+    """Return the lines of source and target; raise ``DataError`` if there are none."""
+    pairs = [] if src is None else list(read_parallel(src, tgt))
+    targets = list(read_lines(tgt)) if src is None else [pair[1] for pair in pairs]
+    if not targets:
+        raise DataError("the file is empty", where=str(src or tgt))
+    return None if src is None else [pair[0] for pair in pairs], targets
 
-    def __init__(self, config: TranslationConfig) -> None:
-        self.paths = training_text(config)
+
+@dataclass(frozen=True)
+class _System:
+    """A run that translates, or a file of translations."""
+
+    path: Path
+    translator: TranslationPipeline | None  #: None for a file
+    training: _TrainingText | None  #: None for a file, or if the files of the training text are gone
+
+    def translate(self, src: list[str] | None, tgt: list[str], tgt_path: Path) -> list[str]:
+        if self.translator is not None and src is not None:
+            return self.translator.translate(src)
+        lines = list(read_lines(self.path))
+        if len(lines) != len(tgt):
+            raise mismatch(self.path, tgt_path, len(lines), len(tgt))
+        return lines
+
+
+def _load_systems(
+    systems: Sequence[Path], tgt_lang: str | None, threads: int | None, tell: Callable[[str], None]
+) -> list[_System]:
+    """Return the systems; runs are loaded."""
+    found = []
+    for path in systems:
+        if is_translation_file(path):
+            found.append(_System(path, None, None))
+            continue
+        translator = load_translator([path], threads=threads, notify=tell)
+        files = training_text(translator.runs[0].config)
+        found.append(_System(path, translator, None if files is None else _TrainingText(files)))
+    translators = [one.translator for one in found if one.translator is not None]
+    several = [one for one in translators if len(one.runs[0].config.data.target_languages) > 1]
+    for translator in several or translators[:1]:  # if none has several, a language that is given is refused
+        translator.set_target_language(tgt_lang)
+    return found
+
+
+class _TrainingText:
+    """Training text of a run: files of the sources and of the targets."""
+
+    def __init__(self, paths: tuple[list[Path], list[Path]]) -> None:
+        self.paths = paths
 
     @cached_property
-    def frequencies(self) -> Counter[str] | None:
+    def frequencies(self) -> Counter[str]:
         """How often each word of the target occurs."""
-        return None if self.paths is None else count_words(chain.from_iterable(map(read_lines, self.paths[1])))
+        return count_words(chain.from_iterable(map(read_lines, self.paths[1])))
 
-    def find_seen(self, src: Sequence[str], tgt: Sequence[str]) -> list[NDArray[np.int64]] | None:
+    def find_seen(self, src: Sequence[str], tgt: Sequence[str]) -> list[NDArray[np.int64]]:
         """Return the numbers of the test sources and targets that occur in it."""
-        if self.paths is None:
-            return None
         sides = zip((src, tgt), self.paths, strict=True)
         return [find_seen(lines, chain.from_iterable(map(read_lines, paths))) for lines, paths in sides]
 

@@ -36,7 +36,7 @@ class ChangedLine:
     """A line whose two translations differ."""
 
     line: int  #: number of the line, from 1
-    source: str
+    source: str | None  #: None if only the reference is known
     reference: str
     baseline: str
     system: str
@@ -50,7 +50,7 @@ class TestLines:
 
     __test__ = False  # not a class of tests
 
-    source: Sequence[str]
+    source: Sequence[str] | None  #: None if only the reference is known
     reference: Sequence[str]
     baseline: Sequence[str]
     system: Sequence[str]
@@ -59,23 +59,27 @@ class TestLines:
 def group_lines(lines: TestLines, frequencies: Counter[str] | None, seen: Iterable[int] | None) -> list[LineGroup]:
     """Return the scores of each group.
 
+    Without source, the reference is what decides on length, numbers and names.
+
     Args:
         lines: the lines; at least one.
         frequencies: of the words in the target text of training, from ``count_words``; None leaves that property out.
         seen: lines, from 0, whose source is nearly in the training text; None leaves that property out.
     """
-    n = len(lines.source)
-    words = [_WORD.findall(line) for line in lines.source]
-    copied = [
-        bool({word for word in own if len(word) > 1} & {*_WORD.findall(reference)})
-        for own, reference in zip(words, lines.reference, strict=True)
-    ]
+    n = len(lines.reference)
+    text, side = (lines.reference, "reference") if lines.source is None else (lines.source, "source")
+    words = [_WORD.findall(line) for line in text]
     properties = {
-        "words of the source": [_range(len(line.split()), LENGTHS, 1) for line in lines.source],
-        "numbers in the source": [_yes(any(map(str.isdigit, line))) for line in lines.source],
-        "names in the source": [_yes(any(word[0].isupper() for word in own[1:])) for own in words],
-        "words that source and reference share": [_yes(one) for one in copied],
+        f"words of the {side}": [_range(len(line.split()), LENGTHS, 1) for line in text],
+        f"numbers in the {side}": [_yes(any(map(str.isdigit, line))) for line in text],
+        f"names in the {side}": [_yes(any(word[0].isupper() for word in own[1:])) for own in words],
     }
+    if lines.source is not None:
+        copied = [
+            bool({word for word in own if len(word) > 1} & {*_WORD.findall(reference)})
+            for own, reference in zip(words, lines.reference, strict=True)
+        ]
+        properties["words that source and reference share"] = [_yes(one) for one in copied]
     if frequencies is not None:
         rarest = [min((frequencies[w.lower()] for w in _WORD.findall(ref)), default=0) for ref in lines.reference]
         properties["times the rarest word was in training"] = [_range(k, FREQUENCIES, 0) for k in rarest]
@@ -127,8 +131,9 @@ def most_changed(lines: TestLines, n: int) -> list[ChangedLine]:
     metric = build_metric("chrf", by_sentence=True)
     before, after = (score_sentences(metric, side, [lines.reference]) for side in (lines.baseline, lines.system))
     order = sorted(range(len(before)), key=lambda k: -abs(after[k] - before[k]))[:n]
+    sources: Sequence[str | None] = [None] * len(before) if lines.source is None else lines.source
     return [
-        ChangedLine(k + 1, lines.source[k], lines.reference[k], lines.baseline[k], lines.system[k], before[k], after[k])
+        ChangedLine(k + 1, sources[k], lines.reference[k], lines.baseline[k], lines.system[k], before[k], after[k])
         for k in sorted(order, key=lambda k: before[k] - after[k])
         if lines.baseline[k] != lines.system[k]
     ]

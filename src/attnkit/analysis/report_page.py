@@ -102,10 +102,16 @@ def _settings(runs: Sequence[ReportedRun]) -> str:
     names = dict.fromkeys(name for run in runs for name in run.row.differs)
     rows = []
     for name in names:
-        values = (_cell(_value(run.row.differs.get(name)), "words") for run in runs)
-        rows.append(f"{_cell(name)}{''.join(values)}")
+        rows.append(_cell(name) + "".join(_setting(run, name) for run in runs))
     heads = [("key", ""), *((run.name, "words") for run in runs)]
     return _table("Settings that differ", heads, rows) if rows else "<p>None.</p>"
+
+
+def _setting(run: ReportedRun, name: str) -> str:
+    """Return a cell with a value and its origin, where the run has recorded it."""
+    origin = (run.row.origins or {}).get(name, "")
+    shown = f' <span class="quiet">{_text(origin)}</span>' if origin else ""
+    return f'<td class="words">{_text(_value(run.row.differs.get(name)))}{shown}</td>'
 
 
 def _value(value: Any) -> str:
@@ -122,7 +128,7 @@ def _samples(run: ReportedRun) -> str:
     return f"<details open><summary>{_text(run.name)}</summary>{''.join(parts)}</details>"
 
 
-def _test_section(report: RunReport, src: str) -> str:
+def _test_section(report: RunReport, src: str | None) -> str:
     tests = [one for one in report.tests if one.src == src]
     parts = [f'<p class="quiet">{_PAIRED}</p>', _test_scores(tests)]
     for one in tests:
@@ -161,7 +167,12 @@ def _changed(one: TestComparison) -> str:
     parts = []
     for line in one.changed or []:
         before, after = f"first run, chrF {line.baseline_chrf:.1f}", f"this run, chrF {line.system_chrf:.1f}"
-        texts = [("source", line.source), ("reference", line.reference), (before, line.baseline), (after, line.system)]
+        texts = [
+            ("source", line.source or ""),
+            ("reference", line.reference),
+            (before, line.baseline),
+            (after, line.system),
+        ]
         parts.append(_named_texts(f"line {line.line:,}", texts))
     return "".join(parts)
 

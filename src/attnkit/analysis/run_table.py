@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from attnkit.checkpoints.logs import STATUS_NAME, Status, read_records, read_status
+from attnkit.checkpoints.logs import STATUS_NAME, Status, read_origins, read_records, read_status
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.engine.checkpoint_metadata import checkpoint_scores, read_run_config, read_tree
 from attnkit.engine.registry import TASKS
@@ -42,6 +42,8 @@ class RunRow:
     checkpoint: str | None = None  #: name of the best checkpoint
     differs: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are not the same in all runs of the task: key -> value."""
+    origins: Mapping[str, str] | None = None
+    """Their origins, e.g. ``flag`` or ``preset small``: key -> origin; None if the run has recorded none."""
     problem: str = ""  #: why the run failed or cannot be read
 
 
@@ -143,7 +145,8 @@ def _with_checkpoint(row: RunRow) -> tuple[RunRow, dict[str, Any]]:
     wanted = config.limits.metric if hasattr(config, "limits") else None
     metric = wanted if wanted in config.metrics else None
     score = checkpoint_scores(checkpoint, [metric]).get(metric) if metric is not None else None
-    return replace(row, metric=metric, best=score), dict(flatten(config.model_dump(mode="json")))
+    row = replace(row, metric=metric, best=score, origins=read_origins(row.path))
+    return row, dict(flatten(config.model_dump(mode="json")))
 
 
 def group_by_seed(rows: Sequence[RunRow]) -> list[RunGroup]:
@@ -219,10 +222,12 @@ def _with_differences(rows: Sequence[RunRow], settings: Sequence[Mapping[str, An
         names = dict.fromkeys(name for tree in own for name in tree)
         different = [name for name in names if any(tree.get(name) != own[0].get(name) for tree in own)]
         keys[task] = sorted(different, key=lambda name: name.startswith(APART))
-    return [
-        replace(row, differs={name: tree[name] for name in keys[row.task] if name in tree})
-        for row, tree in zip(rows, settings, strict=True)
-    ]
+    found = []
+    for row, tree in zip(rows, settings, strict=True):
+        differs = {name: tree[name] for name in keys[row.task] if name in tree}
+        origins = None if row.origins is None else {name: row.origins.get(name, "default") for name in differs}
+        found.append(replace(row, differs=differs, origins=origins))
+    return found
 
 
 def _order(row: RunRow, sort: SortKey) -> tuple[Any, ...]:

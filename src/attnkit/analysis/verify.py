@@ -78,6 +78,7 @@ def _verify_once(path: Path) -> VerificationReport:
     things += _logs(folder, newest)
     things.append(_status(folder, in_use=user is not None))
     things += _copies(folder, newest)
+    things += _confidence(folder)
     things.append(_data(folder))
     return VerificationReport(path, things, newest.name if newest else None, user)
 
@@ -206,6 +207,18 @@ def _config(folder: RunFolder, newest: Checkpoint) -> CheckResult:
         why = "; ".join(changed) or "edited by hand"
         return CheckResult("config.yaml", False, f"differs from the one in {newest.name}: {why}")
     return CheckResult("config.yaml", True, f"same as in {newest.name}, except for limits")
+
+
+def _confidence(folder: RunFolder) -> Iterator[CheckResult]:
+    """Yield whether the confidence of a translator can be read, if it has learned any."""
+    from attnkit.tasks.translation.loading import CONFIDENCE_NAME, read_confidence
+
+    if os.path.lexists(folder.path / CONFIDENCE_NAME):
+        try:
+            read_confidence(folder.path, "")
+            yield CheckResult(CONFIDENCE_NAME, True, "whole")
+        except RunError as error:
+            yield CheckResult(CONFIDENCE_NAME, False, error.what)
 
 
 def _data(folder: RunFolder) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Log files of a run: ``metrics.jsonl``, ``timings.jsonl`` and ``status.json``."""
+"""Log files of a run, its status, and the origins of its settings."""
 
 import json
 import math
@@ -13,10 +13,12 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import system_failure
 from attnkit.io import atomic
-from attnkit.io.safe_read import is_file_fault, open_regular_file
+from attnkit.io.safe_read import is_file_fault, open_regular_file, parse_json, read_regular_file
 
 STATUS_NAME = "status.json"
+ORIGINS_NAME = "origins.json"
 MAX_LINE = 1 << 20
+MAX_ORIGINS_BYTES = 1 << 20
 _CHECKED = re.compile(rb'(\{.+),"check":"([0-9a-f]{8})"\}\n', re.DOTALL)
 
 
@@ -45,10 +47,15 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True):
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
     """Append a record as a JSON line with a checksum; NaN and infinity become strings."""
+    atomic.append_text(path, record_line(record))
+
+
+def record_line(record: Mapping[str, object]) -> str:
+    """Return a record as a line of a log: JSON with a checksum."""
     if not record or "check" in record:
         raise ValueError("a record needs at least one field and must not have one named 'check'")
     body = json.dumps(_finite(record), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    atomic.append_text(path, f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n')
+    return f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n'
 
 
 def read_status(run: Path) -> Status | None:
@@ -60,6 +67,31 @@ def read_status(run: Path) -> Status | None:
         return Status.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def origins_text(origins: Mapping[str, str]) -> bytes:
+    """Return the content of ``origins.json``: dotted key -> origin."""
+    # A path may contain lone surrogates.
+    tree = {key: origin.encode("utf-8", "backslashreplace").decode() for key, origin in origins.items()}
+    return json.dumps(tree, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def read_origins(run: Path) -> dict[str, str] | None:
+    """Return the origin of each key that has none by default; None if unknown.
+
+    Runs of earlier versions have no such file. An unusable one counts as missing, as only reports need it.
+    """
+    try:
+        tree = parse_json(read_regular_file(run / ORIGINS_NAME, MAX_ORIGINS_BYTES))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(tree, dict) or not all(isinstance(origin, str) for origin in tree.values()):
+        return None
+    # Escapes of JSON may stand for lone surrogates, which cannot be printed.
+    return {
+        key.encode("utf-8", "replace").decode(): origin.encode("utf-8", "replace").decode()
+        for key, origin in tree.items()
+    }
 
 
 def parse_line(line: bytes) -> dict[str, object] | None:

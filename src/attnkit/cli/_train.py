@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from attnkit.engine.task import RunEstimate
 
 LEAST_BLEU = 1.0  #: a model below has learned frequent words at most
-UNLEARNED = "more --max-epochs; a lower optimization.learning_rate if the loss stays high"
-"""Advice below ``LEAST_BLEU``, in place of the command that uses the run."""
+UNLEARNED = "little is learned: try more --max-epochs, or a lower optimization.learning_rate if the loss stays high"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +123,15 @@ def run_training(
         else:
             limit = "early_stopping_patience" if done.reason == "patience" else f"max_{done.reason}"
             said = f"done: {done.step:,} steps ({limit} reached); best: {done.best}"
-            begun = done.metrics.get("bleu", 100.0) >= LEAST_BLEU
-            next_step = console.command(*use.split(), output, *options) if begun else UNLEARNED
-            console.result(f"{said}\n{scores(done.metrics)}\ntry: {next_step}")
+            advice = f"\n{UNLEARNED}" if done.metrics.get("bleu", 100.0) < LEAST_BLEU else ""
+            next_step = console.command(*use.split(), output, *options)
+            console.result(f"{said}\n{scores(done.metrics)}{advice}\ntry: {next_step}")
 
     rank = launched_rank()  # only rank 0 prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:
-        events = train(TrainRequest(resolved.config, output, training.overwrite, init_from, stop, line.update))
+        events = train(
+            TrainRequest(resolved.config, output, training.overwrite, init_from, resolved.origins, stop, line.update)
+        )
         try:
             try:
                 follow(events, line, stop.defer, show_outcome)

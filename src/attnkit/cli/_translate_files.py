@@ -48,7 +48,7 @@ def write_files(request: TranslateRequest, sources: list[Path], outputs: list[Pa
             job.finish()
         rate = (n_done - n_before) / max(time.monotonic() - began, 1e-9)
         status.say(f"{len(sources):,} files, {n_done:,} lines translated to {folder}, {rate:,.0f} lines/s")
-        for message in counts.messages(has_json=not request.protect):
+        for message in counts.messages(protects=request.protect):
             status.say(message)
 
 

@@ -77,6 +77,7 @@ def command(
     """
     from attnkit.config import validate
     from attnkit.quality.doctor import Expected, examine_pair
+    from attnkit.quality.language_names import check_language
     from attnkit.text.tokenizer import load
 
     counts_tokens = max_length is not None and not vocab
@@ -91,6 +92,8 @@ def command(
     ):
         if is_wrong:
             raise UsageError(what)
+    check_language(src_lang, "--src-lang")
+    check_language(tgt_lang, "--tgt-lang")
     given = {"max_length": max_length, "max_characters": max_characters, "max_ratio": max_ratio}
     values = {name: value for name, value in given.items() if value is not None}
     config = validate(CheckConfig, values, {name: f"--{name.replace('_', '-')}" for name in values})
@@ -117,7 +120,7 @@ def command(
 
 def as_text(report: CheckReport) -> str:
     """Format the report as text, in 80 columns except for long paths."""
-    from attnkit.quality.findings import inflect
+    from attnkit.quality.findings import FEW, inflect
     from attnkit.quality.language_names import name_of
 
     rows: list[tuple[str, ...]] = []
@@ -150,7 +153,7 @@ def as_text(report: CheckReport) -> str:
     elif n_dropped:
         lines.append(f"Training drops {n_dropped:,} of {report.n_src:,} pairs, marked with -.")
     elif not report.findings:
-        lines.append("No problems were found.")
+        lines.append(f"No {'other ' if report.n_usable < FEW else ''}problems were found.")
     if report.remedy:
         lines.append(f"try: {console.command(*report.remedy)}")
     return "\n".join(lines)

@@ -26,7 +26,8 @@ def command(
     tgt: Target,
     output: Annotated[Path, Option("-o", "--output", help="Folder to write.", metavar="FOLDER")],
     realign: Annotated[bool, Option(help="Pair shifted and exchanged lines with their own targets.")] = False,
-    repair: Annotated[bool, Option(help="Repair mojibake, HTML character references and odd white space.")] = False,
+    repair: Annotated[bool, Option(help="Repair encodings, HTML references, look-alike letters, spaces.")] = False,
+    strip_tags: Annotated[bool, Option(help="Remove HTML tags.")] = False,
     duplicates: Annotated[
         Literal["exact", "near", "keep"], Option(help="Repeated pairs to drop; near ignores case, spaces and marks.")
     ] = DEFAULT.duplicates,
@@ -77,10 +78,10 @@ def command(
     if (run is None) != (min_log_prob is None):
         raise UsageError("--run and --min-log-prob require each other")
     given = {
-        "realign": realign, "repair": repair, "duplicates": duplicates, "max_ratio": max_ratio,
-        "min_characters": min_characters, "max_characters": max_characters, "min_evidence": min_evidence,
-        "min_log_prob": min_log_prob, "drop_copies": not keep_copies, "check_languages": not any_language,
-        "drop_repeated": drop_repeated, "max_uses": max_uses,
+        "realign": realign, "repair": repair, "strip_tags": strip_tags, "duplicates": duplicates,
+        "max_ratio": max_ratio, "min_characters": min_characters, "max_characters": max_characters,
+        "min_evidence": min_evidence, "min_log_prob": min_log_prob, "drop_copies": not keep_copies,
+        "check_languages": not any_language, "drop_repeated": drop_repeated, "max_uses": max_uses,
     }  # fmt: skip
     flags = {name: f"--{name.replace('_', '-')}" for name in given}
     config = validate(CleanConfig, given, flags)

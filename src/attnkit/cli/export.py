@@ -24,7 +24,8 @@ def command(
 ) -> None:
     """Export a run to another system's format, with a README that shows how to use it.
 
-    CTranslate2 supports all Transformers except those with ALiBi positions; its float32 translations are identical.
+    CTranslate2 supports translation Transformers except those with ALiBi positions, BERT and models fine-tuned from it
+    (features and poolers; not ALiBi, local layers or narrow embeddings), and GPT; float32 texts are identical.
     Hugging Face transformers supports BERT, models fine-tuned from BERT, GPT, and post-norm Transformers with
     sinusoidal positions (Marian). Marian's own format, which Bergamot reads too, also requires model.decoder_start
     zero. PEFT takes the adapters of such Transformers; all others take merged weights, and attnkit a run with them.
@@ -33,6 +34,7 @@ def command(
     Examples:
       attnkit export run --to ctranslate2 run-ct2
       attnkit export run --to ctranslate2 run-int8 --quantization int8
+      attnkit export gpt --to ctranslate2 gpt-ct2
       attnkit export bert --to huggingface bert-hf
       attnkit export en-de --to marian en-de-marian
       attnkit export lora-run --to peft adapter

@@ -4,6 +4,7 @@ The module of a command is imported when the command is called. This module and 
 """
 
 import difflib
+import gc
 import itertools
 import os
 import re
@@ -167,6 +168,7 @@ def attnkit(
 
 def main() -> None:
     """Run the command line and exit with the command's exit code."""
+    gc.set_threshold(50_000)  # imports make many objects and no garbage
     for number in range(3):  # an opened file must not get the descriptor of a closed standard stream
         try:
             os.fstat(number)

@@ -48,7 +48,7 @@ def command(
     from attnkit.analysis.run_report import ReportRequest, build_report
     from attnkit.errors import UsageError
     from attnkit.io import atomic
-    from attnkit.io.plain_data import finite
+    from attnkit.io.plain_data import plain
     from attnkit.progress import console
 
     if json and output is not None:
@@ -63,7 +63,7 @@ def command(
     if pictures is not None:
         write_pictures(report, pictures, picture_format)
     if json:
-        console.result(dumps(finite(asdict(report)), ensure_ascii=False, default=str))
+        console.result(dumps(plain(asdict(report)), ensure_ascii=False))
         return
     from attnkit.analysis.report_page import report_page
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -42,24 +42,17 @@ def command(
       attnkit runs . --seeds
     """
     from attnkit.analysis.run_table import group_by_seed, list_runs, sort_groups
-    from attnkit.io.plain_data import finite
+    from attnkit.io.plain_data import plain
     from attnkit.progress import console
 
     rows = list_runs(folders or [Path()], sort)
     groups = group_by_seed(rows) if seeds else []
     groups = sort_groups(groups) if sort == "best" else groups
     if json:
-        console.result(dumps(finite([as_tree(row) for row in (groups if seeds else rows)])))
+        console.result(dumps(plain([asdict(row) for row in (groups if seeds else rows)])))
     else:
         text = groups_text(groups, console.width()) if seeds else as_text(rows, console.width())
         console.result(console.printable(text))
-
-
-def as_tree(row: RunRow | RunGroup) -> dict[str, Any]:
-    """Return a row as plain data."""
-    tree = asdict(row)
-    places = {"path": str(tree["path"])} if "path" in tree else {"paths": [str(path) for path in tree["paths"]]}
-    return {**tree, **places}
 
 
 def as_text(rows: Sequence[RunRow], width: int) -> str:

@@ -50,11 +50,12 @@ def command(
     from attnkit.tasks.translation.loading import open_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.segmenting import Segmenter
+    from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.translated_line import score_tokens
     from attnkit.text.parallel import read_parallel
     from attnkit.text.tags import tag_ids
 
-    total = Total()
+    total, counts = Total(), SignCounts()
     opened = open_run(run, checkpoint, adapter)
     for warning in opened.warnings:
         console.warn(warning)
@@ -67,8 +68,10 @@ def command(
         pairs, names = read_parallel(src, tgt), (str(src), str(tgt))
         for score in score_pairs(opened, scorer, where, pairs, Batching(batch_size), names, segmenter, tag):
             total.add(score)
+            signs = score.signs
+            counts.add(signs, line=total.n_pairs)
             if not summary:
-                plain: dict[str, Any] = {"log_prob": score.log_prob, "tokens": score.n_tokens}
+                plain: dict[str, Any] = {"log_prob": score.log_prob, "tokens": score.n_tokens, "signs": signs}
                 if return_token_scores:
                     plain["token_scores"] = score_tokens(opened.tgt_tokenizer, score.ids, score.log_probs)
                 stream.write((dumps(plain, ensure_ascii=False) if json else f"{score.log_prob:.6f}") + "\n")
@@ -78,3 +81,5 @@ def command(
             stream.write(dumps(totals) + "\n")
     said = f"{total.n_pairs:,} pairs, {total.n_tokens:,} target tokens, perplexity {total.perplexity:.4f}"
     (console.result if summary and not json else console.info)(said)
+    if found := counts.as_text("pairs"):
+        console.info(found if json else f"{found} (--json flags each)")

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnkit.cli.options import Json
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics import bleu
-from attnkit.metrics.bleu import BleuTokenizer, MetricName
+from attnkit.metrics.bleu import PAIRED_TESTS, BleuTokenizer, MetricName, PairedTestName
 from attnkit.progress import console
 from attnkit.text.lines import STDIN, read_lines
 
@@ -40,11 +40,16 @@ def command(
     lowercase: Annotated[bool, Option(help="Ignore case in BLEU and chrF (TER always does).")] = False,
     sentence: Annotated[bool, Option(help="Print sentence-level scores instead of the corpus score.")] = False,
     against: Annotated[
-        Path | None,
-        Option(help="Baseline translations to compare HYP with, by paired bootstrap resampling.", metavar="HYP2"),
+        Path | None, Option(help="Baseline translations to compare HYP with, by the paired test.", metavar="HYP2")
     ] = None,
-    samples: Annotated[int | None, Option(min=1, max=100_000, help="Bootstrap samples. [default: 1000]")] = None,
-    seed: Annotated[int | None, Option(min=0, max=2**32 - 1, help="Bootstrap seed. [default: 12345]")] = None,
+    test: Annotated[
+        PairedTestName | None,
+        Option(help="Paired test: bootstrap resampling or approximate randomization. [default: bootstrap]"),
+    ] = None,
+    samples: Annotated[
+        int | None, Option(min=1, max=100_000, help="Samples of the test; 10,000 of randomization. [default: 1000]")
+    ] = None,
+    seed: Annotated[int | None, Option(min=1, max=2**32 - 1, help="Seed of the test. [default: 12345]")] = None,
     formula: Annotated[
         Literal["sacrebleu", "notes"],
         Option(help="BLEU formula: sacreBLEU's, or the lecture notes' (mean over lines)."),
@@ -62,6 +67,8 @@ def command(
       attnkit score-bleu out.de test.de -m bleu -m chrf -m ter --json
       attnkit score-bleu out.de test.de -m chrf --chrf-word-order 2
       attnkit score-bleu new.de test.de --against old.de
+      attnkit score-bleu new.de test.de --against old.de \\
+        --test randomization
       attnkit score-bleu out.de test.de --formula notes --max-order 2
     """
     names: list[MetricName] = [one.value for one in metric or ()] or ["bleu"]
@@ -70,7 +77,7 @@ def command(
         (sentence and against, "--sentence and --against cannot be combined"),
         (formula == "notes" and others, "--formula notes takes one REF and no -m, --against, --tokenize, --lowercase"),
         (formula != "notes" and max_order, "--max-order requires --formula notes"),
-        (not against and (samples or seed is not None), "--samples and --seed require --against"),
+        (not against and (samples or seed or test), "--test, --samples and --seed require --against"),
         (chrf_word_order is not None and "chrf" not in names, "--chrf-word-order requires the metric chrf"),
         (tokenize and "bleu" not in names, "--tokenize requires the metric bleu"),
         (lowercase and set(names) == {"ter"}, "--lowercase has no effect on TER, which always ignores case"),
@@ -108,11 +115,11 @@ def command(
         for one in names
     ]
     if against:
-        baseline, n_samples, seed = versions.pop(), samples or 1000, 12345 if seed is None else seed
-        found = [bleu.paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
+        baseline, compare = versions.pop(), PAIRED_TESTS[test or "bootstrap"]
+        options = {name: value for name, value in (("n_samples", samples), ("seed", seed)) if value}
+        found = [compare(one, baseline, hyps, versions, **options) for one in chosen]
         lines, data = [], [asdict(one) for one in found]
         for one in found:
-            # For equal scores, sacreBLEU reports its lowest p-value, as if the difference were significant.
             verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
             ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
             lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]

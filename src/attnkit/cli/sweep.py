@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -72,9 +72,9 @@ def show(sweep: Sweep, plan: SweepPlan, outcome: SweepOutcome, json: bool) -> No
     """Print the table of configurations, and the comparison on test files."""
     from attnkit.analysis.compare_translators import compare_translators
     from attnkit.analysis.run_table import group_by_seed, list_runs, sort_groups
-    from attnkit.cli.compare import as_text
-    from attnkit.cli.runs import as_tree, groups_text
-    from attnkit.io.plain_data import finite
+    from attnkit.cli.compare import titled_text
+    from attnkit.cli.runs import groups_text
+    from attnkit.io.plain_data import plain
     from attnkit.progress import console
 
     paths = [sweep.run_path(trial) for trial in plan.trials if trial.name in outcome.finished]
@@ -86,12 +86,12 @@ def show(sweep: Sweep, plan: SweepPlan, outcome: SweepOutcome, json: bool) -> No
     tests = [(Path(test.src), Path(test.tgt)) for test in plan.config.tests]
     compared = list(compare_translators(list(first.values()), tests)) if len(first) > 1 and tests else []
     if json:
-        tree: dict[str, Any] = {**asdict(outcome), "groups": [as_tree(group) for group in groups]}
-        console.result(dumps(finite({**tree, "tests": [asdict(one) for one in compared]}), ensure_ascii=False))
+        tree = {"groups": [asdict(group) for group in groups], "tests": [asdict(one) for one in compared]}
+        console.result(dumps(plain({**asdict(outcome), **tree}), ensure_ascii=False))
         return
     if groups:
         console.result(console.printable(groups_text(groups, console.width())))
     if outcome.ended_early:
         console.result(f"ended early: {', '.join(outcome.ended_early)}")
     for one in compared:
-        console.result(f"\n{one.baseline} and {one.system}\n{as_text(one)}")
+        console.result(f"\n{titled_text(one)}")

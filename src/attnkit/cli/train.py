@@ -71,6 +71,7 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml --src a.en --tgt a.de \\
         --dry-run
+      attnkit train --src a.en --tgt a.de -o run --set data.placeholders=true
       attnkit train --src a.en --tgt a.de --bidirectional -o both
       attnkit train --pair en:de a.en a.de --pair de:en b.de b.en -o many
       attnkit train --src a.en --tgt a.de -o run --init-from bert

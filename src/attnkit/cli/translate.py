@@ -30,7 +30,7 @@ def command(
         Option(help="Lines of text, or a document whose markup is kept."),
     ] = "text",
     protect: Annotated[
-        bool, Option("--protect", help="Keep tags, URLs, placeholders and numbers of lines as they are.")
+        bool, Option("--protect", help="Keep tags, URLs, placeholders, code and numbers as they are.")
     ] = False,
     split: options.Split = "auto",
     resume: Annotated[bool, Option(help="Write -o in durable parts; rerun the command to resume.")] = False,
@@ -59,7 +59,7 @@ def command(
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
     return_token_scores: options.ReturnTokenScores = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
-    json: Annotated[bool, Option(help="One JSON object per line.")] = False,
+    json: Annotated[bool, Option(help="One JSON object per line, or per passage of a document.")] = False,
     batch_size: Annotated[
         int | None, Option(min=1, help="Batch size of torch. [default: 64 sentences or 4096 tokens]")
     ] = None,
@@ -134,7 +134,7 @@ def command(
     )
     if request.format is not None or protect:
         refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
-        refused += ["return_attention", "json"]
+        refused += ["return_attention"]
         refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
     if (sources := find_inputs(source)) is not None:
         refuse_options(given, "several files", ["target_prefix"] + ["format"] * (request.format is not None))
@@ -187,7 +187,7 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
         if shown and seconds > console.PATIENCE:
             rate = (n_done - request.skip) / seconds
             status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
-        for message in counts.messages(has_json=not request.protect) if shown else ():
+        for message in counts.messages(protects=request.protect) if shown else ():
             status.say(message)
 
 
@@ -213,23 +213,30 @@ def suggest_format(input: Path) -> None:
 
 
 def write_document(request: TranslateRequest, output: Path | None) -> None:
-    """Translate a document and write it as a whole."""
+    """Translate a document and write it as a whole; JSON goes to standard output."""
     from attnkit.io import atomic
     from attnkit.progress import console
     from attnkit.tasks.translation.stream import translate_document
 
-    with atomic.open_output(output) as stream, console.StatusLine(plain_every=60.0) as status:
+    written = nullcontext() if request.as_json and output is None else atomic.open_output(output)
+    with written as stream, console.StatusLine(plain_every=60.0) as status:
 
         def follow(n_done: int, n_passages: int) -> None:
             if n_done < n_passages:
                 status.update(f"{n_done:,} of {n_passages:,} passages")
 
-        text, counts = translate_document(request, status.warn, follow)
-        stream.write(text)
+        text, lines, counts = translate_document(request, status.warn, follow)
+        if stream is not None:
+            stream.write(text)
         many = "passage" if counts.n_passages == 1 else "passages"
         said = f"{counts.n_passages:,} {many} translated, {counts.n_tags:,} tags placed"
         if counts.n_protected:
             said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
         status.say(said)
-        for message in counts.signs.messages("sentences"):
+        for note in counts.notes:
+            status.warn(note)
+        for message in counts.signs.messages(protects=True):
             status.say(message)
+    if request.as_json:
+        with atomic.open_output(None) as stream:
+            stream.writelines(f"{line}\n" for line in lines)

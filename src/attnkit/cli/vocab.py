@@ -56,7 +56,8 @@ def command(
     """
     from attnkit.config import validate
     from attnkit.text.inline_symbols import inline_symbols
-    from attnkit.text.vocabulary import statistics, train_vocabulary
+    from attnkit.text.vocabulary import train_vocabulary
+    from attnkit.text.vocabulary_statistics import statistics
 
     values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}
     inline = inline_symbols(placeholders=placeholders, annotate_terms=annotate_terms)

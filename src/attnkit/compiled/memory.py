@@ -1,11 +1,10 @@
 """Working memory of compiled loops.
 
-Letters: D model width, A heads times head width, F inner width, M rows, L layers.
+Letters: D model width, A heads times head width, A' those of keys and values, F inner width, M rows, L layers.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,8 @@ class Memory:
 
     def array(self, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
         """Return an array of zeros that begins at a multiple of 64 bytes."""
-        raw = packing.allocate(math.prod(shape) * np.dtype(dtype).itemsize)
-        self._owned.append(raw)
-        array: NDArray[Any] = raw.view(dtype).reshape(shape)
-        return array
+        self._owned.append(packing.zeros(shape, dtype))
+        return self._owned[-1]
 
     def buffers(self, packed: PackedLayers, n_rows: int, n_positions: int) -> Buffers:
         """Return buffers of a thread for up to ``n_rows`` tokens at a time.
@@ -41,7 +38,8 @@ class Memory:
         # Tiles read and write whole, and scores are made of four keys: a few rows more than there can be.
         m = n_rows + max(4, packed.target.extra_rows)
         n_places = -(-n_positions // 16) * 16 + 16
-        d, a, f = packed.d_model, packed.d_heads, packed.d_inner
+        d, a, k, f = packed.d_model, packed.d_heads, packed.d_kept, packed.d_inner
+        n_columns = f + packed.gated * f  # of the first product of a feed-forward sublayer
         x = self.bytes(4 * m * d)
         identity = self.array(np.int32, n_places)
         identity[:] = np.arange(n_places)
@@ -51,10 +49,12 @@ class Memory:
             encoded=self.bytes(m * max(d, a, f) * packed.lane_bytes),
             scales=self.bytes(4 * m),
             y=self.bytes(4 * m * d),
-            wide=self.bytes(4 * m * max(3 * a, f, 2 * packed.n_decoder_layers * a)),
-            kept=self.bytes(m * 2 * a * packed.kept_bytes),
+            wide=self.bytes(4 * m * max(a + 2 * k, n_columns, 2 * packed.n_decoder_layers * a)),
+            kept=self.bytes(m * 2 * k * packed.kept_bytes),
             context=self.bytes(4 * m * a),
-            lists=self.bytes((m // packing.SPARSE_ROWS + 1) * packing.list_bytes(f, packed.precision)),
+            lists=self.bytes(
+                (m // packing.SPARSE_ROWS[packed.precision] + 1) * packing.list_bytes(f, packed.precision)
+            ),
             weights=self.bytes(4 * n_places * packed.sizes.n_heads),
             identity=identity.ctypes.data,
         )

@@ -30,13 +30,17 @@ class PackedLanguageModel(PackedLayers):
         """
         super().__init__(config, weights, precision, target)
         self.config, self.n_encoder_layers = config, config.n_layers
+        if isinstance(config, BertConfig):
+            self.skips_norm = int(config.embedding_norm)
+            self.global_every, self.local_base = config.global_every, config.local_rope_base
+            self.local_reach = (config.local_window or 0) // 2
         for i in range(config.n_layers):
             self._pack_layer(f"layers.{i}", ("attention", "feed_forward"))
         self._pack_top("norm")
         words = weights["embedding.weight"]
         self.n_words = len(words) if n_words is None else n_words
         if isinstance(config, BertConfig):
-            if config.norm == "post":
+            if config.norm == "post" or config.embedding_norm:
                 self.src_norm = len(self._norms)
                 self._pack_norm("embedding_norm")
         else:

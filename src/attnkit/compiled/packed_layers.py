@@ -1,6 +1,7 @@
 """Weights of Transformer layers in the layout of compiled loops, without torch.
 
-Letters: D model width, A heads times head width, F inner width, H heads, d head width, V words.
+Letters: D model width, A heads times head width, A' those of keys and values, F inner width, H heads, d head width, P
+padded head width, V words.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.kernels.layout import BIAS, GELU, GELU_TANH, NORM_MASK, RELU, SILU, Model
-from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, pack, padded, unpack
+from attnkit.kernels.simd import packing
+from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, LOWEST, PackedWeights, aligned, column_lengths, pack, padded
 from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target, choose_target
 from attnkit.models.config import LayerConfig
 from attnkit.models.position_tables import alibi_bias, relative_bias, rotations
@@ -43,6 +45,10 @@ class PackedLayers:
     n_decoder_layers: int = 0
     src_norm: int = 0  #: row of ``Model.norms`` of the source's embeddings, 0 if they have none
     tgt_norm: int = 0  #: that of the target's embeddings
+    skips_norm: int = 0  #: 1: the first layer has no norm before its attention
+    local_reach: int = 0  #: tokens per side that a token of a local layer attends to
+    global_every: int = 1  #: every n-th layer is none of these
+    local_base: float = 0.0  #: of their rotary positions
     n_words: int  #: ids from here on are padding
     src_vocab_size: int
     vocab_size: int
@@ -53,7 +59,8 @@ class PackedLayers:
         self.tile = target.tile(precision)
         self.d_head = next(16 * n for n in HEAD_VECTORS if 16 * n >= config.d_head)
         self.d_model, self.d_inner = padded(config.d_model), padded(config.d_ff)
-        self.d_heads = padded(config.n_heads * self.d_head)
+        self.d_heads, self.d_kept = (padded(n * self.d_head) for n in (config.n_heads, config.n_kept_heads))
+        self.gated = int(config.glu)
         self.lane_bytes, self.kept_bytes = 4 // GROUP[precision], KEPT_BYTES[precision]
         self._owned: list[NDArray[Any]] = []
         self._weights = weights
@@ -79,21 +86,27 @@ class PackedLayers:
 
     def _pack_words(self, words: NDArray[np.float32], factor: float) -> int:
         """Return the address of word vectors times a factor."""
-        table = np.zeros((len(words), self.d_model), np.float32)
+        table = packing.zeros((len(words), self.d_model), np.float32)
         np.multiply(words, np.float32(factor), out=table[:, : self.sizes.d_model])
-        return self._own(table)
+        self._owned.append(table)
+        return int(table.ctypes.data)
 
     def _pack_layer(self, name: str, parts: Sequence[str]) -> None:
         for part in parts:
             if part == "feed_forward":
-                self._pack_named(f"{name}.{part}.up")
-                self._pack_named(f"{name}.{part}.down", non_negative=self.sizes.activation == "relu")
+                self._pack_feed_forward(f"{name}.{part}")
             else:
-                self._pack_attention(f"{name}.{part}", 1 if part == "cross" else 3)
-            self._pack_norm(f"{name}.around_{part}.norm")
+                self._pack_attention(f"{name}.{part}", is_cross=part == "cross")
+            if self.skips_norm and not self._norms:
+                self._norms.append([0, 0])  # in its place, never read
+            else:
+                self._pack_norm(f"{name}.around_{part}.norm")
 
-    def _pack_attention(self, name: str, n_parts: int) -> None:
-        weight, bias = self._to_heads(f"{name}.projection", n_parts)
+    def _pack_attention(self, name: str, is_cross: bool) -> None:
+        n_kept = self.sizes.n_kept_heads
+        sizes = [self.sizes.n_heads] if is_cross else [self.sizes.n_heads, n_kept, n_kept]
+        n_rotated = 2 if self.sizes.positions == "rotary" and not is_cross else 0
+        weight, bias = self._to_heads(f"{name}.projection", sizes, n_rotated)
         # The scale of the scores goes into the query.
         for part in (weight, bias):
             part[: self.d_heads] *= np.float32(self.sizes.d_head**-0.5)
@@ -102,22 +115,52 @@ class PackedLayers:
         back = self._weights[f"{name}.output.weight"]  # (D, H d)
         wide = np.zeros((len(back), n, self.d_head), np.float32)
         wide[:, :, :d] = back.reshape(len(back), n, d)
-        self._pack(wide.reshape(len(back), -1), self._weights[f"{name}.output.bias"])
+        self._pack(wide.reshape(len(back), -1), self._bias(f"{name}.output", len(back)))
 
-    def _to_heads(self, name: str, n_parts: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return a projection (n_parts A, D) and its bias, with padded heads."""
-        n, d = self.sizes.n_heads, self.sizes.d_head
-        products = []
-        for array in (self._weights[f"{name}.weight"], self._weights[f"{name}.bias"][:, None]):
-            wide = np.zeros((n_parts, self.d_heads, array.shape[1]), np.float32)
-            heads = np.zeros((n_parts, n, self.d_head, array.shape[1]), np.float32)
-            heads[:, :, :d] = array.reshape(n_parts, n, d, -1)
-            wide[:, : n * self.d_head] = heads.reshape(n_parts, n * self.d_head, -1)
-            products.append(wide.reshape(n_parts * self.d_heads, -1))
-        return products[0], products[1][:, 0]
+    def _to_heads(
+        self, name: str, sizes: Sequence[int], n_rotated: int = 0
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return a projection and its bias, with padded heads.
 
-    def _pack_named(self, name: str, non_negative: bool = False) -> None:
-        self._pack(self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], non_negative=non_negative)
+        It has a part of each size, in heads. The first ``n_rotated`` parts have each half of a head at the beginning of
+        a half of a padded one.
+        """
+        d, half, weight = self.sizes.d_head, self.sizes.d_head // 2, self._weights[f"{name}.weight"]
+        wholes = []
+        for array in (weight, self._bias(name, len(weight))[:, None]):
+            parts = []
+            for i, part in enumerate(np.split(array, np.cumsum(sizes)[:-1] * d)):
+                wide = np.zeros((padded(sizes[i] * self.d_head), array.shape[1]), np.float32)
+                heads = wide[: sizes[i] * self.d_head].reshape(sizes[i], self.d_head, -1)  # (n, P, D), a view
+                own = part.reshape(sizes[i], d, -1)
+                if i < n_rotated:
+                    heads[:, :half] = own[:, :half]
+                    heads[:, self.d_head // 2 : self.d_head // 2 + half] = own[:, half:]
+                else:
+                    heads[:, :d] = own
+                parts.append(wide)
+            wholes.append(np.concatenate(parts))
+        return wholes[0], wholes[1][:, 0]
+
+    def _pack_feed_forward(self, name: str) -> None:
+        weight, bias = self._named(f"{name}.up")
+        if self.gated:
+            parts = ((weight, bias), self._named(f"{name}.gate"))
+            n = 2 * self.d_inner  # the gates are the columns from F on
+            weight, bias = np.zeros((n, weight.shape[1]), np.float32), np.zeros(n, np.float32)
+            for begin, (own, own_bias) in zip((0, self.d_inner), parts, strict=True):
+                weight[begin : begin + len(own)], bias[begin : begin + len(own)] = own, own_bias
+        self._pack(weight, bias)
+        self._pack(*self._named(f"{name}.down"), non_negative=self.sizes.activation == "relu" and not self.gated)
+
+    def _named(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return a weight and its bias."""
+        weight = self._weights[f"{name}.weight"]
+        return weight, self._bias(name, len(weight))
+
+    def _bias(self, name: str, n: int) -> NDArray[np.float32]:
+        """Return the bias (n,) of a map or a norm; zeros where it has none."""
+        return self._weights.get(f"{name}.bias", np.zeros(n, np.float32))
 
     def _pack(
         self,
@@ -136,7 +179,7 @@ class PackedLayers:
 
     def _pack_norm(self, name: str) -> None:
         rows = np.zeros((2, self.d_model), np.float32)
-        rows[:, : self.sizes.d_model] = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
+        rows[:, : self.sizes.d_model] = self._named(name)
         self._norms.append([self._own(row) for row in rows])
 
     def _pack_top(self, name: str) -> None:
@@ -173,16 +216,13 @@ class PackedLayers:
     ) -> tuple[float, float]:
         """Pack the output layer; return the largest lengths of columns and errors."""
         packed = self._pack(weight, bias, number_format=number_format, padding=LOWEST)
-        rounded = unpack(packed)
-        wide = np.zeros_like(rounded)
-        wide[: len(weight), : weight.shape[1]] = weight
-        norm, error = (float(np.linalg.norm(part, axis=1).max()) for part in (rounded, wide - rounded))
-        return norm, error
+        return column_lengths(weight, packed)
 
     def _finish(self, kept: Sequence[str]) -> None:
         """Pack the norms' constants; of the weights keep the named tables alone."""
         constants = np.zeros(NORM_MASK + self.d_model, np.float32)
-        constants[:2] = 1 / self.sizes.d_model, self.sizes.norm_eps
+        share = 1 / self.sizes.d_model
+        constants[:3] = share, self.sizes.norm_eps, 0 if self.sizes.normalization == "rms" else share
         constants[NORM_MASK : NORM_MASK + self.sizes.d_model] = 1
         self._constants = self._own(constants)
         # The rest would keep the whole checkpoint in memory.
@@ -204,6 +244,15 @@ class PackedLayers:
     def bias_tables(self) -> list[NDArray[np.float32]]:
         """Return the tables of relative positions of source and target."""
         raise NotImplementedError
+
+    def _rotations(self, n: int, base: float) -> NDArray[np.float32] | None:
+        """Return sines, then cosines of n positions, (n, 2, P / 2); None if not rotary."""
+        config = self.sizes
+        if config.positions != "rotary":
+            return None
+        table = np.zeros((n, 2, self.d_head // 2), np.float32)
+        table[:, :, : config.d_head // 2] = rotations(n, config.d_head, base, config.rope_scaling)
+        return table
 
     def _build(self, n: int) -> SizedModel:
         config = self.sizes
@@ -227,7 +276,6 @@ class PackedLayers:
         tables = self.position_tables(n)
         positions = [keep(self._widen(tables[0]))]
         positions.append(positions[0] if tables[1] is tables[0] else keep(self._widen(tables[1])))
-        rotary = config.positions == "rotary"
         model = Model(
             products=np.array(self._products, np.int64),
             norms=np.array(self._norms, np.int64),
@@ -235,18 +283,24 @@ class PackedLayers:
             n_heads=config.n_heads,
             d_head=self.d_head,
             d_heads=self.d_heads,
+            group=config.n_heads // config.n_kept_heads,
+            d_kept=self.d_kept,
             d_inner=self.d_inner,
+            gated=self.gated,
             encoder_layers=self.n_encoder_layers,
             decoder_layers=self.n_decoder_layers,
             pre_norm=int(config.norm == "pre"),
+            skips_norm=self.skips_norm,
             activation=ACTIVATIONS[config.activation],
             norm_constants=self._constants,
             src_words=self.words[0],
             tgt_words=self.words[1],
             src_positions=positions[0],
             tgt_positions=positions[1],
-            rotary_half=config.d_head // 2 if rotary else 0,
-            rotary=keep(rotations(n, config.d_head) if rotary else None),
+            rotary=keep(self._rotations(n, config.rope_base)),
+            local_rotary=keep(self._rotations(n, self.local_base) if self.local_reach else None),
+            local_reach=self.local_reach,
+            global_every=self.global_every,
             src_bias=keep(biases[0]),
             tgt_bias=keep(biases[1]),
             bias_stride=4 * width,

@@ -38,7 +38,7 @@ class PackedTransformer(PackedLayers):
         for i in range(config.encoder_layers):
             self._pack_layer(f"encoder.layers.{i}", ("attention", "feed_forward"))
         self._pack_top("encoder.norm")
-        self._pack(*self._to_heads("decoder.memory", 2 * config.decoder_layers))
+        self._pack(*self._to_heads("decoder.memory", [config.n_heads] * 2 * config.decoder_layers))
         for i in range(config.decoder_layers):
             self._pack_layer(f"decoder.layers.{i}", ("attention", "cross", "feed_forward"))
         self._pack_top("decoder.norm")

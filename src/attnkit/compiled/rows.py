@@ -50,14 +50,14 @@ def part_of(states: States, first: int, last: int) -> States:
 class KeyValueCache:
     """Keys and values of the past tokens of B texts; it grows with them.
 
-    Compiled loops read and write it by address: (2 L, places, A) of each text's slot.
+    Compiled loops read and write it by address: (2 L, places, A') of each text's slot.
     """
 
     def __init__(self, packed: PackedLayers, n_layers: int, n_texts: int, n_places: int) -> None:
         """Make room for ``n_places`` tokens of each text."""
         self.slots = np.arange(n_texts)
         self.n_places = 0
-        self._rows, self._row_bytes = 2 * n_layers, packed.d_heads * packed.kept_bytes
+        self._rows, self._row_bytes = 2 * n_layers, packed.d_kept * packed.kept_bytes
         self._bytes = np.zeros(0, np.uint8)
         self.make_room(n_places)
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
-from attnkit.compiled.packed_language_model import PackedLanguageModel
 from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
-from attnkit.compiled.packed_transformer import PackedTransformer
-from attnkit.compiled.threads import Threads
+from attnkit.compiled.workers import Threads
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis, differences
 from attnkit.kernels import layout
@@ -30,12 +28,18 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.models.config import TransformerConfig
 from attnkit.protocols import EOS_ID, UNK_ID
 
+if TYPE_CHECKING:
+    from attnkit.compiled.packed_language_model import PackedLanguageModel
+    from attnkit.compiled.packed_transformer import PackedTransformer
+
 # Letters: D model width, A heads times head width, F inner width, H heads, d head width, R sentences that a thread
 # works on, K beams, M rows, T steps, N padded words.
 MAX_CACHE = 1 << 28  #: bytes of keys and values per thread, unless one sentence needs more
-GREEDY_SLOTS = 48  #: sentences that a thread works on: more would leave its cache
-BEAM_ROWS: dict[Precision, int] = {"float32": 160, "bfloat16": 80, "int8": 80}
+GREEDY_SLOTS: dict[Precision, int] = {"float32": 48, "bfloat16": 48, "int8": 24}
+"""Sentences that a thread works on: more would leave its cache, earlier where weights are read sooner."""
+BEAM_ROWS: dict[Precision, int] = {"float32": 160, "bfloat16": 40, "int8": 40}
 """Rows of beams; in float32 more share each panel of the output layer that is computed in full."""
+TILE_SLOTS, TILE_BEAM_ROWS = 48, 80  #: the same where AMX multiplies, 16 rows at a time
 ENCODED_TOKENS = 512  #: tokens that are encoded together, unless one sentence has more
 MAX_BEAMS = 64
 NO_NUMBA = "an installation without numba"  #: a reason against any model
@@ -165,7 +169,10 @@ class CompiledSearch:
         # Rounded up, so that most calls find their buffers made.
         max_source, max_steps = (-(-n // 32) * 32 for n in (max_source, max_steps))
         per_sentence = _kept_bytes(packed) * (max_source + max_steps * k)
-        n_slots = GREEDY_SLOTS if k == 1 else max(4, BEAM_ROWS[packed.precision] // k)
+        n_greedy, n_rows = GREEDY_SLOTS[packed.precision], BEAM_ROWS[packed.precision]
+        if packed.target.multiplies_tiles(packed.precision):
+            n_greedy, n_rows = TILE_SLOTS, TILE_BEAM_ROWS
+        n_slots = n_greedy if k == 1 else max(4, n_rows // k)
         return Settings(
             n_slots=max(1, min(n_slots, MAX_CACHE // per_sentence)),
             n_used=0,
@@ -205,7 +212,7 @@ class CompiledSearch:
 
 def _kept_bytes(packed: PackedLayers) -> int:
     """Return the bytes of one position's keys and values in all layers."""
-    return 2 * (packed.n_decoder_layers or packed.n_encoder_layers) * packed.d_heads * packed.kept_bytes
+    return 2 * (packed.n_decoder_layers or packed.n_encoder_layers) * packed.d_kept * packed.kept_bytes
 
 
 def _max_places(packed: PackedLayers, settings: Settings) -> int:

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import PackedLayers
-from attnkit.compiled.threads import Threads
 from attnkit.kernels.layout import Buffers
 from attnkit.kernels.native import Library, Loops, load_loops
 
 Job = Callable[[int], None]  #: takes the number of its thread
+
+
+class Threads:
+    """Threads that wait for work: to start them would take as long as a step."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+
+    def run(self, work: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
+        """Call work(0) to work(n - 1); set the flag at stop[0] on an interrupt."""
+        if self._pool is None or n > self.n or self._process != os.getpid():  # a fork has no threads
+            self.n, self._process = max(n, self.n), os.getpid()
+            self._pool = ThreadPoolExecutor(self.n, "attnkit")
+        jobs: list[Future[None]] = []
+        try:
+            for i in range(n):
+                jobs.append(self._pool.submit(work, i))
+            # In slices of time: Python handles signals between them.
+            while wait(jobs, timeout=0.05).not_done:
+                pass
+        except BaseException:
+            stop[0] = 1
+            wait(jobs)  # they use memory of the caller
+            raise
+        for job in jobs:
+            job.result()
 
 
 class Workers:

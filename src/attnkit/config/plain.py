@@ -178,9 +178,7 @@ def dump_yaml(model: BaseModel) -> str:
 
 def dump_tree(tree: dict[str, Any]) -> str:
     """Return plain data as YAML that ``load_yaml`` reads as the same."""
-    return yaml.dump(
-        dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-    )
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
 
 def quote(value: object) -> str:

@@ -1,16 +1,18 @@
-"""Export of translation runs to CTranslate2."""
+"""Export of runs to CTranslate2."""
 
-import json
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from attnkit.errors import UsageError, system_failure
-from attnkit.formats.ctranslate2 import entry_names, make_spec
-from attnkit.formats.huggingface.tokenizer import MARIAN, files
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.conversion.export_ctranslate2_language import CTranslate2Contents, language_contents
+from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.errors import RunError, UsageError, system_failure
+from attnkit.formats.ctranslate2 import entry_names, make_spec, tokenizer_file
+from attnkit.formats.exportable import check_ctranslate2
 from attnkit.io import atomic
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.translation.loading import load_run
@@ -32,17 +34,36 @@ class ExportResult:
 def export_ctranslate2(
     run: Path, folder: Path, *, checkpoint: str | None = None, quantization: Quantization = "float32"
 ) -> ExportResult:
-    """Export a Transformer run, its tokenizer and a usage README to CTranslate2.
+    """Export a run, its tokenizer and a usage README to CTranslate2.
 
-    The folder is created atomically. Raises ``RunError`` if the run is missing, damaged or not supported by
-    CTranslate2, ``UsageError`` if ctranslate2 is not installed or the folder is not empty.
+    The run is a translator, a BERT, a model fine-tuned from one, or a GPT. The folder is created atomically. Raises
+    ``RunError`` if the run is missing, damaged or not supported by CTranslate2, ``UsageError`` if ctranslate2 is not
+    installed or the folder is not empty.
     """
     check_empty(folder)
+    chosen, task, warnings = open_exportable(run, checkpoint, check_ctranslate2)
+    weights = None if quantization == "float32" else quantization
+    if task == "translation":
+        made = _translator(run, chosen.name, weights)
+    else:
+        made = language_contents(run, chosen, task, weights)
+    with new_folder(folder) as temporary:
+        try:
+            made.spec.save(str(temporary))
+        except OSError as error:
+            raise system_failure("write", folder, error) from error
+        for name, content in made.files.items():
+            atomic.write_new_file(temporary / name, content)
+    return ExportResult(folder, chosen.name, n_bytes_of(folder), (*warnings, *made.warnings))
+
+
+def _translator(run: Path, checkpoint: str, quantization: str | None) -> CTranslate2Contents:
+    """Convert a translator that passed the check."""
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
     src, tgt = loaded.src_tokenizer, loaded.tgt_tokenizer
     names = (src_entries := entry_names(src)), src_entries if tgt is src else entry_names(tgt)
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
-    spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
+    spec = make_spec(loaded.config.model, arrays, names, quantization)
     # CTranslate2 writes one shared list if both sides have the same names, even for separate vocabularies.
     src_names, tgt_names = ("shared", "shared") if names[0] == names[1] else ("source", "target")
     files = tokenizer_files(src, tgt)
@@ -58,15 +79,7 @@ def export_ctranslate2(
         needs="tokenizers" if src.pieces is None else "sentencepiece",
         use=use,
     )
-    with new_folder(folder) as temporary:
-        try:
-            spec.save(str(temporary))
-        except OSError as error:
-            raise system_failure("write", folder, error) from error
-        for name, content in files.items():
-            atomic.write_new_file(temporary / name, content)
-        atomic.write_new_file(temporary / "README.md", card.encode())
-    return ExportResult(folder, loaded.checkpoint, n_bytes_of(folder), loaded.warnings)
+    return CTranslate2Contents(spec, {**files, "README.md": card.encode()})
 
 
 def tokenizer_files(src: Tokenizer, tgt: Tokenizer) -> dict[str, bytes]:
@@ -87,20 +100,21 @@ def _with_codes(use: str, src_code: str, tgt_code: str) -> str:
     return use.replace("(result.hypotheses[0])", "(result.hypotheses[0][1:])")
 
 
-def tokenizer_file(tokenizer: Tokenizer) -> bytes:
-    """Return a tokenizer as a file of Hugging Face ``tokenizers``.
+def open_exportable(
+    run: Path, checkpoint: str | None, check: Callable[[Any], None]
+) -> tuple[Checkpoint, str, list[str]]:
+    """Return the checkpoint to export, its task and warnings.
 
-    Raises ``RunError`` if two entries would have the same name.
+    Raises ``RunError`` with the run in its place if it is missing or damaged, or does not pass the check.
     """
-    config, tree = tokenizer.config, json.loads(tokenizer.to_json())["tokenizer"]
-    made = files(config, tree, MARIAN, None, None)["tokenizer.json"]
-    if config.kind == "word":  # an unknown word and a symbol are decoded with the space before them, as other entries
-        for name in ("<unk>", *config.symbols):
-            spaced = {"type": "Replace", "pattern": {"Regex": f"^{re.escape(name)}$"}, "content": f" {name}"}
-            made["decoder"]["decoders"].insert(0, spaced)
-    # CTranslate2 adds </s> itself. As in attnkit, the name of a special token in a text is text, and <unk> is shown.
-    symbols = [token for token in made["added_tokens"] if token["id"] >= len(MARIAN.names)]
-    return json.dumps({**made, "added_tokens": symbols, "post_processor": None}, ensure_ascii=False).encode()
+    chosen, warnings = RunFolder(run).checkpoint(checkpoint)
+    config = read_run_config(chosen)
+    try:
+        check(config)
+    except RunError as error:
+        error.where = f"{run}: {error.where}"
+        raise
+    return chosen, config.task, warnings
 
 
 def check_empty(folder: Path) -> None:

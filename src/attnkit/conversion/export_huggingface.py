@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.conversion.export_coded import coded_contents
 from attnkit.conversion.export_contents import ExportContents
-from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder
+from attnkit.conversion.export_ctranslate2 import ExportResult, check_empty, n_bytes_of, new_folder, open_exportable
 from attnkit.conversion.export_translator import marian_contents
 from attnkit.conversion.vocabulary_files import separators
-from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
@@ -24,7 +23,7 @@ from attnkit.formats.exportable import check_huggingface, coded_kind
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, translation_layout
 from attnkit.formats.huggingface import tokenizer as tokens
-from attnkit.formats.huggingface.llama import is_llama, llama_json
+from attnkit.formats.huggingface.llama import LLAMAS, is_llama, llama_json
 from attnkit.io import atomic
 from attnkit.io.safe_read import parse_json
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
@@ -32,11 +31,15 @@ from attnkit.models.positions import rotations, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.translation.loading import load_run
+from attnkit.text.origin import Origin
 from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
 _ROLES = (("pad", PAD_ID), ("bos", BOS_ID), ("eos", EOS_ID))
 _MODERNBERT_ROLES = (*_ROLES, ("cls", BOS_ID), ("sep", EOS_ID))
+_SET_APART = (
+    "training has set BOS and EOS apart, which are one entry of GPT-2: exported as two, with tokenizer files of attnkit"
+)
 _NO_JUDGE = "the next-sentence head is not exported: {} in transformers has none"
 LONGEST = 1024  #: maximum tokens per side of an exported translation model
 
@@ -49,14 +52,8 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
     empty.
     """
     check_empty(folder)
-    chosen, warnings = RunFolder(run).checkpoint(checkpoint)
-    config = read_run_config(chosen)
-    try:
-        check_huggingface(config)
-    except RunError as error:
-        error.where = f"{run}: {error.where}"
-        raise
-    made = (_translation if config.task == "translation" else _language)(run, chosen, config.task)
+    chosen, task, warnings = open_exportable(run, checkpoint, check_huggingface)
+    made = (_translation if task == "translation" else _language)(run, chosen, task)
     made.trees["config.json"]["dtype"] = "float32"
     with new_folder(folder) as temporary:
         for name, tree in made.trees.items():
@@ -87,20 +84,42 @@ def _language(run: Path, chosen: Checkpoint, task: str) -> ExportContents:
         return _encoder(config, task, opened.model.state_dict(), tokenizer, labels)
     if is_llama(config):
         return _llama(config, opened.model.state_dict(), tokenizer)
-    tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
+    return _gpt2(config, opened.model.state_dict(), tokenizer)
+
+
+def _gpt2(config: GptConfig, state: dict[str, Tensor], tokenizer: Tokenizer) -> ExportContents:
+    """Convert a GPT; an imported GPT-2 whose BOS equals EOS leaves as it came."""
+    links, origin, use = layout.gpt_body(config) + layout.gpt_head(config), tokenizer.origin, _USES["GPT2LMHeadModel"]
+    tables, warnings = _tables(config, "transformer."), list[str]()
+    if origin is not None and origin.model == "gpt2":
+        if layout.keeps_shared_rows(state, origin.order):
+            tree = configs.gpt_json(config, origin.n_rows)
+            tensors = layout.to_theirs(links, layout.in_order(state, origin.order, 0))
+            return _as_imported(tree, tensors | tables, use, origin)
+        warnings.append(_SET_APART)
     trees = {
         "config.json": configs.gpt_json(config, tokenizer.vocab_size),
         "generation_config.json": configs.generation_json(),
         **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
     }
-    return ExportContents(trees, tensors | _tables(config, "transformer."), _USES["GPT2LMHeadModel"])
+    return ExportContents(trees, layout.to_theirs(links, state) | tables, use, tuple(warnings))
+
+
+def _as_imported(tree: Tree, tensors: dict[str, Tensor], use: str, origin: Origin) -> ExportContents:
+    """Return the contents of a generator with the ids and files of its import."""
+    ids = {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
+    trees: dict[str, Tree] = {"config.json": tree | ids, "generation_config.json": dict(ids)}
+    try:
+        return ExportContents(trees, tensors, use, (), origin.files())
+    except ValueError as error:
+        raise RunError(str(error), where="tokenizer.json") from error
 
 
 def _llama(config: GptConfig, state: dict[str, Tensor], tokenizer: Tokenizer) -> ExportContents:
-    """Convert a Llama; an imported one gets its ids and tokenizer files back."""
+    """Convert a Llama or Mistral; imported ones get their ids and files back."""
     links, origin, use = layout.llama_body(config) + layout.gpt_head(config), tokenizer.origin, _USES["GPT2LMHeadModel"]
     activation = configs.ACTIVATIONS[config.activation]
-    if origin is None or origin.model != "llama":
+    if origin is None or origin.model not in LLAMAS:
         ids: dict[str, int | None] = {f"{role}_token_id": id for role, id in _ROLES}
         trees = {
             "config.json": llama_json(config, tokenizer.vocab_size, activation, ids),
@@ -108,13 +127,9 @@ def _llama(config: GptConfig, state: dict[str, Tensor], tokenizer: Tokenizer) ->
             **tokenizer_files(tokenizer, tokens.GPT, config.max_length),
         }
         return ExportContents(trees, layout.to_theirs(links, state), use)
-    ids = {f"{role}_token_id": origin.order[id] for role, id in _ROLES}
-    trees = {"config.json": llama_json(config, origin.n_rows, activation, ids), "generation_config.json": dict(ids)}
-    tensors = layout.to_theirs(links, layout.in_order(state, origin.order, 0))
-    try:
-        return ExportContents(trees, tensors, use, (), origin.files())
-    except ValueError as error:
-        raise RunError(str(error), where="tokenizer.json") from error
+    kind = "llama" if config.bias else origin.model  # Mistral has no biases
+    tree = llama_json(config, origin.n_rows, activation, {}, kind)
+    return _as_imported(tree, layout.to_theirs(links, layout.in_order(state, origin.order, 0)), use, origin)
 
 
 def _encoder(

@@ -27,6 +27,7 @@ from attnkit.conversion.vocabulary_files import (
 )
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import tokenizer as tokens
+from attnkit.formats.huggingface.llama import LLAMAS
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text import vocabulary_schema as engine
@@ -47,6 +48,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "xlm-roberta": _ROBERTA,
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
     "llama": {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"},
+    "mistral": {"bos": "<s>", "eos": "</s>"},
 }  #: default names of the special tokens
 
 
@@ -61,7 +63,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
         what = "RoFormer's tokenizer needs jieba, which attnkit does not support"
         raise RunError(what, where=str(folder), help="use a RoFormer with a BERT-style tokenizer.json")
-    has_pieces = model == "llama" and has_llama_pieces(folder)
+    has_pieces = model in LLAMAS and has_llama_pieces(folder)
     names = dict(LLAMA_2 if has_pieces else DEFAULTS[model])  # of the special tokens, by role
     for role, source in product(("pad", "bos", "eos", "cls", "sep", "unk", "mask"), (declared, settings)):
         name = source.get(f"{role}_token")
@@ -85,9 +87,8 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
 
 def _with_origin(vocabulary: Vocabulary, folder: Path, model: str) -> Vocabulary:
     """Return a vocabulary that contains its original ids and files."""
-    if model != "gpt2":
-        files = {name: read_file(folder / name, MAX_BYTES, bytes) for name in FILES if (folder / name).exists()}
-        vocabulary.tokenizer.origin = Origin.of_files(model, vocabulary.order, files)
+    files = {name: read_file(folder / name, MAX_BYTES, bytes) for name in FILES if (folder / name).exists()}
+    vocabulary.tokenizer.origin = Origin.of_files(model, vocabulary.order, files)
     return vocabulary
 
 
@@ -134,7 +135,7 @@ def _foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int) -> V
         if entries.setdefault(id, name) != name:
             raise ValueError(f"duplicate id {id}: '{entries[id][:40]}' and '{name[:40]}'")
     ids = {name: id for id, name in entries.items()}
-    roles = ("pad", "bos", "eos", "unk") if model in ("gpt2", "llama") else ("pad", "cls", "sep", "unk", "mask")
+    roles = ("pad", "bos", "eos", "unk") if model in ("gpt2", *LLAMAS) else ("pad", "cls", "sep", "unk", "mask")
     found = {role: ids.get(names.get(role, "")) for role in roles}
     for role in (*roles[1:3], *roles[4:]):
         if found[role] is None:

@@ -36,13 +36,13 @@ def check_exportable(
     try:
         if to == "huggingface":
             check_huggingface(config)
+        elif to == "ctranslate2":
+            check_ctranslate2(config)
         elif config.task != "translation":
             what = f"{NAMES[to]} does not support runs of task '{config.task}'"
             raise RunError(what, where="task", help="supported: translation")
-        elif to == "marian":
-            check_marian_format(config.model)
         else:
-            check_ctranslate2(config.model)
+            check_marian_format(config.model)
     except RunError as error:
         origin = resolved.origin(str(error.where).partition(",")[0])
         raise UsageError(error.what, where=f"{error.where} ({origin})", help=error.help) from error

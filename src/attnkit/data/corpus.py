@@ -194,7 +194,10 @@ def write_examples(
         encoder = corpus.encoder(tokenizer)
         n_train = corpus.write(temporary / "train", encoder, corpus.train())
         if not n_train:
-            raise DataError(f"no {corpus.unit}s left for training", where=corpus.data.files[0])
+            n, help = corpus.counts.get("repeats_of_held_out", 0), None
+            if n:
+                help = f"{n:,} repeat those held out for validation: name others with {corpus.valid_option}"
+            raise DataError(f"no {corpus.unit}s left for training", where=corpus.data.files[0], help=help)
         counts = {**corpus.counts, **encoder.counts}
         valid_encoder = corpus.encoder(tokenizer)
         n_valid = corpus.write_valid(temporary, valid_encoder)

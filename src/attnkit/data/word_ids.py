@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError
+from attnkit.kernels.jit import release_compiler
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, Numbers, fastest
 from attnkit.protocols import UNK_ID
-from attnkit.runtime.signals import release_library
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks
 from attnkit.text.punctuation import separate_marks
@@ -105,7 +105,7 @@ def words_to_ids(
     if separate_punctuation:
         return _separated_words_to_ids(sources, lower, spool, tell)
     numberer = fastest(lower)
-    release_library("libllvmlite")  # no longer needed once the code is compiled
+    release_compiler()  # no longer needed once the code is compiled
     n_words = n_bytes = 0
     for path in sources:
         for n_read, numbers in _number_file(path, numberer):
@@ -180,7 +180,7 @@ def _separated_words_to_ids(
 ) -> WordIds:
     """Read words and marks as ids; separate each distinct word once."""
     numberer, parts = fastest(), WordParts(lower)
-    release_library("libllvmlite")  # no longer needed once the code is compiled
+    release_compiler()  # no longer needed once the code is compiled
     n_known = n_words = n_bytes = 0
     for path in sources:
         for n_read, numbers in _number_file(path, numberer):

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnkit.decoding.token_text import first_character, last_character
-
 Part = tuple[int, int]  # a phrase, and how many of its bytes the text ends with
 
 
@@ -174,3 +172,13 @@ class SuppressionState:
     def select_rows(self, rows: Tensor) -> None:
         """Keep only the sentences of the given rows (n,)."""
         self._states = [self._states[row] for row in rows.tolist()]
+
+
+def first_character(text: bytes) -> str:
+    """Return the first character of UTF-8 text, U+FFFD if it is not whole."""
+    return text[:4].decode(errors="replace")[:1] or " "
+
+
+def last_character(text: bytes) -> str:
+    """Return the last character of UTF-8 text, U+FFFD if it is not whole."""
+    return text[-4:].decode(errors="replace")[-1:] or " "

@@ -6,16 +6,17 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
-from attnkit.checkpoints.logs import State, Status, read_status
+from attnkit.checkpoints.logs import ORIGINS_NAME, State, Status, origins_text, read_origins, read_status
 from attnkit.checkpoints.run_folder import RunFolder, is_run
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
-from attnkit.config import dump_yaml
+from attnkit.config import dump_yaml, flatten
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.checkpoint_metadata import check_serializable, read_run_config
 from attnkit.engine.events import TrainRequest
@@ -85,6 +86,12 @@ class RunWriter:
     def warnings(self) -> list[str]:
         """Warnings so far."""
         return self.run_state.warnings
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether an earlier call came to its end."""
+        status = read_status(self.folder.path)
+        return status is not None and status.state == "finished"
 
     def __enter__(self) -> RunWriter:
         request, folder, config = self.request, self.folder, self.config
@@ -178,13 +185,35 @@ class RunWriter:
     def _write_config(self) -> None:
         """Write the configuration; delete data that was encoded with another one."""
         # A copy for the user; checkpoints contain their own.
-        path, text = self.folder.path / "config.yaml", dump_yaml(self._model).encode()
-        if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
+        path, text = self.folder.path / "config.yaml", self._config_file
+        is_known = os.path.lexists(path)
+        is_same = is_known and file_equals(path, text)
+        if self.run_state.checkpoint is None and is_known and not is_same:
             # Without a checkpoint, nothing depends on the data yet.
             atomic.remove_tree(self.folder.data_path)
+        if self.request.origins:
+            # Before the configuration, which says that origins are known.
+            self.folder.write_copy(ORIGINS_NAME, origins_text(self._origins(is_same)))
         self.folder.write_copy(path.name, text)
         if launch_facts() and self.run_state.finished is None:
             self._write_status("running", self.run_state.step)
+
+    def _origins(self, is_same: bool) -> dict[str, str]:
+        """Return the origins of settings; a resumed run keeps those of unchanged values.
+
+        ``is_same``: the folder has this configuration, perhaps of a run that was killed before its first checkpoint.
+        """
+        origins, checkpoint = dict(self.request.origins), self.run_state.checkpoint
+        known = None if checkpoint is None and not is_same else read_origins(self.folder.path)
+        if checkpoint is None or known is None:
+            return known or origins
+        before, after = (
+            flatten(cast(BaseModel, config).model_dump(mode="json"))
+            for config in (read_run_config(checkpoint), self.config)
+        )
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        kept = {key: origin for key, origin in known.items() if key not in changed}
+        return kept | {key: origin for key, origin in origins.items() if key in changed}
 
     def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Restore a fresh session from the newest checkpoint, if any.
@@ -297,10 +326,18 @@ class RunWriter:
         self.folder.write_copy("README.md", card.encode("utf-8", "backslashreplace"))
         self._write_status("finished", step, f"reached the limit of {counters['finished']}", 0)
 
+    @cached_property
+    def _config_file(self) -> bytes:
+        # Kept: writing YAML takes as long as a few steps of a small model.
+        return dump_yaml(self._model).encode()
+
     def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
-        config = dump_yaml(self._model).encode()
         # Sorted keys, so that equal states give equal bytes.
-        return {"config.yaml": config, "state.json": json.dumps(stored, sort_keys=True).encode(), **self._texts}
+        return {
+            "config.yaml": self._config_file,
+            "state.json": json.dumps(stored, sort_keys=True).encode(),
+            **self._texts,
+        }
 
     def _write_copies(self) -> None:
         for name, content in self._texts.items():

@@ -17,7 +17,6 @@ from attnkit.errors import SystemFailure
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.simd.targets import Precision
 from attnkit.models.bert import Bert
-from attnkit.models.config import ROPE_BASE
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
 
@@ -28,28 +27,8 @@ def reason_against_language_model(config: BertConfig | GptConfig) -> str | None:
         return NO_NUMBA
     if not config.plain_attention:
         return "attention other than scaled_dot with softmax"
-    if config.glu:
-        return "gated layers (glu)"
     if isinstance(config, BertConfig) and config.d_embedding is not None:
         return "embeddings of another width (d_embedding)"
-    if isinstance(config, BertConfig) and config.local_window is not None:
-        return "local layers (local_window)"
-    if isinstance(config, BertConfig) and config.embedding_norm:
-        return "normalized embeddings with norm pre (embedding_norm)"
-    if not config.norm_bias or (isinstance(config, BertConfig) and not config.head_bias):
-        return "norms or a masked-LM head without biases (norm_bias, head_bias)"
-    if config.normalization == "rms":
-        return "RMSNorm (normalization)"
-    if config.n_kept_heads != config.n_heads:
-        return "grouped heads (n_key_value_heads)"
-    if config.head_width not in (None, config.d_model / config.n_heads):
-        return "heads of a width of their own (head_width)"
-    if not config.bias:
-        return "layers without biases (bias)"
-    if config.positions == "rotary" and config.rope_base != ROPE_BASE:
-        return "rotary positions of another base (rope_base)"
-    if config.rope_scaling is not None:
-        return "scaled rotary positions (rope_scaling)"
     return f"heads wider than {MAX_HEAD}" if config.d_head > MAX_HEAD else None
 
 

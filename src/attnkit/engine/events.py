@@ -1,7 +1,7 @@
 """Request for a training run and the events that training yields. Torch-free."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class TrainRequest:
     path: Path
     overwrite: bool = False  #: move an old run aside and start over
     init_from: Path | None = None  #: run that provides the vocabulary and the initial weights
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Dotted key -> origin of its value, kept in the run for reports; keys with their default value have none."""
     # Callbacks to stop and to report.
     stop: Callable[[], bool] | None = None
     """Polled once per step and between the batches of an evaluation; True saves a checkpoint and stops."""

@@ -93,18 +93,17 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 def chance_warnings(
-    prepared: PreparedExamples[LabeledRows, list[str]], scores: Mapping[str, float], advice: str
+    labels: Sequence[str], counts: Sequence[int], scores: Mapping[str, float], advice: str
 ) -> Iterator[str]:
     """Warn if a classifier is not better than its most frequent development label.
 
-    ``advice`` says what to try next.
+    ``counts`` are those of the labels; ``advice`` says what to try next.
     """
-    counts = prepared.valid.label_counts(len(prepared.labels))
     share = 100 * max(counts) / sum(counts)
     # Of a single label everything is right, which says nothing about the classifier.
     if sum(count > 0 for count in counts) < 2 or not scores.get("accuracy", 100.0) <= share:
         return
-    label = prepared.labels[counts.index(max(counts))]
+    label = labels[counts.index(max(counts))]
     found = f"accuracy {scores['accuracy']:.1f} % is at chance: always predicting '{label:.30}' has {share:.1f} %"
     yield f"{found}\n  {advice}"
 

@@ -38,7 +38,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
 from attnkit.engine.saved_weights import SavedWeights, set_up_adapters
 from attnkit.engine.session import TrainingSession
-from attnkit.engine.task import AnyTask, Evaluation, Prepared
+from attnkit.engine.task import AnyTask, Evaluation, EvaluationCancelled, Prepared, TrainingOutcome
 from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
@@ -245,9 +245,21 @@ class GradientSession(TrainingSession):
     def finalize(self, writer: RunWriter) -> Iterator[Event]:
         """Average the last checkpoints, if configured; warn of a result that is at chance."""
         yield from self._average(writer)
+        with self.ranks.synchronized():
+            if writer.is_writer:
+                try:
+                    yield from self.task.complete(self.config, self.data, writer.folder.path, self.request.stop)
+                except EvaluationCancelled:
+                    raise stop_error(self.state.step) from None
         if writer.is_writer:
-            scores = writer.run_state.best_scores()
-            yield from map(WarningEvent, self.task.outcome_warnings(self.config, self.data, scores))
+            scores = writer.run_state.scores
+            outcome = TrainingOutcome(
+                scores=writer.run_state.best_scores(),
+                losses=[scores[step]["loss"] for step in sorted(scores) if "loss" in scores[step]],
+                n_steps=self.state.step,
+                initialized=writer.origin is not None,
+            )
+            yield from map(WarningEvent, self.task.outcome_warnings(self.config, self.data, outcome))
 
     def _average(self, writer: RunWriter) -> Iterator[Event]:
         """Average the last checkpoints, if configured, and update ``best``.

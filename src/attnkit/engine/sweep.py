@@ -23,12 +23,11 @@ from attnkit.config import dump_tree, load_yaml
 from attnkit.engine.sweep_config import SweepPlan, Trial
 from attnkit.errors import AttnkitError, StoppedError, UsageError
 from attnkit.io import atomic
-from attnkit.runtime.children import python_command
-from attnkit.runtime.signals import usable_cpus
+from attnkit.runtime.signals import python_command, usable_cpus
 from attnkit.training.config import LOWER_IS_BETTER
 
 _POLL = 0.2  # seconds between two looks at the processes
-_PROGRAM = """from attnkit.runtime.children import end_with_parent
+_PROGRAM = """from attnkit.runtime.signals import end_with_parent
 end_with_parent({parent})
 from attnkit.cli.main import main
 main()
@@ -59,7 +58,7 @@ class Sweep:
     ) -> None:
         self.plan, self.folder, self.n_jobs, self._stop, self._tell = plan, folder, n_jobs, stop, tell
         self._outcome = SweepOutcome()
-        self._sizes: dict[str, int] = {}  # bytes of logs when they were read last
+        self._sizes: dict[str, int] = {}  # bytes of records of evaluation times when they were looked at last
 
     def run(self) -> SweepOutcome:
         """Train all runs, or those that halving leaves; finished ones are not touched.
@@ -122,7 +121,7 @@ class Sweep:
                         del running[name]
                         n_done += 1
                         self._note(trial, code, until)
-                    elif until is not None and self._has_grown(trial) and self._score(trial, until) is not None:
+                    elif until is not None and self._is_evaluated(trial) and self._score(trial, until) is not None:
                         process.send_signal(signal.SIGTERM)  # it saves a checkpoint and ends
                         self._note(trial, process.wait(), until)
                         del running[name]
@@ -160,9 +159,12 @@ class Sweep:
 
     # --- scores
 
-    def _has_grown(self, trial: Trial) -> bool:
-        """Return whether the log of a run is longer than at the last call."""
-        path = RunFolder(self.run_path(trial)).metrics_path
+    def _is_evaluated(self, trial: Trial) -> bool:
+        """Return whether a run was evaluated since the last call.
+
+        The file of training times grows with every evaluation.
+        """
+        path = RunFolder(self.run_path(trial)).timings_path
         size = path.stat().st_size if path.exists() else 0
         before, self._sizes[trial.name] = self._sizes.get(trial.name, 0), size
         return size > before

@@ -7,7 +7,7 @@ The trainer handles the lock, checkpoints, resuming, stop requests, ranks, statu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -98,6 +98,16 @@ class RunEstimate:
     note: str = ""  #: further information, as a sentence
 
 
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """Development scores of a run that has ended."""
+
+    scores: Mapping[str, float]  #: of the best checkpoint
+    losses: Sequence[float]  #: of all evaluations, in order
+    n_steps: int
+    initialized: bool  #: whether another run provided the initial weights
+
+
 class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     """Interface of a task; the engine implements everything else.
 
@@ -182,9 +192,20 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return the evaluation on the development set."""
         raise NotImplementedError
 
-    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
+    def outcome_warnings(self, config: ConfigT, data: DataT, outcome: TrainingOutcome) -> Iterator[str]:
         """Yield warnings about the development scores of a run that has ended."""
         yield from ()
+
+    def complete(self, config: ConfigT, data: DataT, run: Path, stop: Stop | None) -> PrepareEvents:
+        """Add to the folder of a run what its best checkpoint is needed for.
+
+        Called on rank 0 after the last step. Raises ``EvaluationCancelled`` on a stop request.
+        """
+        yield from ()
+
+    def is_complete(self, config: ConfigT, run: Path) -> bool:
+        """Return whether a run that took its last step has what ``complete`` adds."""
+        return True
 
     # Checkpoints.
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:

@@ -40,8 +40,11 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
     with session.join() as ranks, closing(session), RunWriter(request, session, ranks) as writer:
         yield from map(WarningEvent, writer.warnings)
         n_warnings = len(writer.warnings)
-        # Running the same command on a finished run repairs it and reports its result.
-        if writer.run_state.finished is not None:
+        # Running the same command on a finished run repairs it and reports its result. One that was ended between its
+        # last step and its end is resumed, if anything is missing.
+        if writer.run_state.finished is not None and (
+            writer.was_finished or task.is_complete(request.config, request.path)
+        ):
             writer.repair_finished()
             yield session.outcome(writer.run_state, already=True)
             return

@@ -65,10 +65,10 @@ def check_has_weights(config: RunConfig, init_from: Path | None) -> None:
     if init_from is None and getattr(config, "extension", None) is not None:
         help = "name the run with the vocabulary to extend: --init-from RUN"
         raise UsageError("an extension needs a vocabulary to extend", where="extension", help=help)
-    frozen = getattr(getattr(config, "finetuning", None), "freeze", None)
-    if init_from is None and frozen:
-        help = "name the run that they are from: --init-from RUN"
-        raise UsageError("random weights cannot be frozen", where="finetuning.freeze", help=help)
+    for key in ("freeze", "freeze_layers"):
+        if init_from is None and getattr(getattr(config, "finetuning", None), key, None):
+            help = "name the run that they are from: --init-from RUN"
+            raise UsageError("random weights cannot be frozen", where=f"finetuning.{key}", help=help)
 
 
 @lru_cache(maxsize=2)  # both the model and the task ask for it

@@ -1,21 +1,22 @@
-"""Conversion of a Transformer to a CTranslate2 model specification.
+"""Conversion of a translator to a CTranslate2 model specification.
 
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) runs encoder-decoder Transformers in C++. Its specification is a
 tree of attributes that the library validates and saves. Letters: D model width, V vocabulary, L layers.
 """
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
-from attnkit.formats.exportable import check_ctranslate2
+from attnkit.formats.exportable import check_ctranslate2_translator
+from attnkit.formats.huggingface.tokenizer import MARIAN, Roles, files
 from attnkit.models.config import ModelConfig, TransformerConfig
-from attnkit.models.position_tables import fairseq_sinusoids
-from attnkit.models.positions import sinusoids
+from attnkit.models.position_tables import fairseq_sinusoids, sinusoids
 from attnkit.protocols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from attnkit.text.tokenizer import Tokenizer
 
@@ -66,21 +67,21 @@ def make_spec(
     ``float16``, ...); None means float32. Raises ``RunError`` if CTranslate2 does not support the model, ``UsageError``
     if ctranslate2 is not installed.
     """
-    config = check_ctranslate2(config)
+    config = check_ctranslate2_translator(config)
     spec = _empty_spec(config)
     _fill_stack(spec.encoder, spec.encoder.embeddings[0], "encoder", config, arrays)
     _fill_stack(spec.decoder, spec.decoder.embeddings, "decoder", config, arrays)
     for i, layer in enumerate(spec.decoder.layer):
         name, attention = f"decoder.layers.{i}", layer.attention
-        _fill(attention.layer_norm, f"{name}.around_cross.norm", arrays)
-        _fill(attention.linear[0], f"{name}.cross.projection", arrays)
+        fill(attention.layer_norm, f"{name}.around_cross.norm", arrays)
+        fill(attention.linear[0], f"{name}.cross.projection", arrays)
         # Keys and values of the memory: attnkit projects them with one matrix for all layers.
         rows = slice(2 * i * config.d_model, 2 * (i + 1) * config.d_model)
         attention.linear[1].weight = arrays["decoder.memory.weight"][rows]
         attention.linear[1].bias = arrays["decoder.memory.bias"][rows]
-        _fill(attention.linear[2], f"{name}.cross.output", arrays)
-    _fill(spec.decoder.projection, "output", arrays)
-    spec.config.add_source_eos = True
+        fill(attention.linear[2], f"{name}.cross.output", arrays)
+    fill(spec.decoder.projection, "output", arrays)
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_eps
     spec.config.bos_token = SPECIALS[BOS_ID]
     spec.config.decoder_start_token = SPECIALS[EOS_ID if config.decoder_start == "eos" else BOS_ID]
     spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS_ID], SPECIALS[UNK_ID]
@@ -91,12 +92,18 @@ def make_spec(
     return spec
 
 
-def _empty_spec(config: TransformerConfig) -> Any:
-    """Return a specification with the model's architecture, without weights."""
+def import_specs() -> Any:
+    """Return ``ctranslate2.specs``; raise ``UsageError`` if it is not installed."""
     try:
         from ctranslate2 import specs
     except ImportError as error:
         raise UsageError("ctranslate2 is not installed", help='pip install "attnkit[ctranslate2]"') from error
+    return specs
+
+
+def _empty_spec(config: TransformerConfig) -> Any:
+    """Return a specification with the model's architecture, without weights."""
+    specs = import_specs()
     kinds = specs.common_spec.Activation
     shape: dict[str, Any] = {
         "pre_norm": config.norm == "pre",
@@ -119,34 +126,81 @@ def _fill_stack(stack: Any, embedding: Any, side: str, config: TransformerConfig
     """Fill embeddings, positions and the parts common to encoder and decoder layers."""
     embedding.weight = arrays[f"{side}.embedding.words.weight"]
     if hasattr(stack, "position_encodings"):  # added to the embeddings, (positions, D)
+        learned = None
         if config.positions == "learned":
-            table = arrays[f"{side}.embedding.positions.table"][config.position_offset :]
-        elif config.positions == "none":  # without a table, CTranslate2 would add its own sinusoids
-            table = np.zeros((N_POSITIONS, config.d_model), np.float32)
-        elif config.positions == "fairseq":
-            table = fairseq_sinusoids(N_POSITIONS, config.d_model)
-        else:
-            table = sinusoids(0, N_POSITIONS, like=torch.empty(0, config.d_model)).numpy()
-        stack.position_encodings.encodings = table
+            learned = arrays[f"{side}.embedding.positions.table"][config.position_offset :]
+        stack.position_encodings.encodings = position_table(config.positions, config.d_model, learned)
     if config.norm == "pre":
-        _fill(stack.layer_norm, f"{side}.norm", arrays)
+        fill(stack.layer_norm, f"{side}.norm", arrays)
     if config.embedding_norm if side == "encoder" else config.target_embedding_norm:
-        _fill(stack.layernorm_embedding, f"{side}.embedding.norm", arrays)
+        fill(stack.layernorm_embedding, f"{side}.embedding.norm", arrays)
     for i, layer in enumerate(stack.layer):
         name = f"{side}.layers.{i}"
-        _fill(layer.self_attention.layer_norm, f"{name}.around_attention.norm", arrays)
-        _fill(layer.self_attention.linear[0], f"{name}.attention.projection", arrays)
-        _fill(layer.self_attention.linear[1], f"{name}.attention.output", arrays)
-        _fill(layer.ffn.layer_norm, f"{name}.around_feed_forward.norm", arrays)
-        _fill(layer.ffn.linear_0, f"{name}.feed_forward.up", arrays)
-        _fill(layer.ffn.linear_1, f"{name}.feed_forward.down", arrays)
+        fill(layer.self_attention.layer_norm, f"{name}.around_attention.norm", arrays)
+        fill(layer.self_attention.linear[0], f"{name}.attention.projection", arrays)
+        fill(layer.self_attention.linear[1], f"{name}.attention.output", arrays)
+        fill(layer.ffn.layer_norm, f"{name}.around_feed_forward.norm", arrays)
+        fill(layer.ffn.linear_0, f"{name}.feed_forward.up", arrays)
+        fill(layer.ffn.linear_1, f"{name}.feed_forward.down", arrays)
         if config.positions == "relative":
             layer.self_attention.relative_attention_bias = arrays[f"{side}.own.bias.table"]
             layer.self_attention.relative_attention_max_distance = np.dtype("int32").type(128)
 
 
-def _fill(spec: Any, name: str, arrays: Arrays) -> None:
-    """Fill a linear layer or a norm; a norm has gamma and beta in CTranslate2."""
-    weight, bias = ("gamma", "beta") if hasattr(spec, "gamma") else ("weight", "bias")
-    setattr(spec, weight, arrays[f"{name}.weight"])
-    setattr(spec, bias, arrays[f"{name}.bias"])
+def position_table(
+    kind: str, d_model: int, learned: NDArray[np.float32] | None, n: int = N_POSITIONS
+) -> NDArray[np.float32]:
+    """Return the table (positions, D) that is added to embeddings.
+
+    ``n`` is the number of positions, unless they are learned.
+    """
+    if learned is not None:
+        return learned
+    if kind == "none":  # without a table, CTranslate2 would add its own sinusoids
+        return np.zeros((n, d_model), np.float32)
+    if kind == "fairseq":
+        return fairseq_sinusoids(n, d_model)
+    return sinusoids(n, d_model)
+
+
+def fill(spec: Any, name: str, arrays: Arrays) -> None:
+    """Fill a linear layer or a norm; a norm has gamma and beta in CTranslate2.
+
+    A linear layer may lack a bias, as may a norm, whose beta is then zero. RMSNorm has none there.
+    """
+    if not hasattr(spec, "gamma"):
+        spec.weight = arrays[f"{name}.weight"]
+        if (bias := arrays.get(f"{name}.bias")) is not None:
+            spec.bias = bias
+        return
+    spec.gamma = arrays[f"{name}.weight"]
+    if hasattr(spec, "beta"):
+        spec.beta = arrays.get(f"{name}.bias", np.zeros_like(spec.gamma))
+
+
+def tokenizer_file(tokenizer: Tokenizer, roles: Roles | None = None, mask: str | None = None) -> bytes:
+    """Return a tokenizer as a file of Hugging Face ``tokenizers``.
+
+    Without ``roles``, no special tokens are added to texts: a translator's end symbol is added by CTranslate2. Raises
+    ``RunError`` if two entries would have the same name.
+    """
+    config, tree = tokenizer.config, json.loads(tokenizer.to_json())["tokenizer"]
+    made = files(config, tree, roles or MARIAN, mask, None)["tokenizer.json"]
+    if config.kind == "word":  # an unknown word and a symbol are decoded with the space before them, as other entries
+        for name in ((roles or MARIAN).names[-1], *config.symbols):
+            spaced = {"type": "Replace", "pattern": {"Regex": f"^{re.escape(name)}$"}, "content": f" {name}"}
+            made["decoder"]["decoders"].insert(0, spaced)
+    # As in attnkit, the name of a special token in a text is text, and the unknown token is shown.
+    symbols = [token for token in made["added_tokens"] if token["id"] >= len(SPECIALS)]
+    template = made["post_processor"] if roles is not None else None
+    return json.dumps({**made, "added_tokens": symbols, "post_processor": template}, ensure_ascii=False).encode()
+
+
+def names_in(raw: bytes) -> list[str]:
+    """Return the names of the entries of a tokenizer file, in the order of ids.
+
+    >>> names_in(b'{"model": {"vocab": {"b": 1, "a": 0}}}'), names_in(b'{"model": {"vocab": [["a", 0.0]]}}')
+    (['a', 'b'], ['a'])
+    """
+    vocab: Any = json.loads(raw)["model"]["vocab"]
+    return [name for name, _ in vocab] if isinstance(vocab, list) else sorted(vocab, key=vocab.__getitem__)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attnkit.errors import DataError
-from attnkit.formats.html import MARKUP, make_tag, parse_html
+from attnkit.formats.html import MARKUP, html_faults, make_tag, parse_html, set_language
 from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
-from attnkit.formats.xliff import parse_xliff
+from attnkit.formats.xliff import count_kept, parse_xliff, set_target_language
 from attnkit.text.lines import BOM, LineCounts, opened, undecodable
 
 DocumentFormat: TypeAlias = Literal["html", "markdown", "xliff", "srt"]
@@ -60,7 +62,34 @@ def parse_document(text: str, format: DocumentFormat, path: Path) -> list[Piece]
         raise DataError(error.what, where=f"{path}:{place}" if place else str(path), help=error.help) from error
 
 
-def parse_line(line: str) -> list[Piece]:
+def with_language(text: str, format: DocumentFormat, language: str) -> str:
+    """Return a document that names its target language, if it is HTML or XLIFF."""
+    change = {"html": set_language, "xliff": set_target_language}.get(format)
+    return change(text, language) if change is not None else text
+
+
+def describe(text: str, format: DocumentFormat) -> list[str]:
+    """Return what a reader should know of a document beside its translation.
+
+    Those are targets that are kept, tags without a partner, and a missing target language.
+    """
+    if format == "xliff":
+        n = count_kept(text)
+        found = [f"{n:,} {'unit has a target' if n == 1 else 'units have targets'} already: not translated"] * bool(n)
+        is_second = re.search(r"<(?:\w+:)?xliff\b(?![^>]*\btrgLang\b)[^>]*\bsrcLang\b", text)
+        return [*found, "this XLIFF lacks trgLang, the target language: add --tgt-lang"] if is_second else found
+    if format == "markdown":
+        blank = partial(re.sub, r"[^\n]", " ")
+        text = re.sub(r"(?ms)^[ >]*(`{3,}|~{3,}).*?^[ >]*\1|(`+)[^`].*?\2", lambda code: blank(code[0]), text)
+    if not (faults := html_faults(text)):
+        return []
+    place, tag = faults[0]
+    what = "1 tag is" if len(faults) == 1 else f"{len(faults):,} tags are"
+    where = f"{'' if len(faults) == 1 else 'first '}in line {text.count(chr(10), 0, place) + 1:,}: {tag:.40}"
+    return [f"{what} without a partner, so the result is not well-formed ({where})"]
+
+
+def parse_line(line: str, number: int = 1) -> list[Piece]:
     """Return the pieces of a line of text with tags as in HTML; entities are left."""
     parts: list[str | Tag] = []
     place = 0
@@ -69,4 +98,4 @@ def parse_line(line: str) -> list[Piece]:
         parts.append(make_tag(match[0], match["name"], match["end"], match["rest"]))
         place = match.end()
     parts.append(line[place:])
-    return list(make_pieces([part for part in parts if part], str))
+    return list(make_pieces([part for part in parts if part], str, line=number))

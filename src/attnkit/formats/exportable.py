@@ -9,13 +9,14 @@ from attnkit.formats.huggingface.modernbert import NAMED, is_modernbert
 from attnkit.models.config import ROPE_BASE, ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig
 
-HUGGINGFACE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
-"""Tasks whose runs can be exported to transformers."""
+EXPORTED_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering", "translation")
+"""Tasks whose runs can be exported to transformers and CTranslate2."""
 CTRANSLATE2_POSITIONS = ("sinusoidal", "fairseq", "learned", "rotary", "relative", "none")
-NORM_EPS = 1e-5  #: LayerNorm epsilon of CTranslate2, and of Marian in transformers
+NORM_EPS = 1e-5  #: LayerNorm epsilon of Marian in transformers
 _MODERNBERT = f"a ModernBERT, with local_window and {NAMED}"
 Coded = Literal["m2m_100", "mbart"]  #: model types with a code of the language before each text
 _FUNCTIONS, _PLAIN = "model.alignment, model.distribution", "alignment scaled_dot with distribution softmax"
+_OTHER_ATTENTION = "attention other than scaled_dot with softmax"
 
 
 def _refuse(system: str, *checks: tuple[object, str, str, str]) -> None:
@@ -27,8 +28,8 @@ def _refuse(system: str, *checks: tuple[object, str, str, str]) -> None:
 
 def check_huggingface(config: Any) -> None:
     """Check that transformers supports a run; raise ``RunError`` if not."""
-    task, model, tasks = config.task, config.model, f"tasks {', '.join(HUGGINGFACE_TASKS)}"
-    _refuse("transformers", (task not in HUGGINGFACE_TASKS, "task", f"runs of task '{task}'", tasks))
+    task, model, tasks = config.task, config.model, f"tasks {', '.join(EXPORTED_TASKS)}"
+    _refuse("transformers", (task not in EXPORTED_TASKS, "task", f"runs of task '{task}'", tasks))
     if task == "translation":
         if coded_kind(model) is None:
             return check_marian(model)
@@ -54,7 +55,7 @@ def check_language(config: LanguageConfig) -> None:
     name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     kinds = ["learned", "sinusoidal", *(["rotary"] if bert else [])]
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]} positions"
-    unlike, attention = config.positions not in kinds, "attention other than scaled_dot with softmax"
+    unlike, attention = config.positions not in kinds, _OTHER_ATTENTION
     if isinstance(config, BertConfig):
         _check_modernbert(config)
     own_width, width = config.head_width not in (None, config.d_model / config.n_heads), "a head_width of its own"
@@ -120,7 +121,7 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
     if not isinstance(config, TransformerConfig):
         lacking = f"translation models of kind '{config.kind}'"
         return _refuse(system, (True, "model.kind", lacking, "kind transformer"))
-    positions, attention = config.positions, "attention other than scaled_dot with softmax"
+    positions, attention = config.positions, _OTHER_ATTENTION
     normed = (config.embedding_norm, "embedding_norm"), (config.target_embedding_norm, "target_embedding_norm")
     many = coded_kind(config) is not None
     other = (many, "model.positions", "M2M100, NLLB-200 and mBART-50", "translators in Marian's layout")
@@ -136,18 +137,50 @@ def check_marian(config: ModelConfig, system: str = "transformers", norm_eps: tu
     )
 
 
-def check_ctranslate2(config: ModelConfig) -> TransformerConfig:
+def check_ctranslate2(config: Any) -> None:
+    """Check that CTranslate2 supports a run; raise ``RunError`` if not."""
+    task, model, tasks = config.task, config.model, f"tasks {', '.join(EXPORTED_TASKS)}"
+    _refuse("CTranslate2", (task not in EXPORTED_TASKS, "task", f"runs of task '{task}'", tasks))
+    if task == "translation":
+        check_ctranslate2_translator(model)
+        return
+    backwards = getattr(config, "direction", "") == "right-to-left"
+    _refuse(
+        "CTranslate2",
+        (model.kind not in ("bert", "gpt"), "model.kind", f"classifiers of kind '{model.kind}'", "kind bert"),
+        (backwards, "direction", "generators from right to left", "direction left-to-right"),
+    )
+    _refuse("CTranslate2", (not model.plain_attention, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN}, in every head"))
+    if isinstance(model, BertConfig):
+        _check_encoder(model, task)
+
+
+def _check_encoder(config: BertConfig, task: str) -> None:
+    """Check that CTranslate2 supports a BERT with the head of a task."""
+    positions, local = config.positions, any(map(config.is_local, range(config.n_layers)))
+    shared = config.pooler == "mlm_head" and task != "mlm"
+    mean = config.pooling == "mean" and task == "text-classification"
+    _refuse(
+        "CTranslate2",
+        (positions == "alibi", "model.positions", "encoders with alibi positions", "learned, sinusoidal, rotary"),
+        (local, "model.local_window", "local layers, as of ModernBERT", "local_window null"),
+        (config.embedding_norm, "model.embedding_norm", "pre-norm encoders with it", "embedding_norm false"),
+        (config.d_embedding is not None, "model.d_embedding", "embeddings of another width", "d_embedding null"),
+        (shared, "model.pooler", "a masked-LM head below the output", "pooler auto, tanh, relu or gelu"),
+        (mean, "model.pooling", "a pooler of the mean of all tokens", "pooling first"),
+    )
+
+
+def check_ctranslate2_translator(config: ModelConfig) -> TransformerConfig:
     """Return ``config`` if CTranslate2 supports it; raise ``RunError`` if not."""
     if not isinstance(config, TransformerConfig):
         what = f"CTranslate2 does not support models of kind '{config.kind}'"
         raise RunError(what, where="model.kind", help="supported: --model transformer")
     plain, positions, listed = config.plain_attention, config.positions, ", ".join(CTRANSLATE2_POSITIONS)
-    other = config.norm_eps != NORM_EPS
     _refuse(
         "CTranslate2",
-        (not plain, _FUNCTIONS, "attention other than scaled_dot with softmax", f"{_PLAIN}, in every head"),
+        (not plain, _FUNCTIONS, _OTHER_ATTENTION, f"{_PLAIN}, in every head"),
         (config.pattern != "none", "model.pattern", "sparse attention patterns", "pattern none"),
-        (other, "model.norm_eps", f"norm_eps {config.norm_eps}", "norm_eps 1e-05"),
         (positions not in CTRANSLATE2_POSITIONS, "model.positions", f"encoders with {positions} positions", listed),
     )
     return config

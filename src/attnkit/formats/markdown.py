@@ -57,6 +57,7 @@ def _blocks(lines: list[str]) -> Iterator[Piece]:
     place = _front_matter_end(lines)
     yield "".join(f"{line}\n" for line in lines[:place])
     paragraph: list[str] = []
+    first = 1  # line of the paragraph
     after_blank = True
     while place < len(lines):
         kind, end = _find_block(lines, place, bool(paragraph), after_blank)
@@ -65,22 +66,22 @@ def _blocks(lines: list[str]) -> Iterator[Piece]:
             paragraph += block
         else:
             if paragraph:
-                yield from _paragraph(paragraph)
+                yield from _paragraph(paragraph, first)
                 yield "\n"
-            paragraph = block if kind == "beginning" else []
+            paragraph, first = block if kind == "beginning" else [], place + 1
             if kind == "heading":
-                yield from _paragraph(block)
+                yield from _paragraph(block, first)
             elif kind == "html":
-                yield from parse_html("\n".join(block))
+                yield from parse_html("\n".join(block), first)
             elif kind == "table":
-                yield from _table(block)
+                yield from _table(block, first)
             elif kind == "copied":
                 yield "\n".join(block)
             if kind != "beginning" and end < len(lines):
                 yield "\n"
         after_blank = not block[0].strip()
         place = end
-    yield from _paragraph(paragraph)
+    yield from _paragraph(paragraph, first)
 
 
 def _front_matter_end(lines: list[str]) -> int:
@@ -122,7 +123,7 @@ def _begins_inline(line: str) -> bool:
     return tag is not None and (tag["name"] or "").lower() in INLINE
 
 
-def _table(rows: list[str]) -> Iterator[Piece]:
+def _table(rows: list[str], line: int) -> Iterator[Piece]:
     for number, row in enumerate(rows):
         yield "\n" if number else ""
         if number == 1:
@@ -132,10 +133,11 @@ def _table(rows: list[str]) -> Iterator[Piece]:
             if place % 2:
                 yield cell
             else:
-                yield from make_pieces(_inline(cell), lambda text: escape(text).replace("|", "\\|"))
+                written = lambda text: escape(text).replace("|", "\\|")  # noqa: E731
+                yield from make_pieces(_inline(cell), written, line=line + number)
 
 
-def _paragraph(lines: list[str]) -> Iterator[Piece]:
+def _paragraph(lines: list[str], number: int) -> Iterator[Piece]:
     """Yield the pieces of a paragraph; lines are joined but for hard breaks."""
     if not lines:
         return
@@ -149,16 +151,16 @@ def _paragraph(lines: list[str]) -> Iterator[Piece]:
         for found, line in zip(quotes, lines[1:], strict=True)
     ]
     text = rows[0]
-    for lead, row in rest:
+    for following, (lead, row) in enumerate(rest, number + 1):
         if hard := re.search(r"(?: {2,}|\\)\r?\Z", text):
-            yield from make_pieces(_inline(text[: hard.start()]), escape)
+            yield from make_pieces(_inline(text[: hard.start()]), escape, line=number)
             yield f"{hard[0]}\n{lead}"
-            text = row
+            text, number = row, following
         else:
             text += f"\n{row}"
     closing = re.search(r"[ \t]+#+[ \t]*\r?\Z", text) if prefix and "#" in prefix[0] else None
     end = closing.start() if closing else len(text)
-    yield from make_pieces(_inline(text[:end]), escape)
+    yield from make_pieces(_inline(text[:end]), escape, line=number)
     yield text[end:]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
@@ -34,12 +34,12 @@ class Tag:
     needs_text: bool = False  #: whether the element means something else when it is empty, as ``**`` in Markdown
     values: tuple[Value, ...] = ()  #: what is translated, in order
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self, line: int = 1) -> Iterator[Piece]:
         """Yield the tag as copied text, with a passage for each of its values."""
         place = 0
         for value in self.values:
             yield self.text[place : value.begin]
-            yield from _trimmed([value.text], value.escape, 1)
+            yield from _trimmed([value.text], value.escape, 1, line + self.text.count("\n", 0, value.begin))
             place = value.end
         yield self.text[place:]
 
@@ -55,6 +55,7 @@ class Passage:
     parts: list[str | Tag]
     escape: Callable[[str], str] = field(default=str, repr=False, compare=False)  #: writes text in the format
     n_lines: int = 1  #: lines that the passage is broken into
+    line: int = field(default=1, compare=False)  #: of the document that it begins in, from 1
 
     @property
     def text(self) -> str:
@@ -90,52 +91,62 @@ def render(pieces: Iterable[Piece]) -> str:
     return "".join(piece if isinstance(piece, str) else piece.render() for piece in pieces)
 
 
-def make_pieces(parts: Iterable[str | Tag], escape: Callable[[str], str], n_lines: int = 1) -> Iterator[Piece]:
-    """Yield balanced passages of ``parts``; tags without a partner are copied."""
+def make_pieces(
+    parts: Iterable[str | Tag], escape: Callable[[str], str], n_lines: int = 1, *, line: int = 1
+) -> Iterator[Piece]:
+    """Yield balanced passages of ``parts``, which begin in a line of the document.
+
+    Tags without a partner are points, so that they do not cut sentences; those that are too deep are copied.
+    """
     run: list[str | Tag] = []
     for part, is_matched in _matched(list(parts)):
         if is_matched:
             run.append(part)
         else:
-            yield from _trimmed(run, escape, 1)
-            yield from _copied([part], escape)
+            yield from _trimmed(run, escape, 1, line)
+            line += _count_ends(run)
+            yield from _copied([part], escape, line)
+            line += _count_ends([part])
             run = []
-    yield from _trimmed(run, escape, n_lines)
+    yield from _trimmed(run, escape, n_lines, line)
 
 
 def _matched(parts: list[str | Tag]) -> Iterator[tuple[str | Tag, bool]]:
-    """Yield each part, and whether it is text or a tag that is closed in order."""
-    single: set[int] = set()
+    """Yield each part, and whether it may be in a passage."""
+    single, lone = set[int](), set[int]()
     pairs: list[tuple[int, int]] = []
     opened: list[tuple[int, str]] = []
-    n_opened: Counter[str] = Counter()
+    n_opened, n_deep = Counter[str](), Counter[str]()
     for place, part in enumerate(parts):
         if not isinstance(part, Tag) or part.kind == "point":
             continue
         if part.kind == "open" and len(opened) < MAX_DEPTH:
             opened.append((place, part.name))
             n_opened[part.name] += 1
-        elif part.kind == "close" and n_opened[part.name]:
+        elif part.kind == "open" or n_deep[part.name]:
+            n_deep[part.name] += 1 if part.kind == "open" else -1
+            single.add(place)
+        elif n_opened[part.name]:
             while opened[-1][1] != part.name:
                 begin, name = opened.pop()
-                single.add(begin)
+                lone.add(begin)
                 n_opened[name] -= 1
             pairs.append((opened.pop()[0], place))
             n_opened[part.name] -= 1
         else:
-            single.add(place)
-    single.update(begin for begin, _ in opened)
-    # An element around a tag without a partner would be cut in two, so its own tags are copied as well.
+            lone.add(place)
+    lone.update(begin for begin, _ in opened)
+    # An element around a copied tag would be cut in two, so its own tags are copied as well.
     before = list(accumulate((place in single for place in range(len(parts))), initial=0))
     single.update(chain.from_iterable(pair for pair in pairs if before[pair[1]] > before[pair[0]]))
     for place, part in enumerate(parts):
-        yield part, place not in single
+        yield replace(part, kind="point") if isinstance(part, Tag) and place in lone else part, place not in single
 
 
-def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int) -> Iterator[Piece]:
+def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int, line: int) -> Iterator[Piece]:
     """Yield a passage with what is around its text, or only copied text."""
     if not Passage(parts).text.strip():
-        yield from _copied(parts, escape)
+        yield from _copied(parts, escape, line)
         return
     begin, end = _core(parts)
     core = parts[begin:end]
@@ -146,19 +157,26 @@ def _trimmed(parts: list[str | Tag], escape: Callable[[str], str], n_lines: int)
     if isinstance(core[-1], str):
         kept = core[-1].rstrip()
         after, core[-1] = core[-1][len(kept) :], kept
-    core = [SPACES.sub(" ", part) if isinstance(part, str) else part for part in core]
-    yield from _copied([*parts[:begin], before], escape)
-    yield Passage(core, escape, n_lines)
-    yield from _copied([after, *parts[end:]], escape)
+    yield from _copied([*parts[:begin], before], escape, line)
+    line += _count_ends([*parts[:begin], before])
+    passage = [SPACES.sub(" ", part) if isinstance(part, str) else part for part in core]
+    yield Passage(passage, escape, n_lines, line)
+    yield from _copied([after, *parts[end:]], escape, line + _count_ends(core))
 
 
-def _copied(parts: Iterable[str | Tag], escape: Callable[[str], str]) -> Iterator[Piece]:
+def _copied(parts: Iterable[str | Tag], escape: Callable[[str], str], line: int) -> Iterator[Piece]:
     """Yield the pieces of what belongs to no passage."""
     for part in parts:
         if isinstance(part, Tag):
-            yield from part.pieces()
+            yield from part.pieces(line)
         else:
             yield escape(part)
+        line += _count_ends([part])
+
+
+def _count_ends(parts: Iterable[str | Tag]) -> int:
+    """Return the number of ends of lines."""
+    return sum((part.text if isinstance(part, Tag) else part).count("\n") for part in parts)
 
 
 def _core(parts: list[str | Tag]) -> tuple[int, int]:

@@ -26,7 +26,9 @@ def parse_subtitles(text: str) -> list[Piece]:
 
 
 def _cues(text: str) -> Iterator[Piece]:
+    following = 1  # line
     for block in _BLANK.split(text):
+        first, following = following, following + block.count("\n")
         whole = block.rstrip("\r\n")
         lines = whole.split("\n")
         place = next((i for i, line in enumerate(lines[:3]) if _TIMES.match(line.strip())), None)
@@ -34,15 +36,15 @@ def _cues(text: str) -> Iterator[Piece]:
             yield block
             continue
         yield "\n".join(lines[: place + 1]) + "\n"
-        said = lines[place + 1 :]
+        said, first = lines[place + 1 :], first + place + 1
         if any(_SPEAKER.match(line.strip()) for line in said[1:]):
             for number, line in enumerate(said):
                 yield "\n" if number else ""
                 prefix = _SPEAKER.match(line)
                 yield prefix[0] if prefix else ""
-                yield from make_pieces(_parts(line[prefix.end() if prefix else 0 :]), str)
+                yield from make_pieces(_parts(line[prefix.end() if prefix else 0 :]), str, line=first + number)
         else:
-            yield from make_pieces(_parts("\n".join(said)), str, n_lines=len(said))
+            yield from make_pieces(_parts("\n".join(said)), str, len(said), line=first)
         yield block[len(whole) :]
 
 

@@ -40,11 +40,37 @@ def check_xml(text: str) -> None:
         raise DataError(f"this file is not well-formed XML: {reason}", where=f"line {error.lineno}") from error
 
 
+def count_kept(text: str) -> int:
+    """Return the number of sources that have a target with text already."""
+    return sum(not found.is_empty for _, found, _ in _sources(text))
+
+
+def set_target_language(text: str, language: str) -> str:
+    """Return a document whose files name their target language, where none did."""
+    version = re.search(r"<(?:\w+:)?xliff\b[^>]*?\bversion\s*=\s*.([12])", text)
+    name, key = ("xliff", "trgLang") if version and version[1] == "2" else ("file", "target-language")
+    return re.sub(rf"(<(?:\w+:)?{name}\b(?![^>]*\b{key}\b)[^>]*?)(?=/?>)", rf'\1 {key}="{language}"', text)
+
+
 def _pieces(text: str) -> Iterator[Piece]:
-    copied = 0
+    copied, begin, line = 0, 0, 1
+    for match, found, preserved in _sources(text):
+        if found.is_empty:
+            yield text[copied : found.begin] + found.opening
+            close = text.rindex("</", match.end(), element_end(text, match))
+            begin, line = match.end(), line + text.count("\n", begin, match.end())
+            yield from _source(text[begin:close], preserved, line)
+            yield f"</{match['name'][: -len('source')]}target>"
+            copied = found.end
+    yield text[copied:]
+
+
+def _sources(text: str) -> Iterator[tuple[re.Match[str], _Target, bool]]:
+    """Yield sources to translate, their targets, whether white space counts."""
+    place = 0
     stack: list[tuple[str, bool, bool]] = []  # element, whether it is translated, whether its white space counts
     for match in MARKUP.finditer(text):
-        if match.start() < copied or not match["name"]:
+        if match.start() < place or not match["name"]:
             continue
         name, attributes = _local(match["name"]), match["rest"]
         if match["end"]:
@@ -53,19 +79,13 @@ def _pieces(text: str) -> Iterator[Piece]:
             continue
         _, translated, preserved = stack[-1] if stack else ("", True, False)
         translated = translated and not _NO.search(attributes) and name not in _ELSEWHERE
+        preserved = preserved or bool(_PRESERVE.search(attributes))
         if name == "source" and translated and stack and stack[-1][0] in _UNITS and not attributes.endswith("/"):
-            end = element_end(text, match)
-            prefix = match["name"][: -len("source")]
-            found = _Target(text, end, prefix)
-            if found.is_empty:
-                yield text[copied : found.begin] + found.opening
-                close = text.rindex("</", match.end(), end)
-                yield from _source(text[match.end() : close], preserved or bool(_PRESERVE.search(attributes)))
-                yield f"</{prefix}target>"
-                copied = found.end
+            found = _Target(text, element_end(text, match), match["name"][: -len("source")])
+            yield match, found, preserved
+            place = found.end if found.is_empty else place
         if not attributes.endswith("/"):
-            stack.append((name, translated, preserved or bool(_PRESERVE.search(attributes))))
-    yield text[copied:]
+            stack.append((name, translated, preserved))
 
 
 class _Target:
@@ -92,7 +112,7 @@ class _Target:
                 return
 
 
-def _source(content: str, is_preserved: bool) -> Iterator[Piece]:
+def _source(content: str, is_preserved: bool, number: int) -> Iterator[Piece]:
     parts: list[str | Tag] = []
     place = 0
     while match := MARKUP.search(content, place):
@@ -111,10 +131,11 @@ def _source(content: str, is_preserved: bool) -> Iterator[Piece]:
         lines = part.split("\n") if is_preserved and isinstance(part, str) else [part]
         run.append(lines[0])
         for line in lines[1:]:
-            yield from make_pieces([part for part in run if part], escape)
+            yield from make_pieces([part for part in run if part], escape, line=number)
             yield "\n"
+            number += 1 + sum(part.text.count("\n") for part in run if isinstance(part, Tag))
             run = [line]
-    yield from make_pieces([part for part in run if part], escape)
+    yield from make_pieces([part for part in run if part], escape, line=number)
 
 
 def _local(name: str) -> str:

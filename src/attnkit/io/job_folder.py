@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ REPORT = "report.json"
 
 
 @contextmanager
-def open_job_folder(folder: Path, outputs: Sequence[str], *, overwrite: bool = False) -> Iterator[None]:
+def open_job_folder(folder: Path, outputs: Collection[str], *, overwrite: bool = False) -> Iterator[None]:
     """Check and lock the folder of a job; it is made if it does not exist.
 
     Nothing is written into a folder with other files, not even the lock. With ``overwrite``, a finished job starts
@@ -53,17 +53,19 @@ def check_not_inside(paths: Sequence[Path], folder: Path) -> None:
             raise UsageError(f"{path} lies in the output folder", help="choose another folder with -o")
 
 
-def _check_own(folder: Path, outputs: Sequence[str], overwrite: bool) -> None:
+def _check_own(folder: Path, outputs: Collection[str], overwrite: bool) -> None:
     """Raise ``UsageError`` unless a folder is new or of an earlier job of this kind."""
     if not folder.exists():
         return
-    if not folder.is_dir() or not _is_own(folder, outputs):
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file", help="choose a folder with -o")
+    if not _is_own(folder, outputs):
         raise UsageError(f"{folder} holds other files", help="choose another folder with -o")
     if not overwrite and (folder / REPORT).is_file() and not (folder / PROGRESS).is_file():
         raise UsageError(f"{folder} is finished", help="add --overwrite, or choose another folder with -o")
 
 
-def _is_own(folder: Path, outputs: Sequence[str]) -> bool:
+def _is_own(folder: Path, outputs: Collection[str]) -> bool:
     """Return whether a folder holds only what the job writes."""
     own = {PROGRESS, REPORT, LOCK, *outputs, *(f"{name}.part" for name in outputs)}
     found = {entry.name for entry in folder.iterdir() if not atomic.is_temporary(entry.name)}

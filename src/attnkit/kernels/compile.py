@@ -13,7 +13,7 @@ import numpy as np
 
 from attnkit.kernels.native import Loops, compute_key
 from attnkit.kernels.simd.targets import Precision, Target
-from attnkit.runtime.children import end_with_parent
+from attnkit.runtime.signals import end_with_parent
 
 
 def example(kind: Any) -> Any:

@@ -1,6 +1,6 @@
 """A causal language model in compiled loops: steps, and greedy search.
 
-Letters: M rows of a product, D model width, A heads times head width, L layers.
+Letters: M rows of a product, D model width, L layers.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ def build_generator(target: Target, precision: Precision) -> dict[str, Any]:
     def cache_of(model: Any, settings: Any, work: Any, slot: Any) -> Any:
         # The address of a text's keys and values.
         n_places = 2 * model.encoder_layers * (settings.max_source + settings.max_steps)
-        return work.cache + slot * n_places * model.d_heads * kept_bytes
+        return work.cache + slot * n_places * model.d_kept * kept_bytes
 
     @function
     def fill_row(model: Any, sentences: Any, settings: Any, work: Any, m: Any, slot: Any, beam: Any) -> Any:

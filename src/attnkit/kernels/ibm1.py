@@ -87,7 +87,9 @@ def cells_of(corpus: AlignmentCorpus, begin: int, end: int) -> Cells:
     return Cells(source, target, lengths, keys)
 
 
-def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
+def cooccurring_pairs(
+    corpus: AlignmentCorpus, most: int, seen: Callable[[int], None] = lambda n_lines: None
+) -> tuple[Ints, int]:
     """Return the sorted keys of co-occurring words, and how often pairs were pruned.
 
     NULL co-occurs with every target word. At most ``most`` other pairs are kept: if there are more, the ``most`` / 2
@@ -97,6 +99,7 @@ def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
     n_waiting = n_lost = 0
     for begin, end in spans(corpus):
         keys = cells_of(corpus, begin, end).keys
+        seen(end)
         # Keys below n_tgt are NULL's row, which is complete anyway.
         known.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
         n_waiting += len(known[-1][0])
@@ -134,10 +137,19 @@ class TranslationTable:
     n_lost: int  #: how often word pairs were pruned for lack of memory
 
 
-def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:
-    """Return a uniform table with at most ``most`` word pairs, not counting NULL."""
+def init_table(
+    corpus: AlignmentCorpus,
+    *,
+    null_prob: float | None = None,
+    most: int = 1 << 25,
+    seen: Callable[[int], None] = lambda n_lines: None,
+) -> TranslationTable:
+    """Return a uniform table with at most ``most`` word pairs, not counting NULL.
+
+    ``seen`` receives the number of sentence pairs processed so far.
+    """
     # Only words that co-occur in a sentence pair are stored; all others keep probability 0.
-    keys, n_lost = cooccurring_pairs(corpus, most)
+    keys, n_lost = cooccurring_pairs(corpus, most, seen)
     # Keys are row * n_tgt + y: rows are ranges of keys.
     rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
     starts = np.searchsorted(keys, rows).astype(np.int64)

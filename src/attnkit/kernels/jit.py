@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
-from attnkit.runtime.children import end_with_parent, python_command
+from attnkit.runtime.signals import end_with_parent, python_command, release_library
 
 # Options of every training loop.
 FAST = {
@@ -89,6 +89,17 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+_uses_compiler = False  # whether numba's compiler has been used since ``release_compiler``
+
+
+def release_compiler() -> None:
+    """Release the compiler's library if it was used since the last call."""
+    global _uses_compiler
+    if _uses_compiler:
+        release_library("libllvmlite")
+        _uses_compiler = False
+
+
 _CHILD = "ATTNKIT_COMPILES"
 _PROGRAM = "from attnkit.kernels.jit import compile_in_child; compile_in_child(*sys.argv[1:])"
 
@@ -101,12 +112,14 @@ def compiled(loop: Callable[..., Any], arguments: tuple[Any, ...], child: Sequen
     request the same loop: numba's compiler takes about 100 MB that a process never frees. If the child fails, or in
     the child itself, the loop is compiled here. Of several processes that need it, one compiles and the others wait.
     """
+    global _uses_compiler
     numba = _numba()
     if numba is None:
         return None
+    _uses_compiler = True
     # Compiled for these types only: a call with other types would silently compile in this process, for seconds.
     types = tuple(numba.typeof(argument) for argument in arguments)
-    options: dict[str, Any] = FAST if child else {}
+    options: dict[str, Any] = FAST if child else {"nogil": True}
     folder, usual = str(cache_folder() / sources_digest()), numba.config.CACHE_DIR
     # numba reads this setting when it decorates a function: set it, then restore it.
     numba.config.CACHE_DIR = folder

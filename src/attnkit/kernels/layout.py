@@ -4,7 +4,8 @@ Named tuples of integers and arrays: compiled code takes them apart. Integers ar
 otherwise, 0 where there is nothing. All widths are padded (``attnkit.kernels.simd.targets.PANEL``).
 
 Letters: M rows, N columns and K inputs of a product, V words, D model width, A heads times head width, F inner width,
-L layers, R sentences that a thread works on, K beams of each, T steps, P columns of a panel.
+L layers, R sentences that a thread works on, K beams of each, T steps, P columns of a panel. A' is A of the heads of
+keys and values, which are fewer where groups of heads share them.
 """
 
 from typing import Any, NamedTuple
@@ -37,18 +38,24 @@ class Model(NamedTuple):
     n_heads: int
     d_head: int  #: floats of a head, padded
     d_heads: int  #: A
+    group: int  #: heads that share keys and values; 1: none do
+    d_kept: int  #: A'
     d_inner: int  #: F
+    gated: int  #: 1: the first product of a feed-forward sublayer has F columns more, which multiply its activation
     encoder_layers: int
     decoder_layers: int
     pre_norm: int  #: 1 or 0
+    skips_norm: int  #: 1: the first product reads the embeddings, which have a norm of their own (pre-norm)
     activation: int
-    norm_constants: int  #: 1 / D without padding, epsilon; from ``NORM_MASK`` on 1 for each column, 0 for padding
+    norm_constants: int  #: ``rows.make_norm``; from ``NORM_MASK`` on 1 for each column, 0 for padding
     src_words: int  #: (V, D), scaled as the model scales its embeddings
     tgt_words: int
     src_positions: int  #: (positions, D)
     tgt_positions: int
-    rotary_half: int  #: half of the unpadded head width; 0: no rotation
-    rotary: int  #: (positions, 2, rotary_half): sines, then cosines
+    rotary: int  #: (positions, 2, d_head / 2): sines, then cosines; 0: no rotation
+    local_rotary: int  #: the same of local layers
+    local_reach: int  #: tokens per side that a token of a local layer attends to; 0: no layer is local
+    global_every: int  #: with local layers: every n-th from the first on is none
     src_bias: int  #: (heads, distances); the distance 0 is at ``bias_centre``
     tgt_bias: int
     bias_stride: int  #: bytes per head
@@ -69,8 +76,8 @@ class Buffers(NamedTuple):
     encoded: int  #: (M, max(D, A, F)) inputs of the next product as it reads them
     scales: int  #: (M,)
     y: int  #: (M, D): what a sublayer adds
-    wide: int  #: (M, max(3 A, F, 2 L A)): the widest product
-    kept: int  #: (M, 2 A): the encoder's keys and values as attention reads them
+    wide: int  #: (M, max(A + 2 A', F, 2 L A)), or 2 F with gates: the widest product
+    kept: int  #: (M, 2 A'): the encoder's keys and values as attention reads them
     context: int  #: (M, A)
     lists: int  #: groups of inputs of a sparse product (``packing.list_bytes``), for each tile of rows
     weights: int  #: attention weights of one query, (heads, positions rounded up to a multiple of 32)
@@ -185,7 +192,7 @@ class Work(NamedTuple):
     """Working memory of one thread."""
 
     memory: int  #: keys and values of sources, (R, 2 L, max_source, A), in the precision of ``kept_bytes``; GPT: none
-    cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A); of a GPT (R, 2 L, max_source + max_steps, A)
+    cache: int  #: keys and values of steps, (R, 2 L, max_steps K, A); of a GPT (R, 2 L, max_source + max_steps, A')
     states: States
     slots: Slots
     choice: Choice

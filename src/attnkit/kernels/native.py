@@ -28,8 +28,7 @@ from attnkit.io import atomic
 from attnkit.io.safe_read import open_regular_file
 from attnkit.kernels.jit import cache_folder, compile_lock, sources_digest
 from attnkit.kernels.simd.targets import Precision, Target, choose_target, host_features
-from attnkit.runtime.children import python_command
-from attnkit.runtime.signals import defer_signals
+from attnkit.runtime.signals import defer_signals, python_command
 
 _MAX_BYTES = 1 << 26  #: maximum size of a file of object code
 _KEPT_SECONDS = 30 * 86400

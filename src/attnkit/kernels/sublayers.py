@@ -26,15 +26,18 @@ from attnkit.kernels.layout import (
     WEIGHTS,
     ZERO,
 )
+from attnkit.kernels.search_rules import LOWEST32
 from attnkit.kernels.simd import attention, rows
 from attnkit.kernels.simd.packing import GROUP, KEPT_BYTES, SPARSE_BLOCK, SPARSE_ROWS, block_bytes
 from attnkit.kernels.simd.products import make_matrix_product, make_product, make_sparse_product
 from attnkit.kernels.simd.targets import HEAD_VECTORS, NumberFormat, Precision, Target
 
-MAX_DENSITY = 0.7  #: share of groups beyond which a dense product is faster
+MAX_DENSITY: dict[Precision, float] = {"float32": 0.7, "bfloat16": 0.7, "int8": 0.7}
+"""Share of groups beyond which a dense product is faster."""
 NEVER = 2**62
 FEW_ROWS = {"bfloat16": 0, "int8": 3}
 """Rows that AMX's tiles do not gain from. In bfloat16 sums would have another order, and depend on the other rows."""
+ZERO32 = np.float32(0.0)
 NOTHING = (ZERO,) * 6  #: ``extra`` of products that only write floats
 
 
@@ -127,18 +130,22 @@ def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any
     """
     panel, lane_bytes = target.tile(precision).panel, 4 // GROUP[precision]
     block, list_size = SPARSE_BLOCK[precision], block_bytes(precision)
-    list_groups, multiply = make_sparse_product(target, precision)
+    list_groups, multiply, finish = make_sparse_product(target, precision)
+    tile_rows, most = SPARSE_ROWS[precision], MAX_DENSITY[precision]
 
     @function
     def sparse(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
-        (a, _, n_rows), (place, out_stride) = inputs, out
+        (a, scales, n_rows), (place, out_stride) = inputs, out
         table = model.products
         stride = table[i, INPUTS] * lane_bytes
-        n, n_tiles = stride >> 2, (n_rows + SPARSE_ROWS - 1) // SPARSE_ROWS
+        n, n_tiles = stride >> 2, (n_rows + tile_rows - 1) // tile_rows
         n_blocks = n // block
         list_stride = n_blocks * list_size
-        found = list_groups((a, stride, n, buffers.lists, list_stride, n_tiles))
-        if found > MAX_DENSITY * (n * n_tiles):
+        # In int8 a block may be wider than the padding of the inputs.
+        if (
+            n_blocks * block < n
+            or list_groups((a, stride, n, buffers.lists, list_stride, n_tiles)) > most * n * n_tiles
+        ):
             dense(model, i, inputs, out, NOTHING)
             return
         for number in range(table[i, COLUMNS] // panel):
@@ -148,8 +155,12 @@ def build_sparse_linear(target: Target, precision: Precision, dense: Any) -> Any
             for j in range(n_blocks):
                 first = 4 * block * j
                 weights = table[i, WEIGHTS] + at * n + panel * first
-                given = (a + first, stride, weights, before, before_stride)
-                multiply((*given, buffers.lists + list_size * j, list_stride, to, out_stride, n_tiles))
+                given = (a + first, stride, weights, before, before_stride, buffers.lists + list_size * j, list_stride)
+                factors = (scales, table[i, SCALE] + at, table[i, BIAS] + at)
+                if j + 1 < n_blocks:
+                    multiply((*given, to, out_stride, *factors, n_tiles))
+                else:
+                    finish((*given, to, out_stride, *factors, n_tiles))
                 before, before_stride = to, out_stride
 
     return sparse
@@ -162,14 +173,12 @@ def build_sublayers(target: Target, precision: Precision) -> Sublayers:
     store_back = _build_store_back(target, precision, store)
     encode_rows = _build_encode_rows(target, precision)
     norm_rows, norm_embedding = _build_norms(target, precision)
-    act_relu, act_gelu, act_silu, act_gelu_tanh = (
-        rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu", "gelu_tanh")
-    )
+    activate, gate = _build_activate(target, precision), rows.make_gate(target, precision)
 
     @function
     def enter(model: Any, first_norm: Any, n_rows: Any, buffers: Any) -> Any:
-        # Where the first product of a stack finds the embedded rows.
-        if model.pre_norm:
+        # Where the first product of a stack finds the embedded rows; below 0: it reads them without a norm.
+        if model.pre_norm and first_norm >= 0:
             return norm_rows(model, first_norm, n_rows, False, buffers)
         return encode_rows(buffers.x, n_rows, model.d_model, buffers)
 
@@ -184,41 +193,59 @@ def build_sublayers(target: Target, precision: Precision) -> Sublayers:
     def feed_forward(model: Any, i: Any, a: Any, norm: Any, n_rows: Any, buffers: Any) -> Any:
         # Products i and i + 1, the residual sum and a norm.
         f, inputs = model.d_inner, (a, buffers.scales, n_rows)
-        if model.activation == RELU:
-            store_relu(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+        stride, relu = 4 * (f + model.gated * f), model.activation == RELU and not model.gated
+        if relu:
+            store_relu(model, i, inputs, (buffers.wide, stride), NOTHING)
         else:
-            store(model, i, inputs, (buffers.wide, 4 * f), NOTHING)
+            store(model, i, inputs, (buffers.wide, stride), NOTHING)
         for m in range(n_rows):
-            x, out, scale = buffers.wide + 4 * f * m, buffers.encoded + f * lane_bytes * m, buffers.scales + 4 * m
-            if model.activation == RELU:
-                act_relu(x, f >> 4, out, scale)
-            elif model.activation == GELU:
-                act_gelu(x, f >> 4, out, scale)
-            elif model.activation == SILU:
-                act_silu(x, f >> 4, out, scale)
-            else:
-                act_gelu_tanh(x, f >> 4, out, scale)
+            x, out, scale = buffers.wide + stride * m, buffers.encoded + f * lane_bytes * m, buffers.scales + 4 * m
+            activate(model, x, f >> 4, out, scale)
+            if model.gated:
+                lowest = ZERO32 if model.activation == RELU else LOWEST32
+                # Rows move up to where the next product finds them, never past one that is still to be read.
+                gate(x, x + 4 * f, f >> 4, lowest, buffers.wide + 4 * f * m, out, scale)
         a = buffers.wide if float32 else buffers.encoded
         inputs = (a, buffers.scales, n_rows)
-        if model.activation == RELU:
+        if relu:
             store_back(model, i + 1, inputs, (buffers.y, 4 * model.d_model), buffers)
         else:
             store(model, i + 1, inputs, (buffers.y, 4 * model.d_model), NOTHING)
         return norm_rows(model, norm, n_rows, True, buffers)
 
-    keep = rows.copy if float32 else rows.keep_bfloat16
+    keep = rows.copy if float32 else rows.make_keep(target)
     attend, rotate, embed = _build_attend(target, precision), _build_rotate(), _build_embed()
     return Sublayers(store, encode_rows, enter, project_back, feed_forward, attend, rotate, keep, embed, norm_embedding)
 
 
+def _build_activate(target: Target, precision: Precision) -> Any:
+    """Build (model, x, width, q, scale): an activation; products apply ReLU."""
+    relu, gelu, silu, gelu_tanh = (
+        rows.make_activate(target, precision, kind) for kind in ("relu", "gelu", "silu", "gelu_tanh")
+    )
+
+    @function
+    def activate(model: Any, x: Any, width: Any, q: Any, scale: Any) -> Any:
+        if model.activation == RELU:
+            relu(x, width, q, scale)
+        elif model.activation == GELU:
+            gelu(x, width, q, scale)
+        elif model.activation == SILU:
+            silu(x, width, q, scale)
+        else:
+            gelu_tanh(x, width, q, scale)
+
+    return activate
+
+
 def _build_store_back(target: Target, precision: Precision, store: Any) -> Any:
     """Build the second product after a ReLU: (model, i, inputs, out, buffers)."""
-    if precision != "int8" and not target.multiplies_tiles(precision):
+    if not target.multiplies_tiles(precision) and (precision != "int8" or target.fast_int8):
         return build_sparse_linear(target, precision, store)
 
     @function
     def store_back(model: Any, i: Any, inputs: Any, out: Any, buffers: Any) -> Any:
-        # Groups of four bytes are hardly ever all zeros, and tiles take all groups together.
+        # Tiles take all groups together; bytes without instructions are slow anyway.
         store(model, i, inputs, out, NOTHING)
 
     return store_back
@@ -285,22 +312,14 @@ def _build_embed() -> Any:
 
 
 def _build_rotate() -> Any:
-    """Build (model, row, position): rotary positions of heads (Su et al. 2021)."""
-    read_float, write_float = rows.read_float, rows.write_float
+    """Build (model, row, turns, position): rotary positions (Su et al. 2021)."""
+    rotate_heads = rows.rotate
 
     @function
-    def rotate(model: Any, row: Any, position: Any) -> Any:
-        half = model.rotary_half
-        sines = model.rotary + 8 * half * position
-        cosines = sines + 4 * half
-        for h in range(model.n_heads):
-            head = row + 4 * model.d_head * h
-            for i in range(half):
-                first, second = head + 4 * i, head + 4 * (i + half)
-                x, y = read_float(first), read_float(second)
-                s, c = read_float(sines + 4 * i), read_float(cosines + 4 * i)
-                write_float(first, x * c - y * s)
-                write_float(second, y * c + x * s)
+    def rotate(model: Any, row: Any, turns: Any, position: Any) -> Any:
+        # Padding between queries and keys is a number of whole heads, of zeros.
+        n_heads = (model.d_heads + model.d_kept) // model.d_head
+        rotate_heads(row, n_heads, model.d_head >> 4, turns + 4 * model.d_head * position)
 
     return rotate
 
@@ -342,18 +361,22 @@ def _build_heads(target: Target, precision: Precision, n_vectors: int) -> Any:
         keys, values, stride, places, n = memory
         row_bytes = 4 * (n + 31 & -32)
         # Part by part, not head by head: a processor overlaps what does not wait for each other.
-        for h in range(model.n_heads):
-            w = weights + row_bytes * h
-            scores(query + 4 * d * h, keys + kept_bytes * h, stride, places, n, w)
-            if bias:
-                add_bias(w, bias + model.bias_stride * h, n)
+        for first in range(0, model.n_heads, model.group):
+            for h in range(first, first + model.group):
+                w = weights + row_bytes * h
+                scores(query + 4 * d * h, keys, stride, places, n, w)
+                if bias:
+                    add_bias(w, bias + model.bias_stride * h, n)
+            keys += kept_bytes
         for h in range(model.n_heads):
             softmax(weights + row_bytes * h, n)
         if shown:
             share = np.float32(1.0) / np.float32(model.n_heads)
             for h in range(model.n_heads):
                 add_scaled(shown, weights + row_bytes * h, n, share)
-        for h in range(model.n_heads):
-            mix(weights + row_bytes * h, values + kept_bytes * h, stride, places, n, out + 4 * d * h)
+        for first in range(0, model.n_heads, model.group):
+            for h in range(first, first + model.group):
+                mix(weights + row_bytes * h, values, stride, places, n, out + 4 * d * h)
+            values += kept_bytes
 
     return heads

@@ -3,8 +3,8 @@
 Scaled dot-product attention with softmax, post- or pre-norm, any kind of positions. All data is at raw addresses, which
 the caller has checked (``attnkit.compiled``); ``layout`` describes them.
 
-Letters: M rows of a product, D model width, A heads times head width, L layers, S source positions, T target positions;
-widths are padded.
+Letters: M rows of a product, D model width, A heads times head width, A' those of keys and values, L layers, S source
+positions, T target positions; widths are padded.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from attnkit.kernels.layout import COLUMNS, OUTPUT, ZERO
 from attnkit.kernels.simd import rows
 from attnkit.kernels.simd.packing import KEPT_BYTES
 from attnkit.kernels.simd.targets import Precision, Target
-from attnkit.kernels.sublayers import NOTHING, Sublayers, build_sublayers
+from attnkit.kernels.sublayers import NEVER, NOTHING, Sublayers, build_sublayers
 
 
 def build_model(target: Target, precision: Precision) -> tuple[Any, Any]:
@@ -68,12 +68,12 @@ def build_text_layers(shared: Sublayers, precision: Precision) -> Any:
 
     @function
     def run_layers(model: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any) -> Any:
-        a = model.d_heads
+        stride = 4 * (model.d_heads + 2 * model.d_kept)
         for m in range(n_rows):
             embed(model, m, states.word[m], model.tgt_words, states.position[m], model.tgt_positions, buffers)
         x = enter(model, ZERO, n_rows, buffers)
         for layer in range(model.encoder_layers):
-            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, stride), NOTHING)
             self_attention(model, layer, n_rows, states, n_slots, buffers)
             x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
             x = feed_forward(model, 4 * layer + 2, x, 2 * layer + 1 + model.pre_norm, n_rows, buffers)
@@ -105,22 +105,26 @@ def _build_layers(shared: Sublayers, precision: Precision) -> Any:
     n_bytes = KEPT_BYTES[precision]
 
     @function
-    def self_attention(model: Any, sentences: Any, first: Any, last: Any, buffers: Any) -> Any:
-        a, m = model.d_heads, 0
+    def self_attention(model: Any, sentences: Any, first: Any, last: Any, layer: Any, buffers: Any) -> Any:
+        a, k, m = model.d_heads, model.d_kept, 0
+        stride, row_bytes = 4 * (a + 2 * k), 2 * k * n_bytes  # of all parts; of keys and values as kept
+        reach, turns = NEVER, model.rotary
+        if model.local_reach and layer % model.global_every:
+            reach, turns = model.local_reach, model.local_rotary
         for j in range(first, last):
             s = sentences.order[j]
             n = sentences.begins[s + 1] - sentences.begins[s]
             for t in range(n):
-                row = buffers.wide + 12 * a * (m + t)  # (3, A): query, key, value
-                if model.rotary_half:
-                    rotate(model, row, t)
-                    rotate(model, row + 4 * a, t)
-                keep(row + 4 * a, a >> 3, buffers.kept + 2 * a * n_bytes * (m + t))
-            keys = buffers.kept + 2 * a * n_bytes * m
-            memory = (keys, keys + a * n_bytes, 2 * a * n_bytes, buffers.identity, n)
+                row = buffers.wide + stride * (m + t)  # (A + 2 A',): query, key, value
+                if turns:
+                    rotate(model, row, turns, t)
+                keep(row + 4 * a, k >> 3, buffers.kept + row_bytes * (m + t))
             for t in range(n):
-                bias = model.src_bias + 4 * (model.bias_centre - t) if model.src_bias else 0
-                query, out = buffers.wide + 12 * a * (m + t), buffers.context + 4 * a * (m + t)
+                begin, end = max(ZERO, t - reach), min(n, t + reach + 1)  # what the token attends to
+                keys = buffers.kept + row_bytes * (m + begin)
+                memory = (keys, keys + k * n_bytes, row_bytes, buffers.identity, end - begin)
+                bias = model.src_bias + 4 * (model.bias_centre - t + begin) if model.src_bias else 0
+                query, out = buffers.wide + stride * (m + t), buffers.context + 4 * a * (m + t)
                 attend(model, query, memory, bias, out, ZERO, buffers)
             m += n
 
@@ -135,17 +139,17 @@ def _build_layers(shared: Sublayers, precision: Precision) -> Any:
     @function
     def run_layers(model: Any, sentences: Any, first: Any, last: Any, n_layers: Any, chosen: Any, buffers: Any) -> Any:
         ids, begins, order = sentences.ids, sentences.begins, sentences.order
-        a, n_rows = model.d_heads, ZERO
+        stride, n_rows = 4 * (model.d_heads + 2 * model.d_kept), ZERO
         for j in range(first, last):
             for i in range(begins[order[j]], begins[order[j] + 1]):
                 embed(model, n_rows, ids[i], model.src_words, sentences.positions[i], model.src_positions, buffers)
                 n_rows += 1
         if model.src_norm:
             norm_embedding(model, model.src_norm, n_rows, buffers)
-        x = enter(model, ZERO, n_rows, buffers)
+        x = enter(model, -model.skips_norm, n_rows, buffers)
         for layer in range(n_layers):
-            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
-            self_attention(model, sentences, first, last, buffers)
+            linear(model, 4 * layer, (x, buffers.scales, n_rows), (buffers.wide, stride), NOTHING)
+            self_attention(model, sentences, first, last, layer, buffers)
             if layer == n_layers - 1 and len(chosen):
                 n_rows = choose_rows(model, chosen, buffers)
             x = project_back(model, 4 * layer + 1, 2 * layer + model.pre_norm, n_rows, buffers)
@@ -187,7 +191,7 @@ def _build_encode(shared: Sublayers, precision: Precision) -> Any:
 def _build_cached_attention(shared: Sublayers, precision: Precision) -> Any:
     """Build (model, layer, n_rows, states, n_slots, buffers): causal self-attention.
 
-    Row m writes its keys and values to place ``new_place[m]`` of ``cache[m]``, (2 L, n_slots, A), and attends to
+    Row m writes its keys and values to place ``new_place[m]`` of ``cache[m]``, (2 L, n_slots, A'), and attends to
     ``n_places[m]`` places, oldest first. A row sees what the rows before it have written.
     """
     attend, rotate, keep = shared.attend, shared.rotate, shared.keep
@@ -195,18 +199,17 @@ def _build_cached_attention(shared: Sublayers, precision: Precision) -> Any:
 
     @function
     def self_attention(model: Any, layer: Any, n_rows: Any, states: Any, n_slots: Any, buffers: Any) -> Any:
-        a = model.d_heads
+        a, k = model.d_heads, model.d_kept
         for m in range(n_rows):
-            row, t = buffers.wide + 12 * a * m, states.position[m]  # (3, A): query, key, value
-            if model.rotary_half:
-                rotate(model, row, t)
-                rotate(model, row + 4 * a, t)
-            keys = states.cache[m] + 2 * layer * n_slots * a * n_bytes
-            values, place = keys + n_slots * a * n_bytes, states.new_place[m] * a * n_bytes
-            keep(row + 4 * a, a >> 4, keys + place)
-            keep(row + 8 * a, a >> 4, values + place)
+            row, t = buffers.wide + 4 * (a + 2 * k) * m, states.position[m]  # (A + 2 A',): query, key, value
+            if model.rotary:
+                rotate(model, row, model.rotary, t)
+            keys = states.cache[m] + 2 * layer * n_slots * k * n_bytes
+            values, place = keys + n_slots * k * n_bytes, states.new_place[m] * k * n_bytes
+            keep(row + 4 * a, k >> 4, keys + place)
+            keep(row + 4 * (a + k), k >> 4, values + place)
             bias = model.tgt_bias + 4 * (model.bias_centre - t) if model.tgt_bias else 0
-            memory = (keys, values, a * n_bytes, states.places[m], states.n_places[m])
+            memory = (keys, values, k * n_bytes, states.places[m], states.n_places[m])
             attend(model, row, memory, bias, buffers.context + 4 * a * m, ZERO, buffers)
 
     return self_attention
@@ -241,7 +244,7 @@ def _build_step(shared: Sublayers, precision: Precision) -> Any:
         norm += model.pre_norm
         for layer in range(model.decoder_layers):
             i = first + 6 * layer
-            linear(model, i, (x, buffers.scales, n_rows), (buffers.wide, 12 * a), NOTHING)
+            linear(model, i, (x, buffers.scales, n_rows), (buffers.wide, 4 * (a + 2 * model.d_kept)), NOTHING)
             self_attention(model, layer, n_rows, states, n_slots, buffers)
             x = project_back(model, i + 1, norm, n_rows, buffers)
             linear(model, i + 2, (x, buffers.scales, n_rows), (buffers.wide, 4 * a), NOTHING)

@@ -18,6 +18,7 @@ from attnkit.kernels.jit import compiled
 LINE_END = -1  #: id that marks the end of a line
 TOO_LONG = -2  #: id of every word longer than ``MAX_WORD_BYTES``
 MAX_WORD_BYTES = 1000
+MAX_SPAN_BYTES = 4096  #: maximum length of what ``CompiledNumberer.number`` takes
 
 Numbers = NDArray[np.int32]
 
@@ -206,8 +207,8 @@ def _number_words(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> An
     for span in range(len(spans)):
         begin, end, number = spans[span, 0], spans[span, 1], np.int64(spans[span, 0])
         if begin >= 0:
-            # Checked before the word, whose length is at most MAX_WORD_BYTES.
-            if n == len(counts) or len(arena) - starts[n] < 1000:
+            # Checked before the word, whose length is at most MAX_SPAN_BYTES.
+            if n == len(counts) or len(arena) - starts[n] < 4096:
                 starts[last] = n
                 return span
             # FNV-1a, then a round of mixing: the upper half, which is kept, depends on every byte.
@@ -299,10 +300,23 @@ class CompiledNumberer:
         # Position of the first byte that is not UTF-8.
         if (bad := int(self._at[2])) >= 0:
             raise NoTextError(bad - self._n_rest, int(self._data[bad]))
+        numbers = self.number(self._data, spans[:n])
+        rest = int(self._at[0])
+        # The incomplete word at the end of the block comes first in the next one; copy() since the ranges may overlap.
+        self._data[: end - rest] = self._data[rest:end].copy()
+        self._n_rest = end - rest
+        return numbers
+
+    def number(self, data: NDArray[np.uint8], spans: NDArray[np.int32]) -> Numbers:
+        """Return the ids of words, given as (begin, end) in ``data``, and count them.
+
+        A negative begin is copied. Words have at most ``MAX_SPAN_BYTES``.
+        """
+        n = len(spans)
         numbers, done = np.empty(n, np.int32), 0
         while True:
             table = (self._slots, self._starts, self._arena, self._counts)
-            done += self._number(self._data, spans[done:n], self._lower, table, numbers[done:])
+            done += self._number(data, spans[done:], self._lower, table, numbers[done:])
             if done == n:
                 break
             n_words, used = len(self), int(self._starts[len(self)])
@@ -318,10 +332,6 @@ class CompiledNumberer:
             starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)
             starts[: n_words + 1], starts[-1], counts[:n_words] = self._starts[: n_words + 1], n_words, self._counts
             self._slots, self._starts, self._counts = slots, starts, counts
-        rest = int(self._at[0])
-        # The incomplete word at the end of the block comes first in the next one; copy() since the ranges may overlap.
-        self._data[: end - rest] = self._data[rest:end].copy()
-        self._n_rest = end - rest
         return numbers
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from attnkit.errors import DataError
 from attnkit.text.lines import read_lines
 
 Files = str | Path | Sequence[str | Path]
@@ -26,10 +27,24 @@ def lines_of(text: Text) -> list[str]:
 
 
 def as_lines(lines: Sequence[str]) -> list[str]:
-    """Return lines as a list; raise ``TypeError`` for a single string."""
+    """Return lines as a list; raise ``TypeError`` unless all are strings."""
     if isinstance(lines, str):
         raise TypeError("expected a list of texts, not one string")
-    return list(lines)
+    found = list(lines)
+    for number, line in enumerate(found):
+        if not isinstance(line, str):
+            raise TypeError(f"expected a list of texts, not {type(line).__name__} at place {number}")
+    return found
+
+
+def single_lines(lines: Sequence[str]) -> list[str]:
+    """Return lines as a list; raise ``DataError`` for one that has a line break."""
+    found = as_lines(lines)
+    for number, line in enumerate(found, 1):
+        if "\n" in line:
+            help = "give each line of a text by itself, as of str.split('\\n')"
+            raise DataError("a line break within a line", where=f"line {number:,}", help=help)
+    return found
 
 
 def warn(text: str) -> None:

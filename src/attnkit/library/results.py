@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnkit.io.plain_data import plain
 from attnkit.plotting.curves import Curve, GrowingCurve
 from attnkit.plotting.html import escape
 from attnkit.plotting.html.chart import line_chart
@@ -102,9 +103,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as ``attnkit report --json`` does."""
-        tree = asdict(self.contents)
-        for run in tree["runs"]:
-            run["row"]["path"] = str(run["row"]["path"])
+        tree: dict[str, Any] = plain(asdict(self.contents))
         return tree
 
     def _repr_html_(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnkit.errors import UsageError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnkit.engine.averaging import AverageResult
     from attnkit.engine.sweep import SweepOutcome
     from attnkit.library.results import Report
+    from attnkit.metrics.bleu import PairedTestName
     from attnkit.tasks.language_modeling.compare import PositionPrediction
 
 
@@ -114,19 +115,22 @@ def import_run(
 
 
 def compare(
-    runs: Sequence[str | Path],
-    tests: Sequence[tuple[str | Path, str | Path]],
+    systems: Sequence[str | Path],
+    tests: Sequence[tuple[str | Path | None, str | Path]],
     *,
+    test: PairedTestName = "bootstrap",
     groups: bool = False,
     n_lines: int = 0,
     tgt_lang: str | None = None,
     threads: int | None = None,
 ) -> list[TestComparison]:
-    """Return the scores of translators on test files, with the paired test.
+    """Return the scores of translators on test files, with a paired test.
 
     Args:
-        runs: two runs or more; each is compared with the first, e.g. the one before adaptation.
+        systems: two runs or more; each is compared with the first, e.g. the one before adaptation. Files of
+            translations are compared on one test, whose source may be None.
         tests: source and target file of each test.
+        test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         groups: whether to score groups of lines as well, e.g. by length.
         n_lines: number of lines to return that differ most.
         tgt_lang: target language of runs with several, e.g. ``de``.
@@ -134,16 +138,15 @@ def compare(
 
     Raises:
         RunError: a run cannot be used.
-        UsageError: there are fewer than two runs.
+        UsageError: there are fewer than two systems, or a file is missing or one too many.
         DataError: a file is missing or empty, or line counts differ.
     """
-    from attnkit.analysis.compare_translators import check_runs, compare_translators
+    from attnkit.analysis.compare_translators import check_systems, compare_translators
 
-    paths = [Path(run) for run in runs]
-    check_runs(paths)
-    files = [(Path(src), Path(tgt)) for src, tgt in tests]
-    found = compare_translators(paths, files, groups=groups, n_lines=n_lines, tgt_lang=tgt_lang, threads=threads)
-    return list(found)
+    paths = [Path(system) for system in systems]
+    files = check_systems(paths, [Path(src) for src, _ in tests if src is not None], [Path(tgt) for _, tgt in tests])
+    options: dict[str, Any] = {"test": test, "groups": groups, "n_lines": n_lines}
+    return list(compare_translators(paths, files, tgt_lang=tgt_lang, threads=threads, **options))
 
 
 def list_runs(*folders: str | Path, sort: SortKey = "path") -> list[RunRow]:

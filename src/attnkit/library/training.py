@@ -192,7 +192,7 @@ def _train(flags: Mapping[str, Any], run: str | Path, arguments: Mapping[str, An
         earlier=None if overwrite else preset_of(path),
         fixed=None if source is None else inherited(source, None if overwrite else path),
     )
-    _follow(TrainRequest(resolved.config, path, overwrite, source), arguments)
+    _follow(TrainRequest(resolved.config, path, overwrite, source, resolved.origins), arguments)
     return load(path, device=getattr(resolved.config, "device", "auto"))
 
 

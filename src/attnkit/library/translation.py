@@ -15,7 +15,7 @@ from attnkit.formats.documents import DocumentFormat, parse_document
 from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
-from attnkit.library.files import as_lines, warn
+from attnkit.library.files import single_lines, warn
 from attnkit.library.summary import RunSummary, describe_model
 from attnkit.progress.calls import call_progress
 from attnkit.progress.console import follow_lines
@@ -85,6 +85,8 @@ class Translation:
     """Tokens and their log-probabilities, with the end symbol of each sentence; None unless asked for."""
     source_tokens: list[str]
     signs: list[Sign]  #: signs that the translation went wrong, or that the line is unlike the training text
+    confidence: float | None
+    """Probability that the translation is acceptable (sentence chrF of at least 60); None if the run cannot tell."""
     terms: list[TermUse]  #: terms of the glossary in the line, and whether the translation has them
     alternatives: list[Hypothesized]  #: the other ``num_hypotheses - 1`` translations, best first
     attention: TranslationAttention | None = None
@@ -212,9 +214,9 @@ class Translator:
         Raises:
             UsageError: an invalid option.
             RunError: attention is asked for, but the model has none.
-            DataError: there are not as many prefixes as lines.
+            DataError: there are not as many prefixes as lines, or a line has a line break.
         """
-        texts = as_lines(lines)
+        texts = single_lines(lines)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts):,} lines, but {len(prefixes):,} prefixes", help="give one each, or a blank")
         self._set(suppress, glossary, tgt_lang)
@@ -237,7 +239,7 @@ class Translator:
         """
         self._set((), None)
         config = self._pipeline.configure({"scores": False, **options})
-        return [[one.text for one in line.outputs] for line in self._pipeline.stream(as_lines(lines), config)]
+        return [[one.text for one in line.outputs] for line in self._pipeline.stream(single_lines(lines), config)]
 
     def translate_stream(
         self,
@@ -295,7 +297,7 @@ class Translator:
         Raises:
             DataError: there are not as many targets as sources, or a line is too long for the model.
         """
-        src, tgt = as_lines(sources), as_lines(targets)
+        src, tgt = single_lines(sources), single_lines(targets)
         if len(src) != len(tgt):
             raise DataError(f"{len(src):,} sources, but {len(tgt):,} targets", help="give one target for each source")
         searcher = self._pipeline.searcher
@@ -329,6 +331,7 @@ def as_translation(line: TranslatedLine, attention: bool) -> Translation:
         **vars(best),
         source_tokens=[token for part in source_tokens for token in part],
         signs=line.signs,
+        confidence=line.confidence,
         terms=list(line.terms),
         alternatives=others,
         attention=_attention(line, source_tokens) if attention else None,

@@ -1,6 +1,7 @@
 """BLEU, chrF and TER as computed by sacreBLEU, and significance tests.
 
-``notes_bleu`` is BLEU as defined in the lecture notes. Significance is tested by paired bootstrap (Koehn 2004).
+``notes_bleu`` is BLEU as defined in the lecture notes. Significance is tested by paired bootstrap (Koehn 2004) or
+paired approximate randomization (Riezler and Maxwell 2005).
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Comparison:
     baseline_interval: float  #: half-width of the 95 % confidence interval
     system: float
     system_interval: float
-    p_value: float  #: of the null hypothesis that both systems are equally good
+    p_value: float  #: of the null hypothesis that both systems are equally good; 1 for equal scores
 
 
 def paired_bootstrap(
@@ -181,18 +182,60 @@ def paired_bootstrap(
     one-sided test where one system is ahead in nearly all samples.
 
     Raises:
-        ValueError: The systems and references differ in their number of lines, or are empty.
+        ValueError: The systems and references differ in their number of lines, or are empty; ``seed`` is 0.
     """
+    return _paired_test("bs", metric, (baseline, system), refs, n_samples, seed)
+
+
+def paired_randomization(
+    metric: Metric,
+    baseline: Sequence[str],
+    system: Sequence[str],
+    refs: Sequence[Sequence[str]],
+    *,
+    n_samples: int = 10_000,
+    seed: int = 12345,
+) -> Comparison:
+    """Compare a system with a baseline by paired approximate randomization.
+
+    Each sample exchanges the two translations of a line with probability 1/2 (Riezler and Maxwell 2005). The p-value
+    is the share of samples with a larger absolute difference than the observed one: a two-sided test. The defaults are
+    those of ``sacrebleu --paired-ar``; the intervals are of 1,000 bootstrap samples.
+
+    Raises:
+        ValueError: The systems and references differ in their number of lines, or are empty; ``seed`` is 0.
+    """
+    return _paired_test("ar", metric, (baseline, system), refs, n_samples, seed)
+
+
+PairedTestName = Literal["bootstrap", "randomization"]
+PAIRED_TESTS = {"bootstrap": paired_bootstrap, "randomization": paired_randomization}
+
+
+def _paired_test(
+    test: Literal["bs", "ar"],
+    metric: Metric,
+    systems: tuple[Sequence[str], Sequence[str]],
+    refs: Sequence[Sequence[str]],
+    n_samples: int,
+    seed: int,
+) -> Comparison:
+    """Run a paired test of sacreBLEU on a baseline and a system."""
     from sacrebleu.significance import PairedTest, Result
 
-    if not baseline or any(len(lines) != len(baseline) for lines in (system, *refs)):
+    if not systems[0] or any(len(lines) != len(systems[0]) for lines in (systems[1], *refs)):
         raise ValueError("both systems and every reference need the same number of lines, at least one")
-    named = [("baseline", baseline), ("system", system)]
+    if not seed:
+        raise ValueError("the seed must be at least 1: for 0, sacreBLEU draws another seed in each call")
+    named = list(zip(("baseline", "system"), systems, strict=True))
     # sacreBLEU reads its seed from the environment only; the variable is restored afterwards.
     old = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
+    # Randomization has no samples of a single system: its intervals need bootstrap samples of their own.
+    n_confidence = 1000 if test == "ar" else -1
     try:
-        signatures, scores = PairedTest(named, {type(metric).__name__: metric}, refs, "bs", n_samples)()
+        metrics = {type(metric).__name__: metric}
+        signatures, scores = PairedTest(named, metrics, refs, test, n_samples, n_confidence)()
     finally:
         if old is None:
             del os.environ["SACREBLEU_SEED"]
@@ -201,5 +244,6 @@ def paired_bootstrap(
     (name,) = signatures
     first, second = (result for result in scores[name] if isinstance(result, Result))
     intervals = [float(result.ci or 0.0) for result in (first, second)]
-    p = 1.0 if second.p_value is None else float(second.p_value)
+    # For equal scores, sacreBLEU reports its lowest p-value, as if the difference were significant.
+    p = 1.0 if second.p_value is None or first.score == second.score else float(second.p_value)
     return Comparison(name, f"{name}|{signatures[name]}", first.score, intervals[0], second.score, intervals[1], p)

@@ -165,8 +165,7 @@ class Pooler(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.linear = build_output(config.d_model, config.d_model)
-        own = config.activation if config.positions == "rotary" else "tanh"
-        kind = own if config.pooler == "auto" else config.pooler
+        kind = config.pooler_activation
         self.activation = torch.tanh if kind == "tanh" else ACTIVATIONS[kind]
 
     def forward(self, hidden: Tensor) -> Tensor:

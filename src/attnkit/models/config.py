@@ -18,14 +18,13 @@ from attnkit.models.attention.config import (
     saved_activations,
 )
 from attnkit.models.attention.patterns import PatternName
+from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
 if TYPE_CHECKING:
     from attnkit.models.position_tables import RopeScaling
 
 Tied = Literal["none", "target", "all"]
 DecoderStart = Literal["bos", "zero", "eos"]
-MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
-"""Upper bounds far above any practical model; larger ones take long to build even on the meta device."""
 ROPE_BASE = 10000.0  #: base of rotary positions (Su et al. 2021)
 TYPICAL_LENGTH = 32
 """Sentence length assumed in memory estimates, in tokens; attention memory per token is proportional to it."""
@@ -47,17 +46,6 @@ def check_attention_pair(alignment: AlignmentName, distribution: DistributionNam
     reason = incompatibility(alignment, distribution, options)
     if reason is not None:
         raise ValueError(f"alignment {alignment} cannot be combined with distribution {distribution}: {reason}")
-
-
-def check_length(model: Any, needs: dict[str, int], advice: str = "raise the limit or lower the length") -> None:
-    """Raise ValueError if a model has too few positions for a length in ``needs``."""
-    what = max(needs, key=needs.__getitem__)  # needs: purpose -> number of positions
-    if model.max_positions is not None and model.max_positions < needs[what]:
-        # The lower of two limits is reported.
-        learned = getattr(model, "positions", None) == "learned" and model.max_positions == model.max_length
-        limit = "learned positions need model.max_length"
-        limit = limit if learned else "location attention needs model.attention_options.max_source"
-        raise ValueError(f"{limit} of {needs[what]} for {what}; {advice}")
 
 
 def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:

@@ -7,16 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
-from attnkit.models.config import (
-    MOST_LAYERS,
-    MOST_POSITIONS,
-    MOST_WIDTH,
-    ROPE_BASE,
-    LayerConfig,
-    Scaled,
-    Sizes,
-    VectorsName,
-)
+from attnkit.models.config import ROPE_BASE, LayerConfig, Scaled, Sizes, VectorsName
+from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.position_tables import RopeScaling
 
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
@@ -186,6 +178,12 @@ class BertConfig(LanguageConfig, frozen=True):
     def embedding_width(self) -> int:
         """Return the width of the embeddings, which is d_model unless d_embedding is set."""
         return self.d_embedding or self.d_model
+
+    @property
+    def pooler_activation(self) -> str:
+        """Return the activation of the pooler; unused with pooler mlm_head."""
+        own = self.activation if self.positions == "rotary" else "tanh"
+        return self.pooler if self.pooler in ("tanh", "relu", "gelu") else own
 
     def is_local(self, layer: int) -> bool:
         """Return whether a layer attends within a window; layers count from 0."""

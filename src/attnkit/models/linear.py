@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.runtime.devices import HAS_PACKING, PRODUCT_DTYPES, linear_product
+from attnkit.runtime.devices import HAS_PACKING, MIN_PRODUCT, PRODUCT_DTYPES, linear_product
 
 HALF = (torch.bfloat16, torch.float16)
 FEW_ROWS = 8  #: below this number of rows, packing for oneDNN costs more than it gains
@@ -36,6 +36,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     # Leading dimensions are flattened: the product is of a matrix (rows, in).
     rows = x.numel() // weight.shape[1]
     if rows < FEW_ROWS or not HAS_PACKING or x.dtype not in PRODUCT_DTYPES or x.device.type != "cpu":
+        return F.linear(x, weight, bias)
+    if x.dtype == torch.float32 and rows * weight.numel() < MIN_PRODUCT:
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():
         return linear_product(x, weight, bias)
@@ -145,13 +147,14 @@ class PackedLinear(nn.Linear):
         weight = linear.weight.detach().contiguous()
         # The layout is tuned for 64 rows, but any number of rows may be multiplied.
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
-        self._one_row_is_plain = weight.dtype == torch.float32
+        # In float32, MKL is faster for small products, and for a matrix-vector product, which is memory-bound.
+        largest = max(self.in_features, (MIN_PRODUCT - 1) // self.out_features)
+        self._max_plain = largest if weight.dtype == torch.float32 else 0
         self._narrowed: tuple[Tensor, PackedLinear] | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Map input (..., in_features) to (..., out_features)."""
-        # A single float32 row is a matrix-vector product: memory-bound, and faster in MKL.
-        if self._one_row_is_plain and input.numel() == self.in_features:
+        if input.numel() <= self._max_plain:
             return F.linear(input, self.weight, self.bias)
         return linear_product(input, self._packed, self.bias)
 

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
+from attnkit.models.limits import MOST_POSITIONS
+
 N_BUCKETS, MAX_DISTANCE = 32, 128  #: of relative biases (T5: Raffel et al. 2020, section 2.1)
-_MOST_POSITIONS = 1 << 20  # as MOST_POSITIONS of config, which imports this module
 ScalingName = Literal["linear", "llama3"]
 
 
@@ -30,7 +31,7 @@ class RopeScaling(BaseModel, frozen=True, extra="forbid", strict=True):
     """Turns within original_length below which llama3 divides a frequency by the whole factor."""
     high_freq_factor: float = Field(default=4.0, gt=0, le=1e4)
     """Turns within original_length above which llama3 leaves a frequency as it is."""
-    original_length: int = Field(default=8192, gt=1, le=_MOST_POSITIONS)
+    original_length: int = Field(default=8192, gt=1, le=MOST_POSITIONS)
     """Length of the texts of pretraining, in tokens, for llama3."""
 
     @model_validator(mode="after")
@@ -79,9 +80,9 @@ def fairseq_sinusoids(n: int, d_model: int) -> NDArray[np.float32]:
     return np.concatenate((np.sin(turns), np.cos(turns)), 1).astype(np.float32)
 
 
-def rotations(n: int, d_head: int) -> NDArray[np.float32]:
+def rotations(n: int, d_head: int, base: float = 10000.0, scaling: RopeScaling | None = None) -> NDArray[np.float32]:
     """Return sines, then cosines of rotary positions, (n, 2, d / 2) (Su et al. 2021)."""
-    turns = angles(n, d_head)
+    turns = angles(n, d_head, base, scaling)
     return np.stack((np.sin(turns), np.cos(turns)), 1).astype(np.float32)
 
 

@@ -14,7 +14,8 @@ from attnkit.models.attention.config import (
     n_parameters,
     saved_activations,
 )
-from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
+from attnkit.models.config import Scaled, Sizes, VectorsName, check_attention_pair
+from attnkit.models.limits import MOST_LAYERS, MOST_WIDTH
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True):

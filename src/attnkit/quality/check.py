@@ -9,7 +9,7 @@ import numpy as np
 
 from attnkit.protocols import UNK_ID
 from attnkit.quality.damage import find_damage, has_word
-from attnkit.quality.findings import FATAL, FINDINGS, SIDES, CheckReport, Finding, OthersName, Side
+from attnkit.quality.findings import FATAL, FINDINGS, MIN_OCCURRENCES, SIDES, CheckReport, Finding, OthersName, Side
 from attnkit.quality.overlap import MIN_SHARED, find_copies, find_seen
 from attnkit.quality.pair_filters import DuplicateFinder, Fault, LengthRatioFilter, Pair
 from attnkit.quality.repetition import MIN_REPEATS, fold, has_repeats
@@ -19,7 +19,6 @@ from attnkit.text.parallel import first_suspicious_line, to_the_end
 from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096  #: pairs encoded at once
-MIN_OCCURRENCES = 20  #: from which a line is boilerplate
 MIN_BOILERPLATE = 20  #: characters of such a line; short answers and titles may repeat
 
 

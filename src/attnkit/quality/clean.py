@@ -20,8 +20,7 @@ from attnkit.errors import DataError
 from attnkit.quality.clean_filters import Chunk, CleanFilters, Judged, Pairing, Score
 from attnkit.quality.clean_output import CleanReport, CleanRequest, open_clean_output
 from attnkit.quality.judgement import read_spans
-from attnkit.runtime.children import end_with_parent
-from attnkit.runtime.signals import usable_cpus
+from attnkit.runtime.signals import end_with_parent, usable_cpus
 from attnkit.text.lines import LineCounts, check_not_streams, guess, is_utf16, open_binary, opened
 
 PART = 1 << 16  #: pairs written together

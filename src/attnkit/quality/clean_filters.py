@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnkit.quality.check import is_copy
 from attnkit.quality.config import CleanConfig
-from attnkit.quality.damage import repair_mojibake
+from attnkit.quality.damage import repair_letters, repair_mojibake, strip_tags
 from attnkit.quality.judgement import MIN_ODDS, Span, judge_span, kinds_of
 from attnkit.quality.lines import Floats, Ints
 from attnkit.quality.overlap import OverlapIndex
@@ -69,6 +69,7 @@ class Pairing:
         self.n_unused = len(span.tgt) - len(used)
         self.against = judged.languages.against
         self.scripts = judged.languages.wrong_scripts
+        self.foreign = [flags for flags, _ in judged.languages.foreign]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Chunk:
     moved: list[bool]
     reasons: list[str | None]
     against: tuple[Floats, Floats]  #: evidence in nats of each side for the other side's language
-    other_script: list[bool]
+    strange: list[str | None]  #: reason to drop a line in a third language or another script
 
 
 def chunks_of(plan: Pairing, begin: int, end: int) -> Iterator[Chunk]:
@@ -98,8 +99,18 @@ def chunks_of(plan: Pairing, begin: int, end: int) -> Iterator[Chunk]:
             (partners != lines).tolist(),
             plan.reasons[first : first + len(lines)],
             (plan.against[0][lines], tgt_against),
-            [bool(plan.scripts[0][a] or (b >= 0 and plan.scripts[1][b])) for a, b in numbers],
+            [_strange(plan, source, target) for source, target in numbers],
         )
+
+
+def _strange(plan: Pairing, source: int, target: int) -> str | None:
+    for side, line in zip(("source", "target"), (source, target), strict=True):
+        number = side == "target"
+        if line >= 0 and plan.foreign[number][line]:
+            return f"{side}_in_other_language"
+        if line >= 0 and plan.scripts[number][line]:
+            return "other_script"
+    return None
 
 
 def judge_chunk(chunk: Chunk, config: CleanConfig, ratio: float) -> list[Judged]:
@@ -107,10 +118,12 @@ def judge_chunk(chunk: Chunk, config: CleanConfig, ratio: float) -> list[Judged]
     judged = []
     for number, (pair, known) in enumerate(zip(chunk.pairs, chunk.reasons, strict=True)):
         mended = (repair(pair[0]), repair(pair[1])) if config.repair else pair
+        if config.strip_tags:
+            mended = strip_tags(mended[0]), strip_tags(mended[1])
         reason = known or _reason(mended, config, ratio)
         if reason is None and config.check_languages:
             against = float(chunk.against[0][number]), float(chunk.against[1][number])
-            reason = _wrong_language(against) or ("other_script" if chunk.other_script[number] else None)
+            reason = chunk.strange[number] or _wrong_language(against)
         judged.append(Judged(chunk.first + number, pair, mended, reason, chunk.moved[number]))
     return judged
 
@@ -246,8 +259,9 @@ _REFERENCE = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 
 
 def repair(line: str) -> str:
-    """Return a line without mojibake, character references and odd spaces, in NFC."""
+    """Return a line without mojibake, references, odd spaces and letters, in NFC."""
     if not line.isascii() or "&" in line:
         unescaped = _REFERENCE.sub(lambda found: html.unescape(found[0]), repair_mojibake(line))
         line = unicodedata.normalize("NFC", unescaped)
+    line = repair_letters(line)
     return " ".join(line.split()) if not line.isprintable() or "\xa0" in line else line

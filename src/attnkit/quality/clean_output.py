@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -70,8 +70,21 @@ def open_clean_output(request: CleanRequest) -> Iterator[CleanOutput]:
     """
     names = output_names(request.src, request.tgt)
     check_not_inside([request.src, request.tgt], request.output)
-    with open_job_folder(request.output, [*names, DROPPED], overwrite=request.overwrite):
+    former = _former_names(request.output) if request.overwrite else ()
+    with open_job_folder(request.output, dict.fromkeys([*names, DROPPED, *former]), overwrite=request.overwrite):
         yield CleanOutput(request, names)
+        for name in set(former) - set(names):
+            atomic.remove_tree(request.output / name)
+
+
+def _former_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files that an earlier cleaning wrote to a folder."""
+    for record in (PROGRESS, REPORT):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            values = json.loads((folder / record).read_text(encoding="utf-8"))
+            src, tgt = ((values["settings"] if record == PROGRESS else values)["files"])[:2]
+            return output_names(Path(Path(src[0]).name), Path(Path(tgt[0]).name))
+    return ()
 
 
 class CleanOutput:

@@ -13,7 +13,9 @@ class CleanConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     realign: bool = False
     """Pair shifted and exchanged lines with their own targets, instead of dropping them."""
     repair: bool = False
-    """Repair mojibake, HTML character references, odd white space and Unicode normal form."""
+    """Repair mojibake, HTML character references, look-alike letters, odd white space and Unicode normal form."""
+    strip_tags: bool = False
+    """Remove HTML tags."""
     max_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
     """Maximum factor by which a pair's length ratio, in characters, deviates from the corpus median. Null: no limit."""
     min_characters: int = Field(default=1, ge=0, lt=2**31)
@@ -23,7 +25,7 @@ class CleanConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     drop_copies: bool = True
     """Drop pairs whose target is a copy of the source."""
     check_languages: bool = True
-    """Drop pairs with a line in the other side's language or in another script than its side."""
+    """Drop pairs with a line in another language or script than its side."""
     duplicates: Literal["exact", "near", "keep"] = "exact"
     """Repeated pairs to drop; `near` ignores case, spaces and marks."""
     drop_repeated: bool = False

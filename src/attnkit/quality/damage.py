@@ -17,14 +17,22 @@ _TRAIL = "[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™
 _MOJIBAKE = re.compile(
     f"[ÂÃ](?![‘’‚“”„–—…]){_TRAIL}|â[\x80-\x8b€‚][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|(?:[ÄÅÎÏÐÑ×ØÙ]{_TRAIL}){{2}}"
 )
-_MARKUP = re.compile(
-    r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});"
-    r"|</?(?:a|b|br|div|em|font|h[1-6]|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|u|ul)(?:\s[^<>]*)?/?>",
+_REFERENCE = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:a|b|br|div|em|font|h[1-6]|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|u|ul)(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
 _LATIN = "A-Za-z\u00c0-\u024f"
 _OTHER = "\u0370-\u03ff\u0400-\u04ff"
-_MIXED = re.compile(f"[{_LATIN}](?=[{_OTHER}])|[{_OTHER}](?=[{_LATIN}])")
+# Ω and μ stand beside Latin letters in units.
+_MIXED = re.compile(f"[{_LATIN}](?![Ωμ])(?=[{_OTHER}])|(?![Ωμ])[{_OTHER}](?=[{_LATIN}])")
+_WORD = re.compile(f"[{_LATIN}{_OTHER}]+")
+_TO_LATIN = str.maketrans(
+    "аеорсухіјѕԁАВЕЗІЈКМНОРСТУХЅαορνΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxijsdABE3IJKMHOPCTYXSaopvABEZHIKMNOPTYX"
+)
+_TO_CYRILLIC = str.maketrans("aeopcyxijsABEIJKMHOPCTYXS", "аеорсухіјѕАВЕІЈКМНОРСТУХЅ")
+_TO_GREEK = str.maketrans("opvaABEZHIKMNOPTYX", "ορναΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
+_REMOVED = dict.fromkeys([*range(9), *range(0xE, 0x1C), 0x7F, 0xFEFF])  # control characters, byte-order marks
 
 _RARE = re.compile(f"[ÂÃâÄÅÎÏÐÑ×ØÙ{_OTHER}]")  # what both need
 
@@ -54,8 +62,9 @@ def find_damage(line: str) -> Iterable[tuple[str, int]]:
 
 def _find_damage(line: str) -> Iterator[tuple[str, int]]:
     if "<" in line or "&" in line:
-        if match := _MARKUP.search(line):
-            yield "markup", match.start()
+        for name, pattern in (("reference", _REFERENCE), ("markup", _TAG)):
+            if match := pattern.search(line):
+                yield name, match.start()
     if line.isascii() and line.isprintable():
         return
     if not line.isprintable() or "\ufffd" in line:
@@ -71,6 +80,38 @@ def _find_damage(line: str) -> Iterator[tuple[str, int]]:
     if not unicodedata.is_normalized("NFC", line):
         normal = unicodedata.normalize("NFC", line)
         yield "decomposed", next((i for i, (a, b) in enumerate(zip(line, normal, strict=False)) if a != b), len(normal))
+
+
+def strip_tags(line: str) -> str:
+    """Return a line without HTML tags.
+
+    >>> strip_tags("It <b>is</b> here.<br/>Stop.")
+    'It is here. Stop.'
+    """
+    breaks = _TAG.sub(lambda tag: " " if re.match(r"</?(?:br|div|h\d|li|p|t[dr])\b", tag[0], re.I) else "", line)
+    return " ".join(breaks.split()) if breaks != line else line
+
+
+def repair_letters(line: str) -> str:
+    """Return a line without control characters and look-alike letters in words.
+
+    A word becomes one of the script that most of its letters are of, if the others have letters that look the same.
+
+    >>> repair_letters("a p\u0430ss and m\u043eney, 5 k\u03a9")
+    'a pass and money, 5 kΩ'
+    """
+    line = line.translate(_REMOVED)
+    return _WORD.sub(lambda word: _of_one_script(word[0]), line) if _MIXED.search(line) else line
+
+
+def _of_one_script(word: str) -> str:
+    if not _MIXED.search(word):
+        return word
+    n_latin = len(re.findall(f"[{_LATIN}]", word))
+    ways = [word.translate(table) for table in (_TO_LATIN, _TO_CYRILLIC, _TO_GREEK)]
+    if 2 * n_latin < len(word):
+        ways = [*ways[1:], ways[0]]
+    return next((way for way in ways if not _MIXED.search(way)), word)
 
 
 def repair_mojibake(line: str) -> str:

@@ -21,9 +21,8 @@ from attnkit.quality.findings import FEW, SIDES, CheckReport, Finding, OthersNam
 from attnkit.quality.judgement import MIN_DIFFERENCE, Span, judge_span, kinds_of, read_spans
 from attnkit.quality.language_names import find_language, is_other, name_of
 from attnkit.quality.languages import Trigrams, mean_score
-from attnkit.quality.verdict import give_verdict
-from attnkit.runtime.children import end_with_parent, python_command
-from attnkit.runtime.signals import usable_cpus
+from attnkit.quality.verdict import COPIED_SHARE, give_verdict
+from attnkit.runtime.signals import end_with_parent, python_command, usable_cpus
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer
@@ -63,7 +62,6 @@ def examine_pair(
     report.stretches, report.separation = judged.stretches, judged.separation
     report.findings += judged.findings
     report.stretches = _merged(report.stretches)
-    _add_stretches(report)
     shifted = next((stretch for stretch in report.stretches if stretch.kind == "shifted"), None)
     for finding in report.findings:
         if finding.name == "mismatch" and shifted is not None:  # known better than by the guess of ``check_pair``
@@ -76,8 +74,27 @@ def examine_pair(
         text = f"[line|lines]: source and target are swapped, compared with the {expected.others} files"
         report.findings.append(Finding("swapped_sides", text, "pair", count=report.n_src))
     _add_languages(report, expected)
+    copied = sum(finding.count for finding in report.findings if finding.name == "copied")
+    if copied >= COPIED_SHARE * report.n_src > 0:  # what is learnt from copies says nothing of the other pairs
+        report.stretches = []
+    _add_stretches(report)
     give_verdict(report, is_corpus=others is None or expected.others == "validation")
+    if others is not None and any(finding.name.endswith("_overlap") for finding in report.findings):
+        _add_overlap_remedy(report, others, expected.others)
     return report
+
+
+def _add_overlap_remedy(report: CheckReport, others: tuple[Path, Path | None], name: OthersName) -> None:
+    """Set the command that removes the shared lines from the training text."""
+    there = [str(path) for path in others if path is not None]
+    tests = there if name == "validation" else [report.src, report.tgt]
+    command = report.remedy
+    if name == "training" and len(there) == 2 and not command:
+        command = ("clean", *there, "-o", "cleaned")
+    elif name == "training" or command[:1] not in ((), ("clean",)):
+        return
+    command = command or ("clean", report.src, report.tgt, "-o", "cleaned")
+    report.remedy = (*command, *(part for test in tests for part in ("--test", test)))
 
 
 @contextmanager
@@ -151,7 +168,9 @@ def _add_languages(report: CheckReport, expected: Expected) -> None:
     sides = [list(islice(read_lines(Path(path), on_bad="replace"), _SAMPLED)) for path in (report.src, report.tgt)]
     seen = [find_language(lines) for lines in sides]
     given = expected.languages
-    report.src_language, report.tgt_language = (a or b for a, b in zip(given, seen, strict=True))
+    report.src_language, report.tgt_language = (
+        b if a is None or is_other(a, b) else a for a, b in zip(given, seen, strict=True)
+    )
     wrong = [language is not None and is_other(language, one) for language, one in zip(given, seen, strict=True)]
     if all(wrong) and all(not is_other(given[1 - side] or "", seen[side]) for side in (0, 1)):
         text = f"[line|lines]: the source seems to be {name_of(seen[0] or '')}, the target {name_of(seen[1] or '')}"

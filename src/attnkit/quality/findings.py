@@ -12,6 +12,7 @@ StretchKind = Literal[
     "shifted", "no_target", "unrelated", "swapped", "target_in_source_language", "source_in_target_language",
     "target_in_other_language", "source_in_other_language",
 ]  # fmt: skip
+MIN_OCCURRENCES = 20  #: from which a line is boilerplate
 FEW = 1000  #: pairs below which hardly anything is learnt
 SAMPLE = 52  #: width of a sample in columns
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -48,7 +49,8 @@ FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "replacement": ("[line|lines] with U+FFFD, the replacement for damaged characters", SIDES),
     "control": ("[line|lines] with control characters", SIDES),
     "mojibake": ("[line|lines] with UTF-8 read as Windows-1252, such as Ã© for é", SIDES),
-    "markup": ("[line|lines] with HTML tags or character references", SIDES),
+    "reference": ("[line|lines] with HTML character references", SIDES),
+    "markup": ("[line|lines] with HTML tags", SIDES),
     "mixed_script": ("[line|lines] with words that mix Latin with Greek or Cyrillic letters", SIDES),
     "decomposed": ("[line that is|lines that are] not in Unicode normal form C", SIDES),
 }  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from attnkit.quality.alignment import Alignment, Segment, find_alignment
 from attnkit.quality.findings import CheckReport, Finding, StretchKind
 from attnkit.quality.findings import Side as FindingSide
+from attnkit.quality.foreign_lines import find_foreign_lines
 from attnkit.quality.languages import MAX_SAMPLE, Trigrams, find_other_scripts, mean_score, mean_scores
 from attnkit.quality.lines import Floats, Ints, Side, WordNumbers
 from attnkit.text.lines import read_lines
@@ -113,6 +114,11 @@ class Languages:
         self.scripts = [find_other_scripts(side) for side in self._sides]
         self.wrong_scripts = [wrong for _, wrong in self.scripts]
         """Flags of the lines of both sides that are in another script than their side."""
+        explained = [np.where(flags, np.inf, odds) for flags, odds in zip(self.wrong_scripts, against, strict=True)]
+        others = self._sides[::-1]
+        self.foreign = [find_foreign_lines(*side) for side in zip(self._sides, others, explained, strict=True)]
+        """Flags of the lines of both sides that are in a third language, and its name."""
+        self._bad = bad
 
     def kind_of(self, begin: int, end: int) -> StretchKind:
         """Return the kind of a stretch of pairs that do not belong together."""
@@ -154,8 +160,13 @@ class Languages:
         else:
             swapped[:] = False
         sides: tuple[FindingSide, FindingSide] = "source", "target"
-        for side, against, other, (script, strange) in zip(sides, (src, tgt), sides[::-1], self.scripts, strict=True):
-            wrong = np.flatnonzero((against > MIN_ODDS) & ~swapped[: len(against)])
+        for side, against, other, (script, strange), (foreign, language) in zip(
+            sides, (src, tgt), sides[::-1], self.scripts, self.foreign, strict=True
+        ):
+            # Lines of a faulty stretch are counted there.
+            third = np.flatnonzero(foreign & ~(swapped | self._bad)[: len(foreign)])
+            self._add(report, "other_language", f"[line is|lines are] in {language}", side, third)
+            wrong = np.flatnonzero((against > MIN_ODDS) & ~(swapped[: len(against)] | foreign))
             if len(wrong) >= max(2, _MIN_SHARE * len(against)):
                 self._add(report, "other_side", f"[line is|lines are] in the language of the {other}", side, wrong)
             text = f"[line is|lines are] in another script than {script}"

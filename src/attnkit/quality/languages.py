@@ -100,6 +100,13 @@ def mean_score(lines: Sequence[str], values: Floats) -> float:
     return float((means * counts).sum() / max(1, counts.sum()))
 
 
+def trigrams(lines: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return the hashed trigrams of lines in lower case, and the line of each."""
+    found = [(ids, owner + _BATCH * number) for number, (ids, owner) in enumerate(map(_trigrams, _parts(lines)))]
+    ids, owners = zip(*found, strict=True) if found else ((np.zeros(0, np.int64),),) * 2
+    return np.concatenate(ids), np.concatenate(owners)
+
+
 def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
     for begin in range(0, len(lines), _BATCH):
         yield lines[begin : begin + _BATCH]

@@ -158,7 +158,9 @@ def _evidence(x: Floats, y: Floats, correlation: float) -> Floats:
     r = float(np.clip(correlation, -0.97, 0.97))
     rest = 1 - r * r
     ratio = (r * x * y - 0.5 * r * r * (x * x + y * y)) / rest - 0.5 * np.log(rest)
-    clipped: Floats = np.clip(np.nan_to_num(ratio), -4.0, 4.0)
+    ratio[np.isnan(ratio)] = 0.0
+    # Called a thousand times: np.nan_to_num and np.clip take twice as long.
+    clipped: Floats = np.minimum(np.maximum(ratio, -4.0), 4.0)
     return clipped
 
 

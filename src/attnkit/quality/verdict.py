@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnkit.quality.findings import FEW, CheckReport, Severity, Stretch
+from attnkit.quality.findings import FEW, MIN_OCCURRENCES, CheckReport, Severity, Stretch
 
 STOP_SHARE = 0.1  #: share of pairs that do not belong together from which training is not worth its time
 COPIED_SHARE = 0.5  #: share of copies from which the target seems to be the wrong file
@@ -16,17 +16,43 @@ def give_verdict(report: CheckReport, is_corpus: bool = True) -> None:
     ``is_corpus`` is False for a test set, which is compared with a corpus and may be small.
     """
     report.severity, report.verdict, report.remedy = _verdict(report)
-    damaged = any(finding.name in ("mojibake", "markup") for finding in report.findings)
-    if report.remedy and damaged and "--repair" not in report.remedy:  # one run of clean mends both
-        report.remedy += ("--repair",)
+    names = {finding.name for finding in report.findings}
+    if not report.remedy and report.severity != "stop" and names - _NOT_MENDED:
+        report.remedy = _clean(report)
+    if report.remedy[:1] == ("clean",):  # one run of clean mends all
+        report.remedy += tuple(flag for flag, mends in _FLAGS.items() if names & set(mends))
     if report.severity == "good" and is_corpus and report.n_usable < FEW:
         few = "1 pair is" if report.n_usable == 1 else f"{report.n_usable:,} pairs are"
         report.verdict += f" {few} few to learn from."
 
 
+_FLAGS = {
+    "--repair": (
+        "mojibake",
+        "reference",
+        "mixed_script",
+        "decomposed",
+        "separator",
+        "inner_return",
+        "inner_mark",
+        "control",
+    ),
+    "--strip-tags": ("markup",),
+    "--duplicates=near": ("near_duplicate",),
+    f"--max-uses={MIN_OCCURRENCES - 1}": ("boilerplate",),
+    "--drop-repeated": ("repeated",),
+}
+"""Options of `clean`, and the findings that each mends; others are mended without any."""
+_NOT_MENDED = {"few", "source_overlap", "pair_overlap", "near_overlap"}  # here: see ``doctor``
+
+
+def _clean(report: CheckReport) -> tuple[str, ...]:
+    return "clean", report.src, report.tgt, "-o", "cleaned"
+
+
 def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
     n = max(1, report.n_src)
-    clean = ("clean", report.src, report.tgt, "-o", "cleaned")
+    clean = _clean(report)
     by_name = {finding.name: finding for finding in report.findings}
     shifted = [stretch for stretch in report.stretches if stretch.kind == "shifted"]
     n_shifted = sum(stretch.n_lines for stretch in shifted)
@@ -39,11 +65,12 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         path = {"source": report.src, "target": report.tgt, "pair": ""}[fatal.side]
         if fatal.name == "empty":
             return "stop", f"{path} is empty.", ()
-        return "stop", f"{path}{path and ': '}{fatal.count:,} {fatal.described}.", ()
+        remedy = () if fatal.name == "nothing_left" else clean
+        return "stop", f"{path}{path and ': '}{fatal.count:,} {fatal.described}.", remedy
     if "swapped_sides" in by_name:
         _, _, what = by_name["swapped_sides"].text.partition(": ")
         what = what if what.startswith("source and") else f"source and target are swapped: {what}"
-        return "stop", f"{what[0].upper()}{what[1:]}.", ()
+        return "stop", f"{what[0].upper()}{what[1:]}.", ("check", report.tgt, report.src)
     for found in report.findings:
         if found.name == "wrong_language":
             _, _, what = found.text.partition("seem to be ")
@@ -58,13 +85,12 @@ def _verdict(report: CheckReport) -> tuple[Severity, str, tuple[str, ...]]:
         return severity, _unrelated(report, n), (*clean, *(["--realign"] if shifted else []))
     if copied >= WARN_SHARE * n:
         return "warning", f"The target is a copy of the source in {_of(copied, n)} pairs.", clean
-    for name in ("swapped_pairs", "mojibake", "other_side", "other_script"):
+    for name in ("swapped_pairs", "mojibake", "other_language", "other_side", "other_script"):
         if name in by_name and by_name[name].count >= WARN_SHARE * n:
             found = by_name[name]
             side = "" if found.side == "pair" else f"{found.side} "
-            remedy = (*clean, "--repair") if name == "mojibake" else clean
             wrong: Severity = "stop" if name == "other_side" and found.count >= COPIED_SHARE * n else "warning"
-            return wrong, f"{found.count:,} {side}{found.described} ({_percent(found.count, n)}).", remedy
+            return wrong, f"{found.count:,} {side}{found.described} ({_percent(found.count, n)}).", clean
     if "few" in by_name:
         return "warning", f"{by_name['few'].count:,} {by_name['few'].described}: expect a weak model.", ()
     if report.separation is None:

@@ -29,6 +29,12 @@ HAS_PACKING = HAS_PRODUCT and hasattr(torch.ops.mkldnn, "_reorder_linear_weight"
 _HAS_BFLOAT16 = HAS_PRODUCT and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 PRODUCT_DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
 """The types that oneDNN multiplies on this processor."""
+MIN_PRODUCT = 1 << 19
+"""The least number of multiplications for which float32 products go to oneDNN.
+
+Below, a call of oneDNN takes longer than the product by MKL, forwards and backwards: 16 µs against 4, and 0.7 ms for a
+number of rows that is new.
+"""
 
 
 def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

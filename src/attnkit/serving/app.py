@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.quality.language_names import name_of
 from attnkit.serving import calls, schemas
-from attnkit.serving.limits import Limits, RefusedError
+from attnkit.serving.limits import Limits, RefusedError, busy
 from attnkit.serving.metrics import Metrics
 from attnkit.serving.models import Models
 from attnkit.serving.openapi import document
@@ -71,7 +71,7 @@ class Service:
         """
         self.models, self.key, self.origins = models, api_key, origins
         self.metrics = Metrics()
-        self.is_closing = False
+        self.is_closing, self.n_streams = False, 0
 
     @property
     def limits(self) -> Limits:
@@ -148,14 +148,26 @@ class Service:
 
     async def _stream(self, body: schemas.GenerateBody) -> Response:
         pieces = await calls.generate_stream(self.models, body)
+        if self.n_streams >= self.limits.max_streams:
+            raise busy(self.limits.seconds / 2)
+        end = time.monotonic() + self.limits.seconds
 
         async def events() -> AsyncIterator[bytes]:
+            self.n_streams += 1
             try:
                 async for piece in pieces:
                     yield b"data: " + to_json({"text": piece}) + b"\n\n"
+                    if time.monotonic() > end:
+                        raise RefusedError(504, f"no end within {self.limits.seconds:g} s")
                 yield b"data: [DONE]\n\n"
-            except AttnkitError as error:
-                yield b"data: " + to_json({"error": error.what}) + b"\n\n"
+            except Exception as error:  # the answer has begun: its code cannot change
+                what = getattr(error, "what", None) or getattr(
+                    error, "message", f"internal error: {type(error).__name__}"
+                )
+                yield b"data: " + to_json({"error": what}) + b"\n\n"
+            finally:
+                self.n_streams -= 1
+                await pieces.aclose()
 
         return StreamingResponse(events(), media_type="text/event-stream")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from attnkit.errors import DataError
@@ -86,11 +86,13 @@ def _options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _check_search(options: Mapping[str, Any], limits: Limits) -> None:
-    """Raise ``RefusedError`` (400) for a beam or a number of samples above the limit."""
-    for name in ("beam_size", "num_hypotheses", "n"):
+    """Raise ``RefusedError`` (400) for a beam or a length above a limit."""
+    most = dict.fromkeys(("beam_size", "num_hypotheses", "n"), limits.max_beam_size)
+    most |= dict.fromkeys(("min_length", "max_length", "max_new_tokens"), limits.max_new_tokens)
+    for name, limit in most.items():
         value = options.get(name)
-        if value is not None and value > limits.max_beam_size:
-            raise RefusedError(400, f"{name} is {value}; this service allows {limits.max_beam_size}")
+        if value is not None and value > limit:
+            raise RefusedError(400, f"{name} is {value}; this service allows {limit}")
 
 
 async def translate_documents(model: ServedModel, texts: Sequence[str]) -> list[str]:
@@ -189,7 +191,7 @@ async def score(models: Models, body: schemas.ScoreBody) -> dict[str, Any]:
     if len(src) != len(tgt) or any("\n" in text for text in (*src, *tgt)):
         raise RefusedError(400, "give one target for each source, and texts of one line")
     found = await model.batcher.submit(list(zip(src, tgt, strict=True)), ("score", ()))
-    return {"model": model.name, "scores": [asdict(one) for one in found]}
+    return {"model": model.name, "scores": [one.to_dict() for one in found]}
 
 
 async def predict(models: Models, body: schemas.PredictBody) -> dict[str, Any]:
@@ -226,11 +228,8 @@ async def embed(models: Models, body: schemas.EmbedBody) -> dict[str, Any]:
 
 def _generation(body: schemas.GenerateBody, limits: Limits) -> dict[str, Any]:
     """Return the options of a generation, checked."""
-    if body.max_new_tokens > limits.max_new_tokens:
-        what = f"max_new_tokens is {body.max_new_tokens}; this service allows {limits.max_new_tokens}"
-        raise RefusedError(400, what)
     options = {name: getattr(body, name) for name in ("temperature", "top_k", "top_p", "repetition_penalty", "seed")}
-    _check_search({"n": body.n}, limits)
+    _check_search({"n": body.n, "max_new_tokens": body.max_new_tokens}, limits)
     return {"max_new_tokens": body.max_new_tokens, **dict(_options(options))}
 
 
@@ -244,7 +243,7 @@ async def generate(models: Models, body: schemas.GenerateBody) -> dict[str, Any]
     return {"model": model.name, "texts": [one.to_dict() for one in found[0]]}
 
 
-async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncIterator[str]:
+async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncGenerator[str, None]:
     """Yield one text in pieces, as it is generated."""
     model, prompts = models.find(body.model, "clm"), schemas.listed(body.prompt)
     check_texts(prompts, model.limits)
@@ -254,7 +253,7 @@ async def generate_stream(models: Models, body: schemas.GenerateBody) -> AsyncIt
     return _in_thread(pieces)
 
 
-async def _in_thread(pieces: Iterator[str]) -> AsyncIterator[str]:
+async def _in_thread(pieces: Iterator[str]) -> AsyncGenerator[str, None]:
     """Yield what a blocking iterator yields; close it when the reader stops."""
     loop = asyncio.get_running_loop()
     try:

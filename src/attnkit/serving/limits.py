@@ -12,8 +12,10 @@ class Limits:
     max_body: int = 1 << 20  #: bytes of a request's body
     max_texts: int = 512  #: texts of a request, and lines of all its texts
     max_characters: int = 100_000  #: characters of all texts of a request
+    max_line: int = 10_000  #: characters of a line
     max_beam_size: int = 16
     max_new_tokens: int = 1024
+    max_streams: int = 8  #: texts that are generated as streams at a time
     max_waiting: int = 4096  #: lines that wait for a model
     batch_lines: int = 256  #: lines that a model takes at a time
     seconds: float = 60.0  #: until a request is answered

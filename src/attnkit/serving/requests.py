@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from attnkit.io.plain_data import finite
+from attnkit.io.plain_data import plain
 from attnkit.io.safe_read import parse_json
 from attnkit.serving.limits import Limits, RefusedError
 
@@ -94,6 +94,9 @@ def check_texts(texts: list[str], limits: Limits) -> None:
     n_characters = sum(map(len, texts))
     if n_characters > limits.max_characters:
         raise RefusedError(413, f"{n_characters:,} characters are more than the {limits.max_characters:,} of a request")
+    longest = max((len(line) for text in texts for line in text.split("\n")), default=0)
+    if longest > limits.max_line:
+        raise RefusedError(413, f"a line of {longest:,} characters is longer than {limits.max_line:,}")
     try:
         for text in texts:
             text.encode()
@@ -169,5 +172,5 @@ def to_json(tree: object) -> bytes:
     try:
         text = _ENCODER.encode(tree)
     except ValueError:  # the rare case costs a copy
-        text = _ENCODER.encode(finite(tree))
+        text = _ENCODER.encode(plain(tree))
     return text.encode("utf-8", "replace")

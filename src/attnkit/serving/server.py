@@ -27,7 +27,7 @@ class ImpatientProtocol(H11Protocol):
     They are parsed by h11. httptools would take half of the time, but reads requests ahead without bound, and what
     follows an ``Upgrade`` header as a request of its own.
 
-    Beyond the limit of connections, a new one takes the place of the one that has waited longest for a request.
+    Beyond the limit of connections, a new one takes the place of those that have waited longest for a request.
     """
 
     _patience: asyncio.TimerHandle | None = None
@@ -39,10 +39,11 @@ class ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
-        most = self.limit_concurrency
-        if most is not None and len(self.connections) + 1 >= most and self._idle:
-            oldest, since = next(iter(self._idle.items()))
-            if self.loop.time() - since >= self.MIN_IDLE and not oldest.has_data():
+        most = self.limit_concurrency or 1 << 30
+        for oldest, since in list(self._idle.items()) if len(self.connections) + 1 >= most else ():
+            if self.loop.time() - since < self.MIN_IDLE or len(self.connections) + 1 < most:
+                break
+            if not oldest.has_data():
                 oldest.drop()
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # whatever stays behind pauses writing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,15 @@ class Charsmap:
                 kept[place], seen[at[place]] = not seen[at[place]], True
             at, bits, missing, first = at[kept], bits[kept], missing[kept], first[kept] * ~done[kept]
         self.firsts = {character for character, place in roots if inner[place]}
+
+
+@lru_cache(maxsize=4)
+def read_charsmap(raw: bytes) -> Charsmap:
+    """Return the map of these bytes; the latest are kept.
+
+    Most models have the same map, and reading it takes a tenth of a second.
+    """
+    return Charsmap(raw)
 
 
 def _offset(unit: int) -> int:

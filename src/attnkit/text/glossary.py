@@ -44,7 +44,8 @@ class _Node:
 class Glossary:
     """Finds terms in texts: whole words, the longest ones, from left to right.
 
-    A term in lower case is found in any case; other terms only as they are written.
+    A term in lower case is found in any case; other terms as they are written, or in capitals. What is written as in
+    the text comes first.
     """
 
     def __init__(self, terms: Mapping[str, str | Sequence[str]]) -> None:
@@ -116,8 +117,16 @@ class Glossary:
 
 
 def _matching(node: _Node, text: str, begin: int, end: int) -> FoundTerm | None:
-    """Return the entry of a node that is written as in the text, or in lower case."""
+    """Return the entry of a node that is written as in the text, or in lower case.
+
+    Text in capitals may be any entry.
+    """
     as_written = (entry for entry in node.entries if "".join(entry.source.split()) == "".join(text.split()))
     in_lower = (entry for entry in node.entries if entry.source == entry.source.lower())
-    entry = next(chain(as_written, in_lower), None)
+    entry = next(chain(as_written, in_lower, node.entries if is_capitals(text) else ()), None)
     return None if entry is None else FoundTerm(begin, end, entry)
+
+
+def is_capitals(text: str) -> bool:
+    """Return whether a text is in capitals, two letters or more."""
+    return text.isupper() and sum(map(str.isalpha, text)) > 1

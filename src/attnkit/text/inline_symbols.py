@@ -52,8 +52,8 @@ class MaskedText(NamedTuple):
     def restore(self, text: str) -> str:
         """Return a text, such as a translation, with the parts put back.
 
-        A placeholder without a part is left out. A letter or digit beside a part that begins or ends with one gets a
-        space between.
+        A placeholder without a part is left out. A letter or digit before a part, or behind one that ends with a letter
+        or digit, gets a space between, unless the source has one there, too.
 
         >>> mask("See https://a.org at 10:30").restore("Um ｟2｠ siehe ｟1｠")
         'Um 10:30 siehe https://a.org'
@@ -100,10 +100,9 @@ class MaskedText(NamedTuple):
             place = match.end()
             following = text[place : place + 1]
             if piece:
-                before = " " * (bool(last) and not is_boundary(last, piece[0]))
-                after = " " * (bool(following) and not is_boundary(piece[-1], following))
-                if after and self._is_glued(match.group()):
-                    after = ""
+                glued = self._is_glued(match.group())
+                before = " " * (bool(last) and joins(last) and not glued[0])
+                after = " " * (bool(following) and not is_boundary(piece[-1], following) and not glued[1])
                 piece = before + piece + after
                 last = piece[-1]
             elif last == following == " ":
@@ -111,9 +110,14 @@ class MaskedText(NamedTuple):
             yield match.start(), place, piece
         yield place, len(text), text[place:]
 
-    def _is_glued(self, symbol: str) -> bool:
-        """Return whether a letter or digit follows a placeholder in the source."""
-        return any(joins(after[:1]) for after in self.text.split(symbol)[1:] if after)
+    def _is_glued(self, symbol: str) -> tuple[bool, bool]:
+        """Return whether the source has no space before a placeholder, and none after it.
+
+        But for marks; a symbol before it counts.
+        """
+        around = self.text.split(symbol)
+        before, after = (text[-1:] for text in around[:-1]), (text[:1] for text in around[1:])
+        return any(c == "｠" or joins(c) for c in before if c), any(joins(c) for c in after if c)
 
     def _part(self, symbol: str) -> str:
         number = _INDEX[symbol]
@@ -127,15 +131,15 @@ def find_kept(text: str, *, is_protected: bool = True) -> list[KeptPart]:
     """Return the parts that placeholders replace.
 
     These are protected parts, and symbols that are in the text itself. Numbers with a decimal mark or a thousands
-    separator are left to the model, as languages write them differently.
+    separator are left to the model, as languages write them differently, and digits alone, which may become words.
 
-    >>> [part.text for part in find_kept("12 dogs, 3.50 m, a@b.de")]
+    >>> [part.text for part in find_kept("12 dogs, 2 cats, 3.50 m, a@b.de")]
     ['12', 'a@b.de']
     """
     parts = [
         KeptPart(part.begin, part.end, part.text)
         for part in (find_protected(text) if is_protected else ())
-        if not (part.is_number and _WRITTEN_DIFFERENTLY.search(part.text))
+        if not (part.is_digit or (part.is_number and _WRITTEN_DIFFERENTLY.search(part.text)))
     ]
     if "｟" in text:
         own = [KeptPart(*match.span(), match.group()) for match in _WRITTEN_SYMBOL.finditer(text)]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attnkit.text.charsmap import Charsmap
+from attnkit.text.charsmap import Charsmap, read_charsmap
 from attnkit.text.config import MAX_ENTRIES
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  #: types of pieces, as in the file
@@ -88,7 +88,7 @@ def read_sentencepiece(raw: bytes) -> SentencePieceModel:
         tuple(pieces),
         _ALGORITHMS[kind],
         byte_fallback,
-        Charsmap(_as_bytes(normalizer.get(2, b""))),
+        read_charsmap(_as_bytes(normalizer.get(2, b""))),
         add_dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_whitespaces=bool(normalizer.get(4, 1)),
     )

@@ -17,9 +17,12 @@ _OPENERS = "\"'“‘«‹»›([{„‚「『（《【〈¿¡*•–—-"
 _SPACES = " \u00a0\u202f"
 # Full stops of scripts with spaces: Latin, Greek, Cyrillic, Arabic, Devanagari, Armenian, Ethiopic, Burmese, Khmer.
 # French puts a space before the closing guillemet.
-_END = re.compile(rf"[.!?…؟۔।॥։።፧။។]+(?:[{_CLOSERS}]|[{_SPACES}]»(?=\s))*(?=\s)|[。！？｡]+[{_CLOSERS}]*")
+_STOPS = ".!?…؟۔।॥։።፧။។"
+_WIDE_STOPS = "。！？｡"  # nothing has to follow these
+_END = re.compile(rf"[{_STOPS}]+(?:[{_CLOSERS}]|[{_SPACES}]»(?=\s))*(?=\s)|[{_WIDE_STOPS}]+[{_CLOSERS}]*")
+_ANY_STOP = re.compile(f"[{_STOPS}{_WIDE_STOPS}]")
+_TAIL = _STOPS + _WIDE_STOPS + _CLOSERS.replace("\\", "") + _SPACES
 _SYMBOLS = tuple("$€£¥₹#@<")  # a sentence may begin with these, but not with a smiley
-_WIDE = frozenset("。！？｡")  # nothing has to follow these
 _QUOTING = ("と", "って")  # Japanese particles after a quotation, whose sentence goes on
 _SPACE = re.compile(r"\s*")
 _NEAR = 64  # characters around the end of a sentence that decide
@@ -48,6 +51,15 @@ _ORDINAL_RATIO = 5.0  # stops after numbers of one or two digits, to those after
 _MAX_LENGTH = 12  # characters of an abbreviation
 _MAX_LEARNED = 1000
 _SHARE = 0.99  # of training lines that have at most so many sentences and tokens
+
+
+def has_stop(text: str) -> bool:
+    """Return whether a text ends as a sentence does, apart from quotation marks.
+
+    >>> has_stop('He said: "A dog runs."'), has_stop("A dog")
+    (True, False)
+    """
+    return text.rstrip().rstrip(_CLOSERS.replace("\\", "") + _SPACES)[-1:] in tuple(_STOPS + _WIDE_STOPS)
 
 
 class SourceStatistics(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -79,6 +91,8 @@ class SentenceSplitter:
         >>> SentenceSplitter().split("Dr. No is here.  Is he? Yes.")
         [('Dr. No is here.', '  '), ('Is he?', ' '), ('Yes.', '')]
         """
+        if _ANY_STOP.search(line, 0, len(line.rstrip().rstrip(_TAIL))) is None:
+            return [(line, "")]  # as most lines: nothing but marks follows the first mark
         parts, begin = [], 0
         for match in _END.finditer(line):
             gap = _SPACE.match(line, match.end())
@@ -99,7 +113,7 @@ class SentenceSplitter:
         first = following.lstrip(_OPENERS + _SPACES)[:1]
         if not (first.isalnum() or first in _SYMBOLS) or first.islower():
             return False
-        if mark[0] in _WIDE:
+        if mark[0] in _WIDE_STOPS:
             return not (mark[-1] in "」』" and following.startswith(_QUOTING))
         if mark != ".":
             return True

@@ -164,6 +164,10 @@ class Tokenizer:
             return [ids[1:] for ids in encoded]
         return encoded
 
+    def encode_chunks(self, chunks: Iterable[str]) -> list[list[int]]:
+        """Return the token ids of each chunk (see ``chunks``); no id is cached."""
+        return list(self._encode_chunks([self.word_prefix + chunk for chunk in chunks]))
+
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Decode sequences, skipping padding, BOS and EOS; unknown ids become ``<unk>``."""
         table = self._bytes

@@ -1,103 +1,43 @@
-"""Vocabulary training, reproducible on any number of cores, and statistics.
+"""Vocabulary training, reproducible on any number of cores.
 
-The trainers of ``tokenizers`` ignore signals, so for large texts they run in a subprocess, which can be killed. Text
-and vocabulary are sent through pipes. The subprocess ends with its parent, whatever the cause.
+A large text is counted chunk by chunk in compiled loops, and the counts are trained on. Without numba, the trainers of
+``tokenizers`` read all of it, with the same result. They ignore signals, so they run in a subprocess, which can be
+killed. Text and vocabulary are sent through pipes. The subprocess ends with its parent, whatever the cause.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-import numpy as np
 from tokenizers import trainers
 
 from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
-from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.runtime.children import end_with_parent, python_command
-from attnkit.runtime.signals import defer_signals
+from attnkit.protocols import SPECIALS
+from attnkit.runtime.signals import defer_signals, end_with_parent, python_command
 from attnkit.text import vocabulary_schema as engine
-from attnkit.text.config import TrainedKind, VocabularyConfig, symbol_pattern
-from attnkit.text.lines import read_lines
+from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.lines import is_stream, read_lines
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
+from attnkit.text.word_splits import AT_ONCE as CHUNKS_AT_ONCE
+from attnkit.text.word_splits import MAX_DISTINCT, LineFilter, add_words, split_chunks
 
-BATCH = 4096  #: lines encoded at once
+if TYPE_CHECKING:
+    from attnkit.text.chunk_counts import TextCounts
 
-
-@dataclass
-class Statistics:
-    """Statistics of files encoded with a vocabulary."""
-
-    n_lines: int = 0
-    n_words: int = 0  #: number of words, separated by white space
-    n_characters: int = 0  #: number of characters after normalization, including a space before each line
-    n_covered: int = 0  #: characters contained in a single token; all others are encoded as bytes or unknown
-    n_tokens: int = 0
-    n_unknown: int = 0
-    longest: int = 0  #: number of tokens of the longest line
-    longest_path: str | None = None
-    longest_line: int | None = None  #: number of the longest line in its file, counted from 1
-
-    @property
-    def coverage(self) -> float:
-        """Share of the characters encoded without single bytes and ``<unk>``."""
-        return min(1.0, self.n_covered / self.n_characters) if self.n_characters else 1.0
-
-    @property
-    def tokens_per_word(self) -> float:
-        """Tokens per word."""
-        return self.n_tokens / self.n_words if self.n_words else 0.0
-
-    @property
-    def unknown_rate(self) -> float:
-        """Share of the tokens that are unknown."""
-        return self.n_unknown / self.n_tokens if self.n_tokens else 0.0
-
-
-def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
-    """Encode files and count tokens, words and characters, in bounded memory."""
-    stats = Statistics()
-    uses = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    space = 0 if tokenizer.config.kind == "char" else 1
-    plain = tokenizer.config.normalize == "none" and not tokenizer.config.lowercase
-    for path in files:
-        n_before = stats.n_lines
-        reader = read_lines(path)
-        while lines := list(islice(reader, BATCH)):
-            encoded = tokenizer.encode(lines)
-            flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64)
-            uses += np.bincount(flat, minlength=tokenizer.vocab_size)
-            stats.n_words += sum(len(line.split()) for line in lines)
-            seen = lines if plain else map(tokenizer.normalize, lines)
-            stats.n_characters += sum(len(line) + space for line in seen if line)
-            sizes = [len(ids) for ids in encoded]
-            if max(sizes) > stats.longest:
-                stats.longest, stats.longest_path = max(sizes), str(path)
-                stats.longest_line = stats.n_lines - n_before + sizes.index(stats.longest) + 1
-            stats.n_lines += len(lines)
-    whole = [len(tokenizer.bytes_of(id).decode("utf-8", errors="ignore")) for id in range(tokenizer.vocab_size)]
-    whole[UNK_ID] = 0
-    stats.n_tokens, stats.n_unknown = int(uses.sum()), int(uses[UNK_ID])
-    stats.n_covered = int(uses @ np.array(whole, dtype=np.int64))
-    return stats
-
-
-MAX_DISTINCT = 1_000_000  #: distinct chunks above which those seen once are dropped, to bound memory
 AT_ONCE = 250_000  #: characters that the trainers of ``tokenizers`` process in well under a second
-_MAX_WORD_LENGTH = 1000
-_LONG_WORD = re.compile(rf"[^ ]{{{_MAX_WORD_LENGTH}}}(?=[^ ])")
 
 
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
@@ -109,22 +49,53 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
     if config.kind not in get_args(TrainedKind):
         what = f"a vocabulary of kind {config.kind} can only be imported (attnkit import)"
         raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(get_args(TrainedKind))}")
-    lines = _lines(text, config)
-    head: list[str] = []
+    head, n_characters = [], 0
+    items: Iterator[Path | str] = iter(text)
+    for item in items:
+        head.append(item)
+        n_characters += _size(item)
+        if n_characters > AT_ONCE:
+            break
+    whole = chain(head, items)
+    if n_characters <= AT_ONCE:
+        return train_in_process(_lines(whole, config), config)
+    if has_counting():
+        from attnkit.text.chunk_counts import TextCounts  # imported here: small texts need no loops
+
+        counts = TextCounts(config)
+        counts.add(whole)
+        counts.finish()
+        return _train(counts if counts.n_lines else None, config)
     if config.kind in ("bpe", "wordpiece"):  # the trainer is one call that ignores signals
-        n_characters = 0
-        for line in lines:
-            head.append(line)
-            n_characters += len(line)
-            if n_characters > AT_ONCE:
-                return Tokenizer.from_json(_train_in_subprocess(chain(head, lines), config))
-    return train_in_process(chain(head, lines), config)
+        return Tokenizer.from_json(_train_in_subprocess(_lines(whole, config), config))
+    return train_in_process(_lines(whole, config), config)
+
+
+def has_counting() -> bool:
+    """Return whether numba can compile the loops of counting and merging."""
+    from attnkit.kernels import chunks, merges, words  # imported here: small texts need no loops
+
+    return None not in (chunks.compiled_loop(), words.compiled_loops(), merges.compiled_loops())
 
 
 def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
     """Train on non-blank lines in this process; raise like ``train_vocabulary``."""
     first = next(lines, None)
-    if first is None:
+    return _train(None if first is None else chain([first], lines), config)
+
+
+def _size(item: Path | str) -> int:
+    """Return the size of a line or file; of a pipe, more than any limit."""
+    if isinstance(item, str):
+        return len(item)
+    with contextlib.suppress(OSError, ValueError):  # the reader reports it
+        return AT_ONCE + 1 if is_stream(item) else item.stat().st_size
+    return 0
+
+
+def _train(text: TextCounts | Iterator[str] | None, config: VocabularyConfig) -> Tokenizer:
+    """Train on counted words or on lines; None is a text without any."""
+    if text is None:
         raise DataError("no text to build a vocabulary from", help="give a non-empty file")
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
     n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
@@ -134,12 +105,12 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     merges: list[list[str]] = []
     scores: dict[str, float] = {}
     if config.kind == "unigram":
-        scores = _train_unigram(chain([first], lines), config, most)
+        scores = _train_unigram(_counts(text, config), config, most)
         entries = list(scores)
     elif config.kind in ("bpe", "wordpiece"):
-        entries, merges = _train_subwords(chain([first], lines), config, most)
+        entries, merges = _train_subwords(text, config, most)
     else:
-        entries = _frequent_texts(chain([first], lines), config, most)
+        entries = _frequent_texts(_counts(text, config), config, most)
     if len(entries) > most:
         raise _too_small(config, len(fixed) + len(entries), "for this text without byte fallback")
     names = fixed + entries
@@ -154,16 +125,11 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
         raise DataError(what, where="vocabulary.size", help="lower vocabulary.size") from error
 
 
-def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
-    """Yield the non-blank lines without symbols; spaces split very long words."""
-    pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
+def _lines(text: Iterable[Path | str], config: VocabularyConfig) -> Iterator[str]:
+    """Yield what is trained on of each line of files or of each line."""
+    kept = LineFilter(config)
     for item in text:
-        for line in read_lines(item) if isinstance(item, Path) else (item,):
-            if line and not line.isspace():
-                # training time is quadratic in the length of a word
-                short = len(line) <= _MAX_WORD_LENGTH or config.kind == "word"
-                kept = line if short else _LONG_WORD.sub(r"\g<0> ", line)
-                yield kept if pattern is None else pattern.sub(" ", kept)
+        yield from kept(read_lines(item) if isinstance(item, Path) else (item,))
 
 
 def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError:
@@ -172,43 +138,57 @@ def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError
     return UsageError(what, where="vocabulary.size", help=help)
 
 
-def _train_subwords(lines: Iterator[str], config: VocabularyConfig, most: int) -> tuple[list[str], list[list[str]]]:
+def _train_subwords(
+    text: TextCounts | Iterator[str], config: VocabularyConfig, most: int
+) -> tuple[list[str], list[list[str]]]:
     """Return the entries and merges of ``bpe`` or ``wordpiece``."""
     # The 512 byte entries of WordPiece are given and come first; the trainer would number them in hash-map order.
     base = [*CHARACTERS, *(CONTINUED + character for character in CHARACTERS)]
-    seen = {" "}
+    alphabet = CHARACTERS if config.byte_fallback else []
+    characters = {" "}  # of the text
+    if not isinstance(text, Iterator):
+        from attnkit.text.byte_pairs import merge_words  # imported here: small texts need no loops
 
-    def noted() -> Iterator[str]:
-        for line in lines:
-            if config.kind == "wordpiece":
-                seen.update(line)
-            yield " " + line
-
-    trainer: Any
-    settings: dict[str, Any] = {"min_frequency": config.min_frequency, "show_progress": False}
-    if config.kind == "bpe":
-        alphabet = CHARACTERS if config.byte_fallback else []
-        trainer = trainers.BpeTrainer(vocab_size=most, initial_alphabet=alphabet, **settings)
+        characters |= text.characters
+        if config.kind == "bpe":
+            first = sorted({*alphabet, *chain.from_iterable(text.counts)})
+            pieces, pairs = merge_words(text.counts, first, most, config.min_frequency)
+        else:
+            pieces, pairs = merge_words(text.counts, base, most + len(base), config.min_frequency, CONTINUED)
+        merges = list(map(list, pairs))
     else:
-        settings |= {"special_tokens": base, "continuing_subword_prefix": CONTINUED}
-        trainer = trainers.WordPieceTrainer(vocab_size=most + len(base), **settings)
-    trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
-    trained.train_from_iterator(noted(), trainer)
-    model = json.loads(trained.to_str())["model"]
-    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+
+        def noted() -> Iterator[str]:
+            for line in text:
+                if config.kind == "wordpiece":
+                    characters.update(line)
+                yield " " + line
+
+        trainer: Any
+        settings: dict[str, Any] = {"min_frequency": config.min_frequency, "show_progress": False}
+        if config.kind == "bpe":
+            trainer = trainers.BpeTrainer(vocab_size=most, initial_alphabet=alphabet, **settings)
+        else:
+            settings |= {"special_tokens": base, "continuing_subword_prefix": CONTINUED}
+            trainer = trainers.WordPieceTrainer(vocab_size=most + len(base), **settings)
+        trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
+        trained.train_from_iterator(noted(), trainer)
+        model = json.loads(trained.to_str())["model"]
+        pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        merges = model.get("merges", [])
     if config.kind == "bpe":
-        return pieces, model["merges"]
+        return pieces, merges
     pieces = [piece for piece in pieces if len(piece.removeprefix(CONTINUED)) > 1]
     if not config.byte_fallback:
-        bytes_seen = {CHARACTERS[byte] for byte in "".join(seen).encode()}
+        bytes_seen = {CHARACTERS[byte] for byte in "".join(characters).encode()}
         base = [entry for entry in base if entry[-1] in bytes_seen]
     return base + pieces[: max(0, most - len(base))], []
 
 
-def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) -> dict[str, float]:
+def _train_unigram(words: Counter[str], config: VocabularyConfig, most: int) -> dict[str, float]:
     from attnkit.text.unigram import train_unigram
 
-    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in count_words(lines, config).items()}
+    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in words.items()}
     seen = set(range(256)) if config.byte_fallback else {byte for word in counts for byte in word}
     return {
         "".join(CHARACTERS[byte] for byte in piece.text): piece.score
@@ -217,21 +197,29 @@ def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) ->
     }
 
 
-def _frequent_texts(lines: Iterator[str], config: VocabularyConfig, most: int) -> list[str]:
+def _frequent_texts(counts: Counter[str], config: VocabularyConfig, most: int) -> list[str]:
     """Return the entries of ``word`` or ``char`` by frequency, ties by code point."""
     base: list[str] = []
     if config.kind == "word":
-        counts = count_words(lines, config)
         for symbol in config.symbols:
             counts.pop(" " + symbol, None)
     else:
-        normalizer = engine.build(engine.pipeline(config, engine.NO_WORDS)).normalizer
-        counts = Counter()
-        for line in lines:
-            counts.update(line if normalizer is None else normalizer.normalize_str(line))
         base = [f"<0x{byte:02X}>" for byte in range(256)] if config.byte_fallback else []
     frequent = [text for text, n in counts.items() if n >= config.min_frequency]
     return base + sorted(frequent, key=lambda text: (-counts[text], text))[: max(0, most - len(base))]
+
+
+def _counts(text: TextCounts | Iterator[str], config: VocabularyConfig) -> Counter[str]:
+    """Return the counts of words, or of kind ``char`` those of characters."""
+    if not isinstance(text, Iterator):
+        return text.counts
+    if config.kind != "char":
+        return count_words(text, config)
+    normalizer = engine.build(engine.pipeline(config, engine.NO_WORDS)).normalizer
+    counts: Counter[str] = Counter()
+    for line in text:
+        counts.update(line if normalizer is None else normalizer.normalize_str(line))
+    return counts
 
 
 def count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
@@ -243,10 +231,9 @@ def count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
             chunks = Counter({chunk: n for chunk, n in chunks.items() if n > 1})
     bare = engine.build(engine.pipeline(config, engine.NO_WORDS))
     counts: Counter[str] = Counter()
-    for chunk, n in chunks.items():
-        text = " " + chunk if bare.normalizer is None else bare.normalizer.normalize_str(" " + chunk)
-        for word, _ in bare.pre_tokenizer.pre_tokenize_str(text):
-            counts[word] += n
+    items = iter(chunks.items())
+    while some := list(islice(items, CHUNKS_AT_ONCE)):
+        add_words(counts, split_chunks(bare, config, [chunk for chunk, _ in some]), [n for _, n in some])
     return counts
 
 

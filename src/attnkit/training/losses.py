@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnkit.runtime.devices import HAS_PRODUCT, has_triton, linear_product
+from attnkit.runtime.devices import HAS_PRODUCT, MIN_PRODUCT, has_triton, linear_product
 
 _BUFFER_BYTES_ON_CPU = 16 << 20  # fits in the caches; the time is flat from 8 to 32 MiB
 _BUFFER_BYTES_ELSEWHERE = 256 << 20  # accelerators need fewer and larger products
@@ -179,7 +179,8 @@ class _AttachGradients(torch.autograd.Function):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return x (n, k) @ weight.T (k, m) + bias (m,), in ``out`` or in a new tensor."""
-    if HAS_PRODUCT and x.dtype == torch.float32 and x.device.type == "cpu" and x.numel():
+    is_large = x.numel() * weight.shape[0] >= MIN_PRODUCT
+    if HAS_PRODUCT and x.dtype == torch.float32 and x.device.type == "cpu" and is_large:
         # In float32, torch.mm uses MKL, which is half as fast as oneDNN on non-Intel processors.
         return linear_product(x, weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)

@@ -11,11 +11,12 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
 from attnkit.formats.huggingface.encoder_config import BertKeys, DistilBertKeys, ElectraKeys, RoFormerKeys, described
-from attnkit.formats.huggingface.llama import LlamaKeys
+from attnkit.formats.huggingface.llama import LlamaKeys, MistralKeys
 from attnkit.formats.huggingface.modernbert import ModernBertKeys, modernbert_values, rope_parameters
 from attnkit.formats.huggingface.translation_config import TRANSLATORS, refuse_code
-from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, TransformerConfig
+from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, UnitName
+from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Tree = dict[str, Any]
@@ -31,7 +32,9 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Name in transformers -> name in attnkit."""
-Kind = Literal["bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "modernbert", "gpt2", "llama"]
+Kind = Literal[
+    "bert", "roberta", "xlm-roberta", "roformer", "distilbert", "electra", "modernbert", "gpt2", "llama", "mistral"
+]
 """Model types that can be imported, beside translation models."""
 SUPPORTED: tuple[Kind, ...] = get_args(Kind)
 ROBERTAS = ("roberta", "xlm-roberta")  #: with two separators, and positions counted from the id of padding
@@ -83,6 +86,7 @@ _KEYS: dict[str, type[Keys]] = {
     "modernbert": ModernBertKeys,
     "gpt2": _Gpt,
     "llama": LlamaKeys,
+    "mistral": MistralKeys,
 }
 
 

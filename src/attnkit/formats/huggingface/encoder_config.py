@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.language_config import BertConfig
+from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 
 Tree = dict[str, Any]
 DISTILBERT_EPS = 1e-12  #: epsilon of the norms of DistilBERT, which is no key

@@ -24,6 +24,7 @@ PREFIXES = {
     "modernbert": "model.",
     "gpt2": "transformer.",
     "llama": "model.",
+    "mistral": "model.",
 }
 """Prefix of the body's tensor names in a model with a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
@@ -125,8 +126,22 @@ def fits(config: BertConfig, kind: str) -> bool:
     return kind in CLASSES and config.positions in positions and plain
 
 
+def keeps_shared_rows(state: Tensors, order: Sequence[int | None]) -> bool:
+    """Return whether entries with the same original id have equal rows.
+
+    GPT-2 has one entry for BOS and EOS, which are two of ours; training may set them apart.
+    """
+    places: dict[int, int] = {}
+    words = [tensor for name, tensor in state.items() if name == "embedding.weight" or name.startswith("output.")]
+    for place, id in enumerate(order):
+        first = place if id is None else places.setdefault(id, place)
+        if first != place and not all(torch.equal(tensor[first], tensor[place]) for tensor in words):
+            return False
+    return True
+
+
 def in_order(state: Tensors, order: Sequence[int | None], first: int) -> dict[str, Tensor]:
-    """Return the tensors of a BERT with rows in the order of an imported vocabulary.
+    """Return the tensors of a model with rows in the order of an imported vocabulary.
 
     ``order`` has the original id of each of our ids, and ``first`` is the number of unused rows at the start of the
     position table, which are zero.
@@ -321,8 +336,8 @@ def llama_body(config: GptConfig, prefix: str = "model.") -> list[Link]:
 
 
 def gpt_links(config: GptConfig, kind: str, prefix: str | None = None) -> list[Link]:
-    """Return the links of the body of a GPT-2 or Llama, with the default prefix."""
-    return (llama_body if kind == "llama" else gpt_body)(config, PREFIXES[kind] if prefix is None else prefix)
+    """Return the links of the body of a GPT, with the default prefix."""
+    return (llama_body if kind in llama.LLAMAS else gpt_body)(config, PREFIXES[kind] if prefix is None else prefix)
 
 
 def gpt_head(config: GptConfig) -> list[Link]:

@@ -1,7 +1,8 @@
-"""Configuration and tensor names of Llama in transformers. Torch-free.
+"""Configuration and tensor names of Llama and Mistral in transformers. Torch-free.
 
 A Llama (Touvron et al. 2023) is a GPT with RMSNorm, rotary positions, gated units and heads of keys and values for
-groups of queries.
+groups of queries. A Mistral (Jiang et al. 2023) has the same layout, without biases; its window of attention must not
+be shorter than its texts.
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, ROPE_BASE
+from attnkit.models.config import ROPE_BASE
 from attnkit.models.language_config import GptConfig
+from attnkit.models.limits import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.position_tables import ScalingName
 
 Tree = dict[str, Any]
@@ -82,6 +84,23 @@ class LlamaKeys(BaseModel, extra="ignore", strict=True):
         return {"kind": self.rope_type} | {ours: scaling[key] for key, ours in _SCALING.items() if key in scaling}
 
 
+class MistralKeys(LlamaKeys):
+    """Configuration keys of Mistral; defaults are those of transformers."""
+
+    n_key_value_heads: int | None = Field(default=8, gt=0, le=MOST_WIDTH, alias="num_key_value_heads")
+    d_ff: int = Field(default=14336, gt=0, le=MOST_WIDTH, alias="intermediate_size")
+    max_length: int = Field(default=131072, gt=1, le=MOST_POSITIONS, alias="max_position_embeddings")
+    sliding_window: int | None = Field(default=4096, gt=0)
+
+    @model_validator(mode="after")
+    def _sees_all(self) -> "MistralKeys":
+        if self.sliding_window is not None and self.sliding_window < self.max_length:
+            what = f"sliding_window {self.sliding_window} is below max_position_embeddings {self.max_length}"
+            raise ValueError(f"{what}: a token would not attend to all before it; supported: null, or no less")
+        return self
+
+
+LLAMAS = ("llama", "mistral")  #: model types of this layout
 _SCALING = {
     "factor": "factor",
     "low_freq_factor": "low_freq_factor",
@@ -101,17 +120,20 @@ def is_llama(config: GptConfig) -> bool:
     return fixed and config.plain_attention and config.d_model % config.n_heads == 0
 
 
-def llama_json(config: GptConfig, vocab_size: int, activation: str, ids: Mapping[str, int | None]) -> Tree:
-    """Return the ``config.json`` of a Llama; ``ids`` has ids of special tokens by key."""
+def llama_json(
+    config: GptConfig, vocab_size: int, activation: str, ids: Mapping[str, int | None], kind: str = "llama"
+) -> Tree:
+    """Return a ``config.json``; ``ids`` has ids of special tokens by key."""
     rope: Tree = {"rope_type": "default", "rope_theta": config.rope_base}
     if (scaling := config.rope_scaling) is not None:
         rope["rope_type"] = scaling.kind
         # Linear scaling has a factor alone.
         keys = list(_SCALING.items())[: 1 if scaling.kind == "linear" else None]
         rope |= {key: getattr(scaling, ours) for key, ours in keys}
+    biases = {"attention_bias": config.bias, "mlp_bias": config.bias}
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [f"{kind.capitalize()}ForCausalLM"],
+        "model_type": kind,
         "vocab_size": vocab_size,
         "hidden_size": config.d_model,
         "num_hidden_layers": config.n_layers,
@@ -124,8 +146,7 @@ def llama_json(config: GptConfig, vocab_size: int, activation: str, ids: Mapping
         "max_position_embeddings": config.max_length,
         "rms_norm_eps": config.norm_eps,
         "tie_word_embeddings": config.tie_embeddings,
-        "attention_bias": config.bias,
-        "mlp_bias": config.bias,
+        **(biases if kind == "llama" else {"sliding_window": None}),
         "rope_theta": config.rope_base,
         "rope_parameters": rope,
         **ids,

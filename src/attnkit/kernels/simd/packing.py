@@ -18,6 +18,8 @@ overflow on the way, but not at the end of a block of ``INT16_BLOCK`` inputs, wh
 a block have a length (the root of the sum of squares) below 2**15.5, so that no product of two blocks reaches 2**31.
 """
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,12 @@ INT16_BLOCK = 64  #: inputs whose products are added in 32 bits
 INT16_LENGTH = 46_000.0  #: of a block, before rounding adds up to 4: 46,004 squared is below 2**31
 MAX_INT16 = 2**15 - 1
 MAX_SUM = (2**15 - 1) // 127  #: of weights of one sign whose products with activations are added in 16 bits
-SPARSE_ROWS = 2  #: rows of a tile of a sparse product: what is zero in all of them is left out
-SPARSE_BLOCK: dict[Precision, int] = {"float32": 64, "bfloat16": 32}
+SPARSE_ROWS: dict[Precision, int] = {"float32": 2, "bfloat16": 2, "int8": 1}
+"""Rows of a tile of a sparse product: what is zero in all of them is left out."""
+SPARSE_BLOCK: dict[Precision, int] = {"float32": 64, "bfloat16": 32, "int8": 64}
 """Groups whose weights a sparse product reads together."""
+_BLOCK = 1 << 16  # weights that are converted together
+_DTYPES: dict[NumberFormat, Any] = {"int8": np.int8, "int16": np.int16, "bfloat16": np.uint16, "float32": np.float32}
 LOWEST = -1e30  #: in place of minus infinity; bias of columns that only pad the output layer
 
 
@@ -61,31 +66,59 @@ def pack(
 
     ``non_negative``: no activation is below zero, as after a ReLU. Columns that only pad get the bias ``padding``.
     """
-    n, k = weight.shape
-    n_padded, k_padded = padded(n), padded(k)
+    n_padded, k_padded = padded(len(weight)), padded(weight.shape[1])
+    p, g = target.tile(number_format).panel, GROUP[number_format]
     padded_bias = np.full(n_padded, padding, np.float32)
-    padded_bias[:n] = bias
-    wide = np.zeros((n_padded, k_padded), np.float32)
-    wide[:n, :k] = weight
-    scale, start = np.ones(n_padded, np.float32), padded_bias
-    values: NDArray[Any] = wide
+    padded_bias[: len(bias)] = bias
+    packed = zeros((n_padded // p, k_padded // g, p, g), _DTYPES[number_format])
+    start, scale = aligned(padded_bias), zeros((n_padded,), np.float32)
+    if number_format.startswith("int"):
+        start = start.view(np.int32)
+    for rows in _blocks(n_padded, k_padded):
+        wide = _rows(weight, rows, k_padded)
+        values, scale[rows] = _rounded(wide, target, number_format)
+        if number_format == "int8":
+            start[rows] = -target.zero_point(non_negative) * values.sum(1, dtype=np.int32)
+        elif number_format == "int16":
+            start[rows] = 0
+        panels = slice(rows.start // p, rows.stop // p)
+        packed[panels] = values.reshape(-1, p, k_padded // g, g).transpose(0, 2, 1, 3)
+    return PackedWeights(packed, start, scale, aligned(padded_bias))
+
+
+def _rounded(wide: NDArray[np.float32], target: Target, number_format: NumberFormat) -> tuple[NDArray[Any], Any]:
+    """Return weights (n, K) in a number format, and the scale of each column or 1."""
+    if number_format == "float32":
+        return wide, 1.0
     if number_format == "bfloat16":
         bits = wide.view(np.uint32)
         # Rounds to nearest, to even among equals.
-        values = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    elif number_format == "int16":
-        lengths = np.sqrt(np.square(wide.reshape(n_padded, -1, INT16_BLOCK)).sum(2)).max(1)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16), 1.0
+    if number_format == "int16":
+        lengths = np.sqrt(np.square(wide.reshape(len(wide), -1, INT16_BLOCK)).sum(2)).max(1)
         scale = np.maximum(np.abs(wide).max(1) / MAX_INT16, lengths / INT16_LENGTH).astype(np.float32)
         scale[scale == 0] = 1
-        values = np.rint(wide / scale[:, None]).astype(np.int16)
-        start = np.zeros(n_padded, np.int32)
-    elif number_format == "int8":
+    else:
         scale = _column_scales(wide, target)
-        values = np.rint(wide / scale[:, None]).astype(np.int8)
-        start = (-target.zero_point(non_negative) * values.sum(1, dtype=np.int32)).astype(np.int32)
-    p, g = target.tile(number_format).panel, GROUP[number_format]
-    packed = values.reshape(n_padded // p, p, k_padded // g, g).transpose(0, 2, 1, 3)
-    return PackedWeights(aligned(packed), aligned(start), aligned(scale), aligned(padded_bias))
+    return np.rint(wide / scale[:, None]).astype(_DTYPES[number_format]), scale
+
+
+def _blocks(n: int, k: int) -> Iterator[slice]:
+    """Yield ranges of rows of K numbers whose temporary copies stay in the cache."""
+    size = max(1, _BLOCK // (k * PANEL)) * PANEL
+    for begin in range(0, n, size):
+        yield slice(begin, min(n, begin + size))
+
+
+def _rows(weight: NDArray[np.float32], rows: slice, k: int) -> NDArray[np.float32]:
+    """Return rows of a weight as (n, K), padded with zeros."""
+    part = weight[rows]
+    size = rows.stop - rows.start, k
+    if part.shape == size:
+        return np.ascontiguousarray(part)
+    wide = np.zeros(size, np.float32)
+    wide[: len(part), : part.shape[1]] = part
+    return wide
 
 
 def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.float32]:
@@ -103,17 +136,20 @@ def _column_scales(weight: NDArray[np.float32], target: Target) -> NDArray[np.fl
     return found
 
 
-def unpack(packed: PackedWeights) -> NDArray[np.float32]:
-    """Return the weights (N, K) that packed integers and their scales represent."""
-    n = len(packed.scale)
-    values = packed.weights.transpose(0, 2, 1, 3).reshape(n, -1)
-    return values * packed.scale[:, None]
+def column_lengths(weight: NDArray[np.float32], packed: PackedWeights) -> tuple[float, float]:
+    """Return the largest length of a packed column, and of its rounding errors."""
+    lengths = [0.0, 0.0]
+    n_panels, n_groups, p, g = packed.weights.shape
+    for rows in _blocks(n_panels * p, n_groups * g):
+        values = packed.weights[rows.start // p : rows.stop // p].transpose(0, 2, 1, 3)
+        rounded = values.reshape(rows.stop - rows.start, -1) * packed.scale[rows, None]
+        for k, part in enumerate((rounded, _rows(weight, rows, n_groups * g) - rounded)):
+            lengths[k] = max(lengths[k], float(np.sqrt(np.einsum("nk,nk->n", part, part).max())))
+    return lengths[0], lengths[1]
 
 
 def list_bytes(n_inputs: int, precision: Precision) -> int:
-    """Return the bytes of a tile's lists in ``make_sparse_product``; 0 in int8."""
-    if precision == "int8":
-        return 0
+    """Return the bytes of a tile's lists in ``make_sparse_product``."""
     return n_inputs // GROUP[precision] // SPARSE_BLOCK[precision] * block_bytes(precision)
 
 
@@ -134,8 +170,14 @@ def allocate(n: int) -> NDArray[np.uint8]:
     return raw[begin : begin + n]
 
 
+def zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array of zeros that begins at a multiple of 64 bytes."""
+    found: NDArray[Any] = allocate(math.prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    return found
+
+
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """Return a contiguous copy that begins at a multiple of 64 bytes."""
-    copy: NDArray[Any] = allocate(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy = zeros(array.shape, array.dtype)
     copy[...] = array
     return copy

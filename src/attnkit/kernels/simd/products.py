@@ -187,19 +187,21 @@ def make_matrix_product(number_format: NumberFormat, kind: str) -> Any:
     return product
 
 
-def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]:
-    """Build a panel times tiles of rows that are mostly zeros; not for int8.
+def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any, Any]:
+    """Build a panel times tiles of rows that are mostly zeros.
 
-    Two functions, each of a tuple:
+    Three functions, each of a tuple:
 
     - Of (a, stride, n_groups, lists, list_stride, n_tiles): for each tile of ``SPARSE_ROWS`` rows list the groups of
       inputs that are not zero in all of them, block by block: their number (int64), and from byte 64 on their indices
       in the block (int32), which take up to 16 more places. Returns the sum of these numbers.
-    - Of (a, stride, weights, before, before_stride, lists, list_stride, out, out_stride, n_tiles), all addresses those
-      of a block: sums over its listed groups are added to what is before and written to ``out``. They are those of
-      ``make_product``: zeros add nothing, and the order is the same.
+    - Of (a, stride, weights, before, before_stride, lists, list_stride, out, out_stride, row_scale, scale, bias,
+      n_tiles), the addresses of inputs and weights those of a block: sums over its listed groups are added to what is
+      before and written to ``out``.
+    - The same for the last block: the floats of ``make_product`` are written. They are the same: zeros add nothing, and
+      the order does not change.
     """
-    n_rows, block, list_size = SPARSE_ROWS, SPARSE_BLOCK[precision], block_bytes(precision)
+    n_rows, block, list_size = SPARSE_ROWS[precision], SPARSE_BLOCK[precision], block_bytes(precision)
 
     @v.intrinsic("int64[6]", result="int64")
     def list_groups(b: Any, operands: Any) -> Any:
@@ -224,17 +226,20 @@ def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]
                 b.store(b.add(b.load(total), n), total)
         return b.load(total)
 
-    @v.intrinsic("int64[10]")
-    def multiply(b: Any, operands: Any) -> None:
-        parts = cgutils.unpack_tuple(b, operands, 10)
-        a, stride, w, before, before_stride, lists, list_stride, out, out_stride, n_tiles = parts
-        tile = target.tile(precision)
+    is_int = precision == "int8"
+
+    def multiply_block(b: Any, operands: Any, is_last: bool) -> None:
+        *parts, row_scale, scale, bias, n_tiles = cgutils.unpack_tuple(b, operands, 13)
+        a, stride, w, before, before_stride, lists, list_stride, out, out_stride = parts
+        tile, kind = target.tile(precision), v.vector("i32" if is_int else "float")
         columns = range(tile.vectors)
         with cgutils.for_range(b, n_tiles) as tiles:
             m = [b.add(b.mul(tiles.index, v.i64(n_rows)), v.i64(i)) for i in range(n_rows)]
             rows = [b.add(a, b.mul(i, stride)) for i in m]
             starts = [b.add(before, b.mul(i, before_stride)) for i in m]
-            sums = [v.accumulators(b, [v.load(b, v.offset(b, start, 64 * j)) for j in columns]) for start in starts]
+            sums = [
+                v.accumulators(b, [v.load(b, v.offset(b, start, 64 * j), kind) for j in columns]) for start in starts
+            ]
             found = b.add(lists, b.mul(tiles.index, list_stride))
             with cgutils.for_range(b, v.load(b, found, v.scalar("i64"))) as loop:
                 at = v.load(b, b.add(v.offset(b, found, 64), b.mul(loop.index, v.i64(4))), v.scalar("i32"))
@@ -246,11 +251,21 @@ def make_sparse_product(target: Target, precision: Precision) -> tuple[Any, Any]
                     for total, of_column in zip(own, weights, strict=True):
                         b.store(_dot(b, target, precision, b.load(total), [(x, of_column)]), total)
             for i, own in zip(m, sums, strict=True):
-                place = b.add(out, b.mul(i, out_stride))
-                for j, total in enumerate(own):
-                    v.store(b, b.load(total), v.offset(b, place, 64 * j))
+                place, totals = b.add(out, b.mul(i, out_stride)), [b.load(total) for total in own]
+                if is_int and is_last:
+                    (totals,) = _floats(b, [totals], b.add(row_scale, b.mul(i, v.i64(4))), scale, bias)
+                for j, total in enumerate(totals):
+                    v.store(b, total, v.offset(b, place, 64 * j))
 
-    return list_groups, multiply
+    @v.intrinsic("int64[13]")
+    def multiply(b: Any, operands: Any) -> None:
+        multiply_block(b, operands, is_last=False)
+
+    @v.intrinsic("int64[13]")
+    def finish(b: Any, operands: Any) -> None:
+        multiply_block(b, operands, is_last=True)
+
+    return list_groups, multiply, finish if is_int else multiply
 
 
 def _write_row(b: Any, number_format: NumberFormat, kind: str, row: list[Any], places: list[Any], number: Any) -> None:

@@ -60,7 +60,7 @@ def make_encode(target: Target, precision: Precision, non_negative: bool) -> Cal
 
             def convert(u: int, at: Any) -> None:
                 half = b.lshr(at, v.i64(1))  # 2 bytes each instead of 4
-                v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(q, half))
+                v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at)), target.native_bfloat16), b.add(q, half))
 
             _each(b, width, convert)
             return
@@ -177,6 +177,49 @@ def make_activate(target: Target, precision: Precision, kind: str) -> Any:
     return activate
 
 
+def make_gate(target: Target, precision: Precision) -> Any:
+    """Build (x, gate, width, lowest, out, q, scale): gated units, then encode.
+
+    ``out`` gets the larger of x and ``lowest``, times the gate (Shazeer 2020); it may be at x or before.
+    """
+    encode = make_encode(target, precision, False)
+
+    @v.intrinsic("int64", "int64", "int64", "float32", "int64", "int64", "int64")
+    def gate(b: Any, x: Any, gates: Any, width: Any, lowest: Any, out: Any, q: Any, scale: Any) -> None:
+        largest, least = v.accumulators(b, _zeros()), v.splat(b, lowest)
+
+        def multiply(u: int, at: Any) -> None:
+            # The order keeps a NaN of x.
+            value = b.fmul(v.maximum(b, least, v.load(b, b.add(x, at))), v.load(b, b.add(gates, at)))
+            v.store(b, value, b.add(out, at))
+            _update_largest(b, largest[u], value)
+
+        _each(b, width, multiply)
+        encode(b, out, width, largest, q, scale)
+
+    return gate
+
+
+@v.intrinsic(*["int64"] * 4)
+def rotate(b: Any, row: Any, n_heads: Any, width: Any, turns: Any) -> None:
+    """Rotate heads of a row: dimension i with dimension i + half of the head.
+
+    ``width``: vectors of 16 floats of a head. ``turns``: sines, then cosines, half a head each.
+    """
+    eight = v.vector("float", 8)  # the narrowest head has half a vector of 16 twice
+    half, head = b.mul(width, v.i64(32)), b.mul(width, v.i64(64))  # bytes
+    with cgutils.for_range(b, width) as parts:
+        at = b.mul(parts.index, v.i64(32))
+        sine = v.load(b, b.add(turns, at), eight)
+        cosine = v.load(b, b.add(turns, b.add(half, at)), eight)
+        with cgutils.for_range(b, n_heads) as heads:
+            first = b.add(row, b.add(b.mul(heads.index, head), at))
+            second = b.add(first, half)
+            x, y = v.load(b, first, eight), v.load(b, second, eight)
+            v.store(b, b.fsub(b.fmul(x, cosine), b.fmul(y, sine)), first)
+            v.store(b, b.fadd(b.fmul(y, cosine), b.fmul(x, sine)), second)
+
+
 def _times_sigmoid(b: Any, x: Any, z: Any) -> Any:
     return b.fdiv(x, b.fadd(v.constant("float", 1.0), v.exp(b, b.fneg(z))))
 
@@ -210,10 +253,11 @@ _ACTIVATIONS = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
 def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
-    """Build (y, x, width, constants, gamma, beta, out, q, scale): LayerNorm.
+    """Build (y, x, width, constants, gamma, beta, out, q, scale): a norm of a row.
 
     With ``adds`` the row is x + y, and is written to x first (the residual sum). ``constants``: address of
-    ``Model.norm_constants``. Padding columns hold zeros, before and after.
+    ``Model.norm_constants``; first 1 / D without padding, epsilon, and the factor from a row's sum to its mean: 1 / D
+    in LayerNorm, 0 in RMSNorm. Padding columns hold zeros, before and after.
     """
     encode = make_encode(target, precision, False)
 
@@ -221,7 +265,7 @@ def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
     def norm(
         b: Any, y: Any, x: Any, width: Any, constants: Any, gamma: Any, beta: Any, out: Any, q: Any, scale: Any
     ) -> None:
-        share, epsilon = (v.load(b, v.offset(b, constants, 4 * i), v.scalar("float")) for i in range(2))
+        share, epsilon, of_mean = (v.load(b, v.offset(b, constants, 4 * i), v.scalar("float")) for i in range(3))
         mask = v.offset(b, constants, 4 * NORM_MASK)
         sums, squares, largest = (v.accumulators(b, _zeros()) for _ in range(3))
 
@@ -233,7 +277,7 @@ def make_norm(target: Target, precision: Precision, adds: bool) -> Any:
             b.store(b.fadd(b.load(sums[u]), value), sums[u])
 
         _each(b, width, add)
-        mean = b.fmul(v.lane_sum(b, _combined(b, sums, _sum)), share)
+        mean = b.fmul(v.lane_sum(b, _combined(b, sums, _sum)), of_mean)
         means = v.splat(b, mean)
 
         def square(u: int, at: Any) -> None:
@@ -272,12 +316,21 @@ def copy(b: Any, x: Any, width: Any, out: Any) -> None:
     _each(b, width, lambda u, at: v.store(b, v.load(b, b.add(x, at)), b.add(out, at)))
 
 
-@v.intrinsic(*["int64"] * 3)
-def keep_bfloat16(b: Any, x: Any, width: Any, out: Any) -> None:
-    """Write a row as bfloat16: keys and values are read far more often than written."""
-    _each(
-        b, width, lambda u, at: v.store(b, v.to_bfloat16(b, v.load(b, b.add(x, at))), b.add(out, b.lshr(at, v.i64(1))))
-    )
+def make_keep(target: Target) -> Any:
+    """Build (x, width, out): write a row as bfloat16.
+
+    Keys and values are read far more often than written.
+    """
+
+    @v.intrinsic(*["int64"] * 3)
+    def keep(b: Any, x: Any, width: Any, out: Any) -> None:
+        def convert(u: int, at: Any) -> None:
+            narrow = v.to_bfloat16(b, v.load(b, b.add(x, at)), target.native_bfloat16)
+            v.store(b, narrow, b.add(out, b.lshr(at, v.i64(1))))
+
+        _each(b, width, convert)
+
+    return keep
 
 
 @v.intrinsic(*["int64"] * 6)

@@ -130,8 +130,13 @@ def exp2(b: Any, x: Any) -> Any:
     return b.bitcast(bits, vector("float"))
 
 
-def to_bfloat16(b: Any, x: Any) -> Any:
-    """Return 16 floats rounded to bfloat16, to even among equals, as int16."""
+def to_bfloat16(b: Any, x: Any, is_native: bool) -> Any:
+    """Return 16 floats rounded to bfloat16, to even among equals, as int16.
+
+    ``is_native``: there is an instruction for it (AVX-512 BF16), which takes numbers below 2**-126 for zero.
+    """
+    if is_native:
+        return call(b, "llvm.x86.avx512bf16.cvtneps2bf16.512", vector("i16"), x)
     bits = b.bitcast(x, vector("i32"))
     odd = b.and_(b.lshr(bits, constant("i32", 16)), constant("i32", 1))
     bits = b.add(b.add(bits, constant("i32", 0x7FFF)), odd)

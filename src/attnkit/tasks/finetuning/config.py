@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.config import QuestionsConfig, TaggedConfig, TextsConfig, WindowSizes
 from attnkit.engine.run_config import RunConfig
-from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
+from attnkit.models.limits import check_length
 from attnkit.tasks.language_modeling.config import SCALES
 
 DEFAULT_MAX_LENGTH = 512  #: default maximum number of tokens per row
@@ -26,6 +26,8 @@ class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     layerwise_lr_decay: float = Field(default=0.9, gt=0, le=1)
     """Learning rate of each layer relative to the layer above it (Howard and Ruder 2018, section 3.2); the head is
     trained at ``learning_rate``. Ignored with ``from_scratch``."""
+    freeze: tuple[Literal["embeddings", "layers"], ...] = ()
+    """Parts of the encoder to freeze: embeddings, layers. The head is always trained."""
     freeze_layers: int = Field(default=0, ge=0)
     """Number of lowest layers to freeze, together with the embeddings. 0: freeze nothing."""
 
@@ -50,8 +52,9 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         frozen, there = self.finetuning.freeze_layers, self.model.n_layers
         if frozen > there:
             raise ValueError(f"finetuning.freeze_layers={frozen}, but the model has {there} layers")
-        if frozen and self.finetuning.from_scratch:
-            raise ValueError("finetuning.freeze_layers cannot be combined with finetuning.from_scratch")
+        for key in ("freeze", "freeze_layers"):
+            if self.finetuning.from_scratch and getattr(self.finetuning, key):
+                raise ValueError(f"finetuning.{key} cannot be combined with finetuning.from_scratch")
         return self
 
     @model_validator(mode="after")

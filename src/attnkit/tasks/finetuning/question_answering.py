@@ -18,7 +18,7 @@ from attnkit.engine.examples import to_float32
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.predict import Format, Predictor, PredictRequest, Totals, Warn, line_ref, truncation_warning
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import Evaluation, LossFunction, Stop, until_stopped
+from attnkit.engine.task import Evaluation, LossFunction, Stop, TrainingOutcome, until_stopped
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.io.safe_read import parse_json
@@ -28,11 +28,12 @@ from attnkit.models.bert import SpanPredictor, best_span
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning.config import QuestionAnsweringConfig
 from attnkit.tasks.finetuning.question_answering_data import PreparedQuestions, QaExamples, QuestionCorpus, open_data
-from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
+from attnkit.tasks.finetuning.task import ADVICE, FinetuningTask, LabelType
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 4096
+CLOSE_LOSS = 0.05  #: in nats; a loss that is nearer to that of a guess is no better
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,16 @@ class Answers(LabelType[QuestionAnsweringConfig, PreparedQuestions, SpanPredicto
     ) -> Evaluation:
         longest, n_samples = config.windows.max_answer_length, config.evaluation.n_samples
         return QuestionAnsweringEvaluation(data, device, longest, n_samples, stop)
+
+    def outcome_warnings(
+        self, config: QuestionAnsweringConfig, data: PreparedQuestions, outcome: TrainingOutcome
+    ) -> Iterator[str]:
+        windows = data.valid.windows
+        # All tokens of a window and [CLS] may begin or end an answer.
+        uniform = float(np.log(windows.ends - windows.begins + 1).mean())
+        if outcome.scores.get("loss", 0.0) > uniform - CLOSE_LOSS:
+            found = f"loss {outcome.scores['loss']:.2f} is at chance: if all positions are equally likely, it is"
+            yield f"{found} {uniform:.2f}\n  {ADVICE[config.finetuning.from_scratch]}"
 
 
 _READ_AHEAD = 256  # questions

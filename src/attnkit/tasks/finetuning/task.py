@@ -29,11 +29,12 @@ from attnkit.engine.examples import estimate_examples, prepare_examples, to_floa
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import EXCLUDED_INIT_KEYS
 from attnkit.engine.resolve import EMBEDDING_KEYS
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.bert import Bert, SequenceClassifier, SpanPredictor, TokenTagger, freeze, layers_of
+from attnkit.models.parts import language_part_of
 from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.training.losses import LossTerm
@@ -42,6 +43,13 @@ ENCODER_PREFIX = "encoder."
 DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")  #: name prefixes of weights outside the encoder
 POOLER = "next_sentence.pooler."  #: name prefix in a pretrained model; in a classifier it is ``pooler.``
 MLM_HEAD = "predictor."
+ADVICE = {
+    False: "train --from-scratch into another -o: if that is better, pretrain longer or at\n"
+    "  a lower learning rate; if not, try a lower optimization.learning_rate, more\n"
+    "  --max-epochs or more examples",
+    True: "try more --max-epochs, another optimization.learning_rate or more examples",
+}
+"""What to try next where a fine-tuned model has learned nothing, by ``finetuning.from_scratch``."""
 ConfigT = TypeVar("ConfigT", bound=FinetuneConfig)
 DataT = TypeVar("DataT", bound=PreparedExamples[Any, Any])
 ModelT = TypeVar("ModelT", bound=SequenceClassifier | TokenTagger | SpanPredictor)
@@ -70,7 +78,7 @@ class LabelType(ABC, Generic[ConfigT, DataT, ModelT]):
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         """Return the evaluation on the development set."""
 
-    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
+    def outcome_warnings(self, config: ConfigT, data: DataT, outcome: TrainingOutcome) -> Iterator[str]:
         """Yield warnings about the development scores of a run that has ended."""
         yield from ()
 
@@ -108,12 +116,15 @@ class FinetuningTask(Task[ConfigT, DataT, ModelT]):
 
     def freeze(self, config: ConfigT, model: ModelT) -> None:
         freeze(model.encoder, config.finetuning.freeze_layers)
+        for name, parameter in model.encoder.named_parameters():
+            if language_part_of(name) in config.finetuning.freeze:
+                parameter.requires_grad_(False)
 
     def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
         return self.labels.evaluation(config, data, device, stop)
 
-    def outcome_warnings(self, config: ConfigT, data: DataT, scores: Mapping[str, float]) -> Iterator[str]:
-        return self.labels.outcome_warnings(config, data, scores)
+    def outcome_warnings(self, config: ConfigT, data: DataT, outcome: TrainingOutcome) -> Iterator[str]:
+        return self.labels.outcome_warnings(config, data, outcome)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
         """Build a model for a checkpoint. Raises ``RunError`` if it has too few weights."""

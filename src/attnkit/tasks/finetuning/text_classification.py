@@ -15,23 +15,17 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.examples import ClassificationEvaluation, chance_warnings, in_batches
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.predict import Format, Predictor, PredictRequest, Warn, line_ref, truncation_warning
-from attnkit.engine.task import Evaluation, Stop
+from attnkit.engine.task import Evaluation, Stop, TrainingOutcome
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.models.bert import SequenceClassifier
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassificationConfig
-from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
+from attnkit.tasks.finetuning.task import ADVICE, FinetuningTask, LabelType
 from attnkit.text.documents import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.long_lines import encode_prefixes
 from attnkit.text.tokenizer import Tokenizer
 
-_ADVICE = {
-    False: "train --from-scratch into another -o: if that is better, pretrain longer or at\n"
-    "  a lower learning rate; if not, try more --max-epochs or more examples",
-    True: "try more --max-epochs, another optimization.learning_rate or more examples",
-}
-"""What to try next where a classifier has learned nothing, by ``finetuning.from_scratch``."""
 _HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
 PreparedTexts = PreparedExamples[LabeledRows, list[str]]
 
@@ -162,9 +156,10 @@ class TextLabels(LabelType[TextClassificationConfig, PreparedTexts, SequenceClas
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, self.logits)
 
     def outcome_warnings(
-        self, config: TextClassificationConfig, data: PreparedTexts, scores: Mapping[str, float]
+        self, config: TextClassificationConfig, data: PreparedTexts, outcome: TrainingOutcome
     ) -> Iterator[str]:
-        return chance_warnings(data, scores, _ADVICE[config.finetuning.from_scratch])
+        counts = data.valid.label_counts(len(data.labels))
+        return chance_warnings(data.labels, counts, outcome.scores, ADVICE[config.finetuning.from_scratch])
 
 
 class TextClassificationPredictor(Predictor):

@@ -30,16 +30,16 @@ from attnkit.data.windows import (
     with_tokens,
 )
 from attnkit.engine.events import Sample
-from attnkit.engine.examples import in_batches, to_float32
+from attnkit.engine.examples import chance_warnings, in_batches, to_float32
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.task import Evaluation, Stop
+from attnkit.engine.task import Evaluation, Stop, TrainingOutcome
 from attnkit.errors import DataError
 from attnkit.metrics.labels import span_scores
 from attnkit.models.bert import TokenTagger
 from attnkit.models.linear import without_dropout
 from attnkit.protocols import OUTSIDE, UNK_ID, entities, split_tag
 from attnkit.tasks.finetuning.config import TokenClassificationConfig
-from attnkit.tasks.finetuning.task import FinetuningTask, LabelType
+from attnkit.tasks.finetuning.task import ADVICE, FinetuningTask, LabelType
 from attnkit.text.conll import LETTERS, Scheme, convert, label_scheme, read_sentences, summarize_tags, tag_warnings
 from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import Tokenizer
@@ -233,6 +233,9 @@ def _shown(words: Sequence[str], tags: Sequence[str], plain: bool) -> str:
     return "; ".join(f"{one.type}: {' '.join(words[one.begin : one.end])}" for one in entities(tags)) or "-"
 
 
+LEAST_F1 = 1.0  #: in percent; below, a tagger has found no entities but by chance
+
+
 class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenTagger]):
     """One tag per word."""
 
@@ -270,6 +273,15 @@ class WordTags(LabelType[TokenClassificationConfig, PreparedTags, TokenTagger]):
         self, config: TokenClassificationConfig, data: PreparedTags, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return TokenClassificationEvaluation(data, device, config.evaluation.n_samples, stop)
+
+    def outcome_warnings(
+        self, config: TokenClassificationConfig, data: PreparedTags, outcome: TrainingOutcome
+    ) -> Iterator[str]:
+        """Warn of a tagger at chance; finding entities may cost accuracy."""
+        if label_scheme(data.labels) != "plain" and outcome.scores.get("f1", 100.0) >= LEAST_F1:
+            return
+        counts = data.valid.label_counts(len(data.labels))
+        yield from chance_warnings(data.labels, counts, outcome.scores, ADVICE[config.finetuning.from_scratch])
 
 
 TASK = FinetuningTask(WordTags())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder, is_run
@@ -13,9 +13,10 @@ from attnkit.data.config import MaskingConfig, TextConfig
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.names import Direction
 from attnkit.engine.run_config import RunConfig
-from attnkit.models.config import check_length
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
+from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
+from attnkit.models.parts import LanguagePartName
 
 LANGUAGE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering")
 """Tasks whose runs may contain BERT or GPT."""
@@ -68,6 +69,24 @@ BERT_POSITIONS = "rotary"
 """With learned positions, a small BERT only learns unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
 
+class LanguageAdaptationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
+
+    freeze: tuple[LanguagePartName, ...] = ()
+    """Parts of the model to freeze: embeddings, layers, output. Tied matrices belong to the embeddings, the final norm
+    to the layers."""
+    freeze_layers: int = Field(default=0, ge=0)
+    """Number of lowest layers to freeze, together with the embeddings. 0: freeze none for this reason."""
+    layerwise_lr_decay: float = Field(default=1.0, gt=0, le=1)
+    """Learning rate of each layer relative to the layer above it (Howard and Ruder 2018, section 3.2); the top layer is
+    trained at ``learning_rate``, the embeddings most slowly."""
+
+    @property
+    def frozen(self) -> tuple[LanguagePartName, ...]:
+        """Return the parts of which no weight is trained."""
+        return (*self.freeze, "embeddings") if self.freeze_layers else self.freeze
+
+
 class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Configuration of a masked language modeling run."""
 
@@ -79,9 +98,12 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """The architecture."""
     masking: MaskingConfig = MaskingConfig()
     """Masking of tokens."""
+    finetuning: LanguageAdaptationConfig = LanguageAdaptationConfig()
+    """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
 
     @model_validator(mode="after")
     def _check(self) -> MlmConfig:
+        _check_frozen(self.finetuning, self.model, self.fsdp)
         _check_rows(self.model, self.data, self.data.isolate_documents and not self.model.next_sentence)
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
             raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
@@ -111,9 +133,14 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     adapter: LoraConfig | None = None
     """Adapters to train instead of the weights of ``--init-from``, e.g. ``adapter.kind=lora``. Null: train the
     weights."""
+    finetuning: LanguageAdaptationConfig = LanguageAdaptationConfig()
+    """Frozen parts and layer-wise learning rates of a run with ``--init-from``."""
 
     @model_validator(mode="after")
     def _check(self) -> ClmConfig:
+        _check_frozen(self.finetuning, self.model, self.fsdp)
+        if self.adapter is not None and self.finetuning.frozen:
+            raise ValueError("adapters freeze all weights: use adapter.maps instead of finetuning.freeze")
         _check_rows(self.model, self.data, self.data.isolate_documents)
         check_adapter(self.adapter, self.model.kind, self.fsdp)
         return self
@@ -151,6 +178,21 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
         "limits": {"metric": "loss", **scale["limits"]},
         "model": {"kind": kind, **model},
     }
+
+
+def _check_frozen(finetuning: LanguageAdaptationConfig, model: LanguageConfig, fsdp: bool) -> None:
+    """Reject more frozen layers than there are, and runs that train nothing."""
+    if finetuning.freeze_layers > model.n_layers:
+        raise ValueError(f"finetuning.freeze_layers={finetuning.freeze_layers}: the model has {model.n_layers} layers")
+    if not (frozen := set(finetuning.frozen)):
+        return
+    if fsdp:
+        raise ValueError("finetuning.freeze cannot be combined with fsdp")
+    # The output of a GPT with tied embeddings is the embeddings.
+    if model.kind == "gpt" and model.tie_embeddings and "embeddings" in frozen:
+        frozen.add("output")
+    if frozen == {"embeddings", "layers", "output"}:
+        raise ValueError("finetuning.freeze leaves no weights to train")
 
 
 def _metrics(data: TextConfig) -> tuple[str, ...]:

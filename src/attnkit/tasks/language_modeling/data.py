@@ -30,6 +30,7 @@ from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
 from attnkit.text.documents import read_documents
+from attnkit.text.label_columns import table_warning
 from attnkit.text.lines import line_batches
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
@@ -166,6 +167,12 @@ class CorpusEncoder:
         return sizes
 
 
+def table_warnings(data: TextConfig) -> Iterator[str]:
+    """Yield a warning about each file that looks like a table of texts and labels."""
+    paths = dict.fromkeys(map(Path, (*data.files, *(data.valid_files or ()))))
+    return (text for path in paths if (text := table_warning(path)) is not None)
+
+
 def prepare_text(
     config: Config, folder: Path, given: Tokenizer | None, origin: str | None
 ) -> Iterator[StatusEvent | WarningEvent]:
@@ -173,6 +180,7 @@ def prepare_text(
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the text")
         documents = DocumentCorpus(config.data)
+        yield from map(WarningEvent, table_warnings(config.data))
         numbers = range(len(documents.paths))
         if given is None:
             yield StatusEvent("building the vocabulary")

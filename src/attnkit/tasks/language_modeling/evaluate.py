@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
+from attnkit.data.store import Store
 from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.task import Stop, until_stopped
@@ -31,6 +32,7 @@ _MAX_LOGITS = 1 << 24  #: maximum number of logits in memory, but at least those
 _SAMPLE_TOKENS = 60  # tokens of a sample
 EVALUATION_EPOCH = -1  #: epoch number that determines the masked tokens of every evaluation
 _MAX_TRIES = 50  #: further epoch numbers to try if no token is masked, for example in few short documents
+_COUNTED, _MAX_COUNTED = 1 << 20, 64  # tokens of a block whose frequencies are counted, and blocks
 _MAX_EXPONENT = 700.0  # larger exponents overflow
 
 
@@ -73,6 +75,28 @@ def language_loss(
         return terms
 
     return loss
+
+
+def unigram_loss(prepared: PreparedText) -> float:
+    """Return the loss of a model that knows only the frequencies of training tokens.
+
+    In nats per token of the validation text. Every token counts once more than it occurs, so that none has no
+    probability. Of long texts a sample is counted.
+    """
+    train, valid = (_token_counts(rows.store).astype(float) for rows in (prepared.train, prepared.valid))
+    log_probs = np.log((train + 1) / (train + 1).sum())  # (V,)
+    return float(-(valid * log_probs).sum() / valid.sum())
+
+
+def _token_counts(store: Store) -> npt.NDArray[np.int64]:
+    """Return how often each token occurs in blocks spread over a text, (V,)."""
+    n_blocks = -(-len(store.ids) // _COUNTED)
+    counts = np.zeros(store.vocab_size, np.int64)
+    for number in range(0, n_blocks, -(-n_blocks // _MAX_COUNTED)):
+        begin, end = number * _COUNTED, min((number + 1) * _COUNTED, len(store.ids))
+        counts += np.bincount(store.ids[begin:end], minlength=store.vocab_size)
+        store.release(begin, end)
+    return counts
 
 
 def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:

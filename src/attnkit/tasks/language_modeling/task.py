@@ -1,6 +1,7 @@
 """Pretraining task: masked (BERT) and causal (GPT) language modeling."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,19 +15,31 @@ from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.engine.dry_run import estimate
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
+from attnkit.models.parts import is_in_lowest_layers, language_part_of, layerwise_rates
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
-from attnkit.tasks.language_modeling.data import CorpusEncoder, PreparedText, check_mask_token, load_text, prepare_text
-from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
+from attnkit.tasks.language_modeling.data import (
+    CorpusEncoder,
+    PreparedText,
+    check_mask_token,
+    load_text,
+    prepare_text,
+    table_warnings,
+)
+from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss, unigram_loss
 from attnkit.text.documents import read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
 _SAMPLE = 2_000_000  #: characters that a dry run encodes per file
+_MIN_EVALUATIONS = 3  #: of fewer, the first may well be the best
+_MIN_STEPS = 100  #: of shorter runs nobody expects much
+_LEAST_GAIN = 0.05  #: share by which a loss must be lower than that of token frequencies
+_ADVICE = "try a lower optimization.learning_rate, or more --max-epochs"
 
 
 def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
@@ -49,8 +62,30 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
     def build_model(self, config: Config, data: PreparedText) -> Bert | Gpt:
         return make_model(config, data.tokenizer.vocab_size)
 
+    def freeze(self, config: Config, model: Bert | Gpt) -> None:
+        finetuning = config.finetuning
+        for name, parameter in model.named_parameters():  # tied weights occur once, as embeddings
+            if language_part_of(name) in finetuning.frozen or is_in_lowest_layers(name, finetuning.freeze_layers):
+                parameter.requires_grad_(False)
+
+    def lr_multipliers(self, config: Config, model: Bert | Gpt) -> Mapping[str, float]:
+        decay = config.finetuning.layerwise_lr_decay
+        names = (name for name, _ in model.named_parameters())
+        return {} if decay == 1 else layerwise_rates(names, decay, language_part_of)
+
     def evaluation(self, config: Config, data: PreparedText, device: torch.device, stop: Stop | None) -> Evaluation:
         return LanguageEvaluation(data, config, device, stop)
+
+    def outcome_warnings(self, config: Config, data: PreparedText, outcome: TrainingOutcome) -> Iterator[str]:
+        """Warn of a loss like that of token frequencies, and of one that only rose."""
+        best, losses = outcome.scores.get("loss"), outcome.losses
+        if best is None or outcome.n_steps < _MIN_STEPS:
+            return
+        unigram = unigram_loss(data)
+        if best > (1 - _LEAST_GAIN) * unigram:
+            yield f"little is learned: loss {best:.2f}; of token frequencies alone, {unigram:.2f}\n  {_ADVICE}"
+        elif len(losses) >= _MIN_EVALUATIONS and not outcome.initialized and min(losses) == losses[0]:
+            yield f"the loss did not fall after the first evaluation, {losses[0]:.2f}\n  {_ADVICE}"
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Bert | Gpt:
         self.check_compatible(checkpoint, config)
@@ -109,7 +144,8 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         for texts, share in samples:
             lengths = map(len, CorpusEncoder(tokenizer, config).encode(texts))
             tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
-        return estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
+        found = estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
+        return replace(found, note="\n".join(f"warning: {text}" for text in table_warnings(data)))
 
     def sampler(self, config: Config, data: PreparedText) -> Sampler | None:
         return data.train.mixture.draw

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from attnkit.data.config import DocumentsConfig
 from attnkit.engine.run_config import SCALES, RunConfig
-from attnkit.models.config import check_length
+from attnkit.models.limits import check_length
 from attnkit.models.recurrent_config import HAN_SIZES, HanConfig
 
 EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}

@@ -1,6 +1,6 @@
 """The document classification task, with a hierarchical attention network."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from attnkit.engine.dry_run import SAMPLE
 from attnkit.engine.events import PrepareEvents
 from attnkit.engine.examples import ClassificationEvaluation, chance_warnings, estimate_examples, prepare_examples
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, TrainingOutcome
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork as Model
 from attnkit.tasks.text_classification.config import HanClassificationConfig as Config
@@ -54,9 +54,10 @@ class HanTask(Task[Config, PreparedDocuments, Model]):
     def evaluation(self, config: Config, data: PreparedDocuments, device: Device, stop: Stop | None) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, document_logits)
 
-    def outcome_warnings(self, config: Config, data: PreparedDocuments, scores: Mapping[str, float]) -> Iterator[str]:
+    def outcome_warnings(self, config: Config, data: PreparedDocuments, outcome: TrainingOutcome) -> Iterator[str]:
         advice = "try more --max-epochs, another optimization.learning_rate or more documents"
-        return chance_warnings(data, scores, advice)
+        counts = data.valid.label_counts(len(data.labels))
+        return chance_warnings(data.labels, counts, outcome.scores, advice)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: Config) -> Model:
         self.check_compatible(checkpoint, config)

@@ -10,10 +10,13 @@ from attnkit.data.config import DataConfig
 from attnkit.data.directions import bleu_of
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.run_config import RunConfig
-from attnkit.models.config import ModelConfig, check_length
+from attnkit.models.config import ModelConfig
+from attnkit.models.limits import check_length
 from attnkit.models.lora import LoraConfig, check_adapter
 from attnkit.models.parts import PartName
 from attnkit.text.config import MAX_ENTRIES, check_symbols
+
+MIN_CONFIDENCE_LINES = 200  #: validation lines below which no confidence is learned
 
 
 class AdaptationConfig(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -66,6 +69,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
     """Additions to the vocabulary of ``--init-from``. Null: none."""
     decoding: SearchConfig = SearchConfig()
     """Search settings: the defaults of ``attnkit translate``, and with a beam size of 1 those of validation."""
+    confidence: bool = True
+    """Learn how probable it is that a translation is acceptable, from the validation lines (at least 200) after
+    training."""
 
     @property
     def inline_symbols(self) -> tuple[str, ...]:
@@ -87,6 +93,11 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True):
         directions = self.data.known_directions
         own = [bleu_of(direction) for direction in directions] if len(directions) > 1 else []
         return ("loss", "perplexity", "bleu", "chrf", *own)
+
+    @property
+    def resumable_keys(self) -> tuple[str, ...]:
+        """Return the keys that may change when a run is resumed."""
+        return (*super().resumable_keys, "confidence")
 
     @property
     def max_source(self) -> int:

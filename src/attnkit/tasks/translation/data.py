@@ -310,6 +310,8 @@ def _check(data: DataConfig) -> Iterator[DataCheckEvent]:
                     help=f"attnkit check {src} {tgt} shows all findings",
                 )
         if report.severity == "stop" and not event.accepted:
-            swap = "give another file for one side" if src == tgt else "exchange the files"
-            remedy = f"attnkit {shlex.join(report.remedy)} mends it" if report.remedy else swap
+            is_swapped = any(finding.name == "swapped_sides" for finding in report.findings)
+            change = "exchange the files" if is_swapped else "give another file for one side"
+            mends = f"attnkit {shlex.join(report.remedy)} mends it"
+            remedy = mends if report.remedy and not is_swapped else change
             raise DataError(report.verdict, where=f"{src} and {tgt}", help=f"{remedy}; --accept-data trains anyway")

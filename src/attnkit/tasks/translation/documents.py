@@ -8,27 +8,21 @@ these parts, and each is put back next to the word that it was next to.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice, pairwise
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import islice
 
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.formats.passages import Passage, Piece, Tag, render
 from attnkit.tasks.translation.placement import Marked, find_words, place_tags, take_tags
 from attnkit.tasks.translation.segmenting import join_segments
-from attnkit.tasks.translation.signs import SignCounts
+from attnkit.tasks.translation.signs import Sign, SignCounts
 from attnkit.tasks.translation.translated_line import TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
-from attnkit.text.inline_symbols import MaskedText, places_in_plain
-from attnkit.text.offsets import align
-from attnkit.text.protected import Protected, find_protected, is_kept
-from attnkit.text.tokenizer import Tokenizer
+from attnkit.tasks.translation.word_links import Anchor, word_anchors
+from attnkit.text.protected import Protected, find_protected, lost_parts
 
 _PASSAGES = 1024  # translated together
 
@@ -42,10 +36,11 @@ class DocumentCounts:
     n_tags: int = 0
     n_protected: int = 0  #: parts that had to be kept
     n_restored: int = 0  #: protected parts that the model lost, and that were put back
+    notes: list[str] = field(default_factory=list)  #: what a reader should know of the document
 
 
 @dataclass
-class _Sentence:
+class TranslatedSentence:
     """A sentence of a passage and its translation.
 
     ``origins`` are places in the source, one per character of the translation.
@@ -56,6 +51,18 @@ class _Sentence:
     begin: int  #: in the text of the passage
     text: str = ""
     origins: list[int] = field(default_factory=list)
+    found: TranslatedLine = field(init=False, repr=False)  #: of the text without the parts that were put back
+    signs: list[Sign] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)  #: parts that the model lost, and that were put back
+
+
+@dataclass(frozen=True)
+class TranslatedPassage(Passage):
+    """A translated passage and its source."""
+
+    source: str = ""  #: as the format writes it, with white space as one space
+    sentences: Sequence[TranslatedSentence] = ()
+    inside: Sequence[TranslatedPassage] = ()  #: texts of its tags
 
 
 class DocumentTranslator:
@@ -89,36 +96,40 @@ class DocumentTranslator:
         remaining = iter(pieces)
         while window := list(islice(remaining, _PASSAGES)):
             passages = self._with_values([piece for piece in window if isinstance(piece, Passage)])
-            translated = iter(self._translate(passages))
+            translated = self._translate(passages)
             for piece in window:
-                yield next(translated) if isinstance(piece, Passage) else piece
+                if not isinstance(piece, Passage):
+                    yield piece
+                    continue
+                passage = next(translated)
+                for sentence in (sentence for one in (*passage.inside, passage) for sentence in one.sentences):
+                    self.counts.signs.add(sentence.signs, [term.is_used for term in sentence.found.terms], passage.line)
+                yield passage
             self.counts.n_passages += len(passages)
             progress(self.counts.n_passages)
 
-    def _with_values(self, passages: Sequence[Passage]) -> list[Passage]:
+    def _with_values(self, passages: Sequence[Passage]) -> list[TranslatedPassage]:
         """Return passages with the values of their tags translated."""
-        tags = [part for passage in passages for part in passage.parts if isinstance(part, Tag) and part.values]
-        split = [list(tag.pieces()) for tag in tags]
-        values = [piece for pieces in split for piece in pieces if isinstance(piece, Passage)]
-        if not values:
-            return list(passages)
-        translated = iter(list(self._translate(values)))
-        self.counts.n_passages += len(values)
-        written = iter(
-            [render(next(translated) if isinstance(piece, Passage) else piece for piece in pieces) for pieces in split]
-        )
-        return [
-            replace(
-                passage,
-                parts=[
-                    replace(part, text=next(written), values=()) if isinstance(part, Tag) and part.values else part
-                    for part in passage.parts
-                ],
-            )
+        split = [
+            [list(part.pieces(passage.line)) for part in passage.parts if isinstance(part, Tag) and part.values]
             for passage in passages
         ]
+        values = [piece for own in split for pieces in own for piece in pieces if isinstance(piece, Passage)]
+        translated = iter(list(self._translate([_with_source(value) for value in values])) if values else [])
+        self.counts.n_passages += len(values)
+        found = []
+        for passage, own in zip(passages, split, strict=True):
+            tags = [[next(translated) if isinstance(piece, Passage) else piece for piece in pieces] for pieces in own]
+            written = map(render, tags)
+            parts = [
+                replace(part, text=next(written), values=()) if isinstance(part, Tag) and part.values else part
+                for part in passage.parts
+            ]
+            inside = [piece for pieces in tags for piece in pieces if isinstance(piece, TranslatedPassage)]
+            found.append(replace(_with_source(passage), parts=parts, inside=inside))
+        return found
 
-    def _translate(self, passages: Sequence[Passage]) -> Iterator[Passage]:
+    def _translate(self, passages: Sequence[TranslatedPassage]) -> Iterator[TranslatedPassage]:
         marked = [take_tags(passage.parts) for passage in passages]
         split = self._segmenter.sentences([one.text for one in marked], self.counts.n_passages + 1)
         sentences = [make_sentences(one.text, found) for one, found in zip(marked, split, strict=True)]
@@ -127,7 +138,7 @@ class DocumentTranslator:
         for group, is_tagged in ((tagged, True), (plain, False)):
             found = self._search([sentence.source for sentence in group], record=is_tagged)
             for sentence, translation in zip(group, found, strict=True):
-                self.counts.signs.add(translation.signs, [term.is_used for term in translation.terms])
+                sentence.found, sentence.signs = translation, translation.signs
                 sentence.text = translation.outputs[0].text
                 if is_tagged:
                     anchors = word_anchors(translation, self._translator.tgt_tokenizer)
@@ -135,7 +146,7 @@ class DocumentTranslator:
         self._restore([*tagged, *plain])
         for passage, one, own in zip(passages, marked, sentences, strict=True):
             self.counts.n_tags += sum(isinstance(part, Tag) for part in passage.parts)
-            yield replace(passage, parts=join_sentences(one, own))
+            yield replace(passage, parts=join_sentences(one, own), sentences=own)
 
     def _search(self, lines: list[str], record: bool) -> list[TranslatedLine]:
         """Return the translations of sentences, which are not split any further."""
@@ -147,19 +158,26 @@ class DocumentTranslator:
         finally:
             segmenter.policy = policy
 
-    def _restore(self, sentences: Sequence[_Sentence]) -> None:
+    def _restore(self, sentences: Sequence[TranslatedSentence]) -> None:
         """Translate sentences that lost protected parts without them; put these back."""
-        losing: list[tuple[_Sentence, list[Protected], Marked]] = []
+        losing: list[tuple[TranslatedSentence, list[Protected], Marked]] = []
         for sentence in sentences:
-            parts = find_protected(sentence.source)
+            terms = {term.source for term in sentence.found.terms}
+            in_terms = terms.union(part.text for term in terms for part in find_protected(term))
+            parts = [part for part in find_protected(sentence.source) if part.text not in in_terms]
             self.counts.n_protected += len(parts)
-            times = Counter(part.text for part in parts)
-            lost = [part for part in parts if not is_kept(part, sentence.text, times[part.text])]
-            if lost:
+            if lost := lost_parts(parts, sentence.text):
                 self.counts.n_restored += len(lost)
-                losing.append((sentence, parts, take_tags(cut_out(sentence.source, parts))))
+                sentence.restored = [part.text for part in lost]
+                one = take_tags(cut_out(sentence.source, parts))
+                if terms or any(map(str.isalpha, one.text)):
+                    losing.append((sentence, parts, one))
+                else:  # nothing to translate
+                    sentence.text, sentence.origins = sentence.source, list(range(len(sentence.source)))
+                    sentence.signs = []
         found = self._search([one.text for _, _, one in losing], record=True)
         for (sentence, parts, one), translation in zip(losing, found, strict=True):
+            sentence.found, sentence.signs = translation, translation.signs
             text = translation.outputs[0].text
             words = find_words(one.text)
             anchors = word_anchors(translation, self._translator.tgt_tokenizer)
@@ -182,17 +200,22 @@ class DocumentTranslator:
                 number += len(own)
 
 
-def make_sentences(text: str, found: Sequence[tuple[str, str]]) -> list[_Sentence]:
+def _with_source(passage: Passage) -> TranslatedPassage:
+    source = replace(passage, n_lines=1).render()
+    return TranslatedPassage(passage.parts, passage.escape, passage.n_lines, passage.line, source)
+
+
+def make_sentences(text: str, found: Sequence[tuple[str, str]]) -> list[TranslatedSentence]:
     """Return the sentences of a passage, given their texts and gaps."""
     sentences, gap = [], ""
     place = len(text) - len(text.lstrip()) if len(found) > 1 else 0
     for source, after in found:
-        sentences.append(_Sentence(source, gap, place))
+        sentences.append(TranslatedSentence(source, gap, place))
         gap, place = after, place + len(source) + len(after)
     return sentences
 
 
-def join_sentences(marked: Marked, sentences: Sequence[_Sentence]) -> list[str | Tag]:
+def join_sentences(marked: Marked, sentences: Sequence[TranslatedSentence]) -> list[str | Tag]:
     """Return the parts of a translated passage."""
     text, origins = "", list[int]()
     for sentence in sentences:
@@ -228,65 +251,6 @@ def source_places(text: str, parts: Sequence[Protected], n_words: int) -> list[i
     if len(outside) == n_words:
         return outside
     return [len(text) * k // max(1, n_words) for k in range(n_words)]
-
-
-Anchor = tuple[tuple[int, int], int]
-"""A word of a translation, as begin and end, and the place in the source that it is aligned to."""
-
-
-def word_anchors(translation: TranslatedLine, tokenizer: Tokenizer) -> list[Anchor]:
-    """Align each word of the best translation to a place in the source.
-
-    By attention; without, or if the sentence was cut, by relative position.
-    """
-    output = translation.outputs[0]
-    words, sources = find_words(output.text), find_words(translation.source)
-    if output.attention is None or len(output.attention) != 1 or not sources:
-        n = max(1, len(words))
-        return [(word, len(translation.source) * k // n) for k, word in enumerate(words)]
-    ids = output.ids[0]
-    weights = np.asarray(output.attention[0], np.float64)[: len(ids), : len(translation.source_ids[0])]
-    of_source = source_words_of_tokens(translation, sources)
-    of_target = target_words_of_tokens(tokenizer, ids, translation.masked, words)
-    sums = np.zeros((len(words), len(sources)))
-    for row, word in enumerate(of_target[: len(weights)]):
-        if word >= 0:
-            np.add.at(sums[word], of_source[of_source >= 0], weights[row][of_source >= 0])
-    return [(word, sources[int(sums[k].argmax())][0]) for k, word in enumerate(words)]
-
-
-def source_words_of_tokens(translation: TranslatedLine, words: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the word of each token of a source of one segment, -1 for white space."""
-    (read,), masked = translation.read, translation.masked
-    aligned = align(translation.tokenizer, [read])[0]
-    in_source = masked.places(masked.text)
-    in_masked = places_in_plain(read) if masked.has_symbols else range(len(read) + 1)
-    places = [in_source[place] for place in in_masked]
-    spans = ((places[begin], places[end]) for begin, end in zip(aligned.begins, aligned.ends, strict=True))
-    found = np.array([word_at(words, begin, max(end, begin + 1)) for begin, end in spans], np.int64)
-    return found[: len(translation.source_ids[0])]
-
-
-def target_words_of_tokens(
-    tokenizer: Tokenizer, ids: Sequence[int], masked: MaskedText, words: Sequence[tuple[int, int]]
-) -> list[int]:
-    """Return the word of each token of a translation, -1 for white space.
-
-    ``words`` are those of the translation whose placeholders are restored.
-    """
-    text = tokenizer.decode([ids])[0]
-    # Every byte that does not continue a character begins one.
-    sizes = [sum(byte & 0xC0 != 0x80 for byte in tokenizer.bytes_of(id)) for id in ids]
-    n_dropped = sum(sizes) - len(text)  # a first space
-    restored = [0] * n_dropped + masked.places(text)
-    ends = [min(place, len(restored) - 1) for place in accumulate(sizes, initial=0)]
-    return [word_at(words, restored[begin], max(restored[end], restored[begin] + 1)) for begin, end in pairwise(ends)]
-
-
-def word_at(words: Sequence[tuple[int, int]], begin: int, end: int) -> int:
-    """Return the first word with characters in ``begin:end``, -1 without one."""
-    place = bisect_right(words, begin, key=lambda word: word[1])
-    return place if place < len(words) and words[place][0] < end else -1
 
 
 def links_to(words: Sequence[tuple[int, int]], anchors: Sequence[Anchor]) -> list[int]:

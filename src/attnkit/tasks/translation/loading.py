@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.logs import MAX_LINE, parse_line
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.compiled.packed_transformer import PackedTransformer
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded, read_run_config, read_tree
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
 from attnkit.errors import RunError, UsageError
+from attnkit.io.safe_read import check_system, read_regular_file
 from attnkit.models.parameter_shapes import transformer_shapes
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -27,11 +31,13 @@ if TYPE_CHECKING:
 
     from attnkit.kernels.simd.targets import Precision
     from attnkit.models.translation import TranslationModel
+    from attnkit.quality.confidence import ConfidenceCurve
     from attnkit.quality.profile import TrainingProfile
     from attnkit.text.sentences import SourceStatistics
 
 SOURCE_STATISTICS = "sentences.json"  #: file of a checkpoint
 TRAINING_PROFILE = "profile.json"  #: file of a checkpoint
+CONFIDENCE_NAME = "confidence.json"  #: file of a run folder
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,14 @@ class OpenedRun:
             where = str(self.files.path / TRAINING_PROFILE)
             raise RunError("invalid profile of the training pairs", where=where) from error
 
+    @cached_property
+    def confidence(self) -> ConfidenceCurve | None:
+        """Confidence of translations; None if the run has learned none of these weights.
+
+        Raises ``RunError`` if its file is damaged.
+        """
+        return read_confidence(self.path, fingerprint_of(self.files))
+
     @property
     def checkpoint(self) -> str:
         """Name of the checkpoint."""
@@ -88,6 +102,29 @@ class OpenedRun:
     def vocabularies(self) -> tuple[str, str]:
         """Vocabulary fingerprints, which must agree across the runs of an ensemble."""
         return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
+
+
+def read_confidence(run: Path, weights: str) -> ConfidenceCurve | None:
+    """Return the curve of a run; None if it has none for these weights.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    path = run / CONFIDENCE_NAME
+    if not os.path.lexists(path):
+        return None
+    from attnkit.quality.confidence import ConfidenceCurve
+
+    try:
+        record = parse_line(read_regular_file(path, MAX_LINE))
+        curve = None if record is None else ConfidenceCurve.model_validate(record)
+    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        check_system(path, error)
+        curve = None
+    if curve is None:
+        help = "delete it: translations then have no confidence"
+        raise RunError("the file of the confidence is damaged", where=str(path), help=help)
+    return curve if curve.weights == weights else None
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from attnkit.formats.passages import Tag
-from attnkit.text.protected import PROTECTED
+from attnkit.text.protected import UNSPACED, find_protected
+from attnkit.text.word_boundaries import joins
 
-_WORD = re.compile(
-    PROTECTED.pattern + r"|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+(?:['’.,:-][^\W_]+)*|[^\w\s]|_"
-)
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+(?:['’.,:-][^\W_]+)*|[^\w\s]|_")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _NEAR = 32  # source words on each side of a point that are asked for its place
 
 _SYMBOLS = frozenset("%@#&{}/\\_*")  # punctuation of Unicode that belongs to what is next to it
+_OPENING, _CLOSING = frozenset("([{«„“‘¿¡"), frozenset(".,;:!?)]}»")
+_BETWEEN = frozenset("-/\"'’\\_")  # marks that may be next to a word on both sides
+_POINT = "\ufffc"  # a point beside a point
 
 
 def find_words(text: str) -> list[tuple[int, int]]:
@@ -30,7 +33,12 @@ def find_words(text: str) -> list[tuple[int, int]]:
 
     A Chinese or Japanese character is a word, and so is a protected part: no tag goes inside.
     """
-    return [match.span() for match in _WORD.finditer(text)]
+    words, place = list[tuple[int, int]](), 0
+    for part in find_protected(text):
+        words += [match.span() for match in _WORD.finditer(text, place, part.begin)]
+        words.append((part.begin, part.end))
+        place = part.end
+    return words + [match.span() for match in _WORD.finditer(text, place)]
 
 
 def find_marks(text: str, words: Sequence[tuple[int, int]]) -> set[int]:
@@ -48,7 +56,7 @@ class PlacedTag:
     end: int = 0
     closing: Tag | None = None  #: None for a point
     children: list[PlacedTag] = field(default_factory=list)
-    spaced: tuple[bool, bool] = (True, True)  #: of a point: whether white space is before and after it
+    near: tuple[str, str] = ("", "")  #: of a point: the characters before and after it; empty at the ends of the text
     low: int = 0  #: first word of the translation inside the element, or behind the point
     high: int = 0  #: behind the last one
 
@@ -65,7 +73,7 @@ class Marked:
 def take_tags(parts: Sequence[str | Tag]) -> Marked:
     """Separate text and tags of balanced parts.
 
-    White space around a removed point becomes one space.
+    White space around a removed point becomes one space, and none before a mark such as a full stop.
     """
     text = ""
     root: list[PlacedTag] = []
@@ -74,6 +82,13 @@ def take_tags(parts: Sequence[str | Tag]) -> Marked:
     behind = [*accumulate(reversed(parts), lambda text, part: part if isinstance(part, str) else text, initial="")]
     for number, part in enumerate(parts):
         if isinstance(part, str):
+            if text.endswith(" ") and part[:1] in _CLOSING and _is_point(parts[number - 1]):
+                text = text[:-1]
+                for k in range(len(places) - 1, -1, -1):
+                    node, end, place = places[k]
+                    if place <= len(text):
+                        break
+                    places[k] = (node, end, len(text))
             text += part.lstrip() if not text or (text.endswith(" ") and part[:1] == " ") else part
         elif part.kind == "open":
             stack[-1].append(PlacedTag(part, 0))
@@ -85,15 +100,13 @@ def take_tags(parts: Sequence[str | Tag]) -> Marked:
             places.append((stack[-1][-1], "end", len(text)))
         else:
             after = behind[len(parts) - number - 1]
-            near = ("" if not number else parts[number - 1], "" if number + 1 == len(parts) else parts[number + 1])
-            beside = [isinstance(part, Tag) and part.kind == "point" for part in near]  # points without a space between
-            spaced = (
-                not beside[0] and (not text or text[-1].isspace()),
-                not beside[1] and (not after or after[:1].isspace()),
-            )
-            stack[-1].append(PlacedTag(part, 0, spaced=spaced))
+            beside = [
+                any(map(_is_point, side)) for side in (parts[number - 1 : number], parts[number + 1 : number + 2])
+            ]
+            near = _POINT if beside[0] else text[-1:], _POINT if beside[1] else after[:1]
+            stack[-1].append(PlacedTag(part, 0, near=near))
             places.append((stack[-1][-1], "point", len(text)))
-            if not spaced[0] and not spaced[1] and text[-1:].isalnum() and after[:1].isalnum():
+            if text[-1:].isalnum() and after[:1].isalnum() and not any(beside):
                 text += " "  # two words that only the point keeps apart
     text = text.rstrip()
     words = find_words(text)
@@ -143,6 +156,8 @@ class _Spans:
     def __init__(self, marked: Marked, text: str, words: Sequence[tuple[int, int]], links: Sequence[int]) -> None:
         self._marks, self._source_marks = find_marks(text, words), find_marks(marked.text, marked.words)
         self._n_source = len(marked.words)
+        self._end = _end_of_words(len(words), self._marks)
+        self._source_end = _end_of_words(self._n_source, self._source_marks)
         self._targets: list[list[int]] = [[] for _ in marked.words]
         """Words of the translation that are aligned to each source word, ascending."""
         for target, source in enumerate(links if marked.words else ()):
@@ -210,14 +225,17 @@ class _Spans:
 
     def _point_place(self, node: PlacedTag, inside: range) -> int:
         """Return the word that a point is before, by the nearest source words."""
-        glued = not node.spaced[0] and node.spaced[1]
+        glued = bool(node.near[0].strip()) and not node.near[1].strip()
         for k in range(min(_NEAR, self._n_source)):
             near = [node.begin - 1 - k, node.begin + k]
             for word in near if glued else reversed(near):
                 targets = self._targets[word] if 0 <= word < self._n_source else []
                 own = [i for i in targets if i in inside]
                 if own:
-                    return own[-1] + 1 if word < node.begin else own[0]
+                    place = own[-1] + 1 if word < node.begin else own[0]
+                    # What is before the last marks of the source stays before those of the translation.
+                    is_late = place > self._end and node.begin <= self._source_end
+                    return max(self._end, inside.start) if is_late else place
         return inside.start + round(len(inside) * node.begin / max(1, self._n_source))
 
 
@@ -230,6 +248,7 @@ class _Writer:
     gaps: list[str]  #: before each word, and at the end
     place: int = 0  #: number of words written
     open_gap: bool = False  #: whether the gap before the next word is written already
+    last: PlacedTag | None = None  #: the point before the next word
 
     def write(self, node: PlacedTag) -> None:
         for child in node.children:
@@ -253,30 +272,62 @@ class _Writer:
             self.place, self.open_gap = self.place + 1, False
 
     def _gap(self) -> None:
-        if not self.open_gap and self.place < len(self.words):
-            self.parts.append(self.gaps[self.place])
+        if self.place == len(self.words):
+            return
+        gap = self.gaps[self.place]
+        if not self.open_gap:
+            self.parts.append(gap)
             self.open_gap = True
+        if self.last is not None:
+            # White space that the text has between two words is before and after a point between them.
+            beside, first = self.last.near[1], self.words[self.place][0]
+            is_glued = self._before().isspace() or _is_glued(beside, first)
+            if not is_glued and (gap or first in _OPENING or _is_spaced(first)):
+                self.parts.append(gap or " ")
+            self.last = None
 
     def _point(self, node: PlacedTag) -> None:
-        is_last = self.place == len(self.words)
-        if node.spaced[0]:
-            if not self.open_gap and not is_last:
+        if not _is_glued(node.near[0], ""):
+            if not self.open_gap:
                 self._gap()
-            if self.parts and not _ends_with_space(self.parts):
+            before = self._before()
+            is_end = self.place == len(self.words) and before in _BETWEEN
+            if not _is_glued(node.near[0], before) and (before in _CLOSING or is_end or _is_spaced(before)):
                 self.parts.append(" ")
         self.parts.append(node.tag)
-        if node.spaced[1] and not is_last and self.open_gap and not _is_mark(self.words[self.place]):
-            self.parts.append(" ")
+        self.last = node
+
+    def _before(self) -> str:
+        """Return the last character written, ``_POINT`` for a point; empty at first."""
+        for part in reversed(self.parts):
+            if isinstance(part, str) and part:
+                return part[-1]
+            if isinstance(part, Tag) and part.kind == "point":
+                return _POINT
+        return ""
 
 
-def _ends_with_space(parts: Sequence[str | Tag]) -> bool:
-    for part in reversed(parts):
-        if isinstance(part, str) and part:
-            return part[-1].isspace()
-        if isinstance(part, Tag) and part.kind == "point":
-            return False
-    return True
+def _end_of_words(n: int, marks: set[int]) -> int:
+    """Return the end of n words without the marks that are last."""
+    while n and n - 1 in marks:
+        n -= 1
+    return n
 
 
-def _is_mark(word: str) -> bool:
-    return not word[0].isalnum() and word not in "([{«„“‘"
+def _is_point(part: str | Tag) -> bool:
+    return isinstance(part, Tag) and part.kind == "point"
+
+
+def _is_glued(beside: str, found: str) -> bool:
+    """Return whether a point has no white space before or after ``found``.
+
+    In the source it has ``beside`` there.
+    """
+    return bool(beside) and (beside in (_POINT, found) or joins(beside))
+
+
+def _is_spaced(character: str) -> bool:
+    """Return whether white space separates a character from a point."""
+    if not character or character.isspace() or _UNSPACED.match(character):
+        return False
+    return character not in _OPENING | _CLOSING | _BETWEEN

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -14,6 +16,9 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, Scorer
 from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter
+from attnkit.tasks.translation.signs import NO_PROFILE, Sign, SourceSigns
+from attnkit.tasks.translation.translated_line import Output, TranslatedLine
+from attnkit.text.lines import is_blank
 from attnkit.text.sentences import SentenceSplitter
 
 _WINDOW = 4096  # pairs sorted by length together
@@ -28,6 +33,17 @@ class PairScore:
     n_tokens: int  #: number of target tokens, EOS included
     ids: list[list[int]] = field(default_factory=list)  #: of each sentence scored, without EOS
     log_probs: list[list[float]] = field(default_factory=list)  #: of each token of each sentence, and of EOS
+    line: TranslatedLine | None = field(default=None, repr=False, compare=False)  #: the pair as a translation
+
+    @property
+    def signs(self) -> list[Sign]:
+        """Signs of a wrong target, or of an unusual source."""
+        return [] if self.line is None else self.line.signs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the score as JSON has it."""
+        plain: dict[str, Any] = {"log_prob": self.log_prob, "n_tokens": self.n_tokens, "ids": self.ids}
+        return {**plain, "log_probs": self.log_probs, "signs": self.signs}
 
 
 @dataclass
@@ -68,7 +84,7 @@ def score_pairs(
     of each source, of its target language.
     """
     remaining, first = iter(pairs), 1
-    inline = InlineText(run.config.data, run.tgt_tokenizer)
+    inline, profile = InlineText(run.config.data, run.tgt_tokenizer), run.training_profile or NO_PROFILE
     while window := list(islice(remaining, _WINDOW)):
         aligned = [[pair] for pair in window] if segmenter is None else _split_pairs(window, segmenter, first)
         masked = [[(inline.mask(src), tgt) for src, tgt in rows] for rows in aligned]
@@ -85,12 +101,16 @@ def score_pairs(
             found.update(
                 zip(batch, _score(scorer, device, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True)
             )
-        scores = map(found.__getitem__, range(len(src)))
-        for rows in aligned:
-            own = list(islice(scores, len(rows)))
+        scores, sources = map(found.__getitem__, range(len(src))), (ids[len(tag) :] for ids in src)
+        signs = SourceSigns([pair[0] for pair in window], profile, run.src_tokenizer.normalize)
+        for i, ((source, target), rows) in enumerate(zip(window, aligned, strict=True)):
+            own, source_ids = list(islice(scores, len(rows))), list(islice(sources, len(rows)))
             ids, log_probs = ([part for score in own for part in getattr(score, name)] for name in ("ids", "log_probs"))
             total = sum(score.log_prob for score in own), sum(score.n_tokens for score in own)
-            yield PairScore(*total, ids, log_probs)
+            output = Output(target, total[0], total[0], ids, True, None, run.tgt_tokenizer)
+            source_ids = [] if is_blank(source) else source_ids
+            line = TranslatedLine(source, source_ids, [output], run.src_tokenizer, False, partial(signs.of, i), profile)
+            yield PairScore(*total, ids, log_probs, line)
 
 
 def _split_pairs(pairs: Sequence[tuple[str, str]], segmenter: Segmenter, first: int) -> list[list[tuple[str, str]]]:

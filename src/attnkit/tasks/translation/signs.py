@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,8 +14,12 @@ from attnkit.quality.damage import has_word
 from attnkit.quality.profile import TrainingProfile, copied_share
 from attnkit.quality.repetition import count_repeats
 from attnkit.text.lines import is_blank
+from attnkit.text.protected import has_lost
+from attnkit.text.sentences import has_stop
 
-Sign = Literal["cut", "repeated", "copied", "empty", "short", "long", "unlike", "unknown", "length", "split", "term"]
+Sign = Literal[
+    "cut", "repeated", "copied", "empty", "short", "long", "lost", "unlike", "unknown", "length", "split", "term",
+]  # fmt: skip
 TEXTS: dict[Sign, str] = {
     "cut": "cut at the maximum length",
     "repeated": "with repetitions",
@@ -22,6 +27,7 @@ TEXTS: dict[Sign, str] = {
     "empty": "empty",
     "short": "too short for their source",
     "long": "too long for their source",
+    "lost": "without a tag, address, placeholder or number of their source",
     "unlike": "unlike the training text",
     "unknown": "with unknown characters",
     "length": "of a length not trained on",
@@ -30,6 +36,7 @@ TEXTS: dict[Sign, str] = {
 }
 """Signs in the order of a summary, and how it names them."""
 NO_PROFILE = TrainingProfile()
+FindSigns = Callable[[], list[Sign]]
 
 
 def find_signs(
@@ -55,6 +62,7 @@ def find_signs(
         "repeated": count_repeats(words) >= profile.repeats > count_repeats(before),
         "copied": is_copied(before, words, profile) and has_word(text),
         "empty": is_blank(text),
+        "lost": has_lost(source, text),
         "unknown": any(UNK_ID in ids for ids in segments),
         "split": is_cut,
     }
@@ -83,15 +91,35 @@ def find_source_signs(
     return found
 
 
+class SourceSigns:
+    """What is unusual in the lines of a window, found when it is first asked for."""
+
+    def __init__(self, lines: Sequence[str], profile: TrainingProfile, normalize: Callable[[str], str]) -> None:
+        self._find = cache(partial(find_source_signs, lines, profile, normalize))
+
+    def of(self, i: int) -> list[Sign]:
+        """Return the signs of line i."""
+        return self._find()[i]
+
+
 def find_length_signs(
-    source_ids: Sequence[Sequence[int]], ids: Sequence[Sequence[int]], profile: TrainingProfile
+    source_ids: Sequence[list[int]],
+    ids: Sequence[Sequence[int]],
+    profile: TrainingProfile,
+    decode: Callable[[Sequence[list[int]]], list[str]],
 ) -> list[Sign]:
-    """Return what is unusual of the lengths of segments and of their translations."""
+    """Return what is unusual of the lengths of segments and of their translations.
+
+    ``decode`` is that of the source tokenizer: a whole sentence may be half as long as what was trained on.
+    """
     found: list[Sign] = []
     for source, target in zip(source_ids, ids, strict=True):
         if profile.source_tokens is not None:
             least, most = profile.source_tokens
-            found += ["length"] if not least <= len(source) <= most else []
+            if len(source) > most or (
+                len(source) < least and (2 * len(source) < least or not has_stop(decode([source])[0]))
+            ):
+                found.append("length")
         if (limits := profile.ratio_limits(len(source))) is not None and target:
             ratio = (len(target) + 1) / (len(source) + 1)
             found += ["short"] if ratio < limits[0] else ["long"] if ratio > limits[1] else []
@@ -119,7 +147,7 @@ class SignCounts:
     def add(self, signs: list[Sign], has_terms: Sequence[bool] = (), line: int | None = None) -> None:
         """Count a line, and which terms of the glossary its translation has.
 
-        ``line`` is its number in the input, from 1; None if it has none, as a sentence of a document.
+        ``line`` is its number in the input, from 1.
         """
         self.n_lines += 1
         self.n_flagged += bool(signs)
@@ -130,17 +158,19 @@ class SignCounts:
         self.n_terms += len(has_terms)
         self.n_used += sum(has_terms)
 
-    def messages(self, unit: str = "lines", *, has_json: bool = False) -> list[str]:
+    def messages(self, *, protects: bool) -> list[str]:
         """Return the hit rate of terms and the summary of signs, where there are any.
 
-        ``has_json`` adds that ``--json`` flags each line.
+        ``protects`` is True for sentences of documents and protected lines.
         """
         found = []
         if self.n_terms:
             share = self.n_used / self.n_terms
             found.append(f"{self.n_used:,} of {self.n_terms:,} glossary terms are in the translations ({share:.1%})")
-        if summary := self.as_text(unit):
-            found.append(f"{summary} (--json flags each)" if has_json else summary)
+        if summary := self.as_text("sentences" if protects else "lines"):
+            found.append(f"{summary} (--json flags each)")
+        if self.by_sign["lost"] and not protects:
+            found.append("--protect keeps tags, addresses, placeholders and numbers as they are")
         return found
 
     def as_text(self, unit: str = "lines") -> str:

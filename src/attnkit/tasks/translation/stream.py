@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnkit.data.loader import Batching
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import SearchJob
 from attnkit.errors import RunError, UsageError
-from attnkit.formats.documents import DocumentFormat, parse_document, parse_line, read_document
-from attnkit.formats.passages import Passage, render
 from attnkit.kernels.simd.targets import Precision
-from attnkit.tasks.translation.documents import DocumentCounts, DocumentTranslator
 from attnkit.tasks.translation.engines import EngineSearch
 from attnkit.tasks.translation.ensemble import open_ensemble
 from attnkit.tasks.translation.segmenting import SplitPolicy
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import SignCounts
-from attnkit.tasks.translation.translated_line import TranslatedLine
+from attnkit.tasks.translation.signs import SignCounts, in_order
+from attnkit.tasks.translation.translated_line import TranslatedLine, confidence_of
 from attnkit.tasks.translation.translator import TranslationPipeline
-from attnkit.text.glossary import Glossary
-from attnkit.text.lines import read_line_batches, read_lines
+from attnkit.text.lines import STDIN, read_line_batches, read_lines
+
+if TYPE_CHECKING:
+    from attnkit.formats.documents import DocumentFormat
+    from attnkit.formats.passages import Piece
+    from attnkit.tasks.translation.documents import DocumentCounts, TranslatedSentence
 
 Item = TypeVar("Item")
 
@@ -73,7 +74,9 @@ def open_translator(
     engine, threads = request.engine, request.threads
     searcher = EngineSearch(opened, request.device, request.precision, engine=engine, threads=threads, notify=tell)
     translator = TranslationPipeline(opened, searcher)
-    translator.set_target_language(request.tgt_lang)
+    # A document says its language, which a run of one language need not know.
+    is_named = request.format is not None and not opened[0].config.data.target_languages
+    translator.set_target_language(None if is_named else request.tgt_lang)
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
@@ -89,6 +92,8 @@ def open_translator(
         if translator.suppressed is None:
             tell(f"{request.suppress} has no words: nothing is suppressed")
     if request.glossary is not None:
+        from attnkit.text.glossary import Glossary
+
         translator.set_glossary(Glossary.load(request.glossary), tell)
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
     for run in translator.runs:
@@ -146,12 +151,26 @@ def translate_source(
     prefixes = None if request.prefixes is None else islice(read_lines(request.prefixes), request.skip, None)
     n_done = request.skip
     if request.protect:
+        from attnkit.formats.documents import parse_line  # imported here: one line from a shell needs none of them
+        from attnkit.formats.html import html_faults
+        from attnkit.formats.passages import render
+        from attnkit.tasks.translation.documents import DocumentTranslator
+
         documents = DocumentTranslator(translator, job.config, request.batching, counts)
+        broken: list[int] = []
         for window in windows:
-            pieces = chain.from_iterable([*parse_line(line), "\n"] for line in window)
+            pieces = chain.from_iterable([*parse_line(line, k), "\n"] for k, line in enumerate(window, n_done + 1))
+            broken += [n_done + k for k, line in enumerate(window, 1) if "<" in line and html_faults(line)]
             n_done += len(window)
-            yield len(window), render(documents.translate(pieces)).split("\n")[:-1]
+            translated = documents.translate(pieces)
+            if request.as_json:
+                yield len(window), list(protected_lines(window, translated, request, n_done - len(window)))
+            else:
+                yield len(window), render(translated).split("\n")[:-1]
             progress(n_done)
+        if broken:
+            many = "1 line has" if len(broken) == 1 else f"{len(broken):,} lines have"
+            tell(f"{many} tags without a partner, kept as they are (first in line {broken[0]:,})")
         return
     for found in translator.translate_windows(windows, job, request.batching, prefixes, where, request.skip):
         translations = list(found)
@@ -166,22 +185,78 @@ def translate_source(
 
 def translate_document(
     request: TranslateRequest, tell: Callable[[str], None], progress: Callable[[int, int], None]
-) -> tuple[str, DocumentCounts]:
-    """Return a translated document.
+) -> tuple[str, list[str], DocumentCounts]:
+    """Return a translated document and, for ``as_json``, the JSON of its passages.
 
     ``progress`` receives the number of passages translated and that of all.
 
-
     Raises ``DataError`` if the document is not of its format, not UTF-8 or too large.
     """
+    from attnkit.formats.documents import describe, parse_document, read_document, with_language
+    from attnkit.formats.passages import Passage, render
+    from attnkit.tasks.translation.documents import DocumentTranslator, TranslatedPassage
+
     assert request.format is not None
-    pieces = parse_document(read_document(request.source), request.format, request.source)
-    n_passages = sum(isinstance(piece, Passage) for piece in pieces)
+    source = read_document(request.source)
+    pieces = parse_document(source, request.format, request.source)
     translator, _, job = open_translator(request, tell, lambda n_lines: None)
+    known = translator.runs[0].config.data.target_languages
+    if (language := request.tgt_lang or (known[0] if len(known) == 1 else None)) is not None:
+        source = with_language(source, request.format, language.replace("_", "-"))
+        pieces = parse_document(source, request.format, request.source)
+    n_passages = sum(isinstance(piece, Passage) for piece in pieces)
     translator.segmenter.tell = lambda text: None  # a passage is no line, and has sentences
     documents = DocumentTranslator(translator, job.config, request.batching)
-    text = render(documents.translate(pieces, lambda n: progress(n, n_passages)))
-    return text, documents.counts
+    documents.counts.notes = describe(source, request.format)
+    text, lines = list[str](), list[str]()
+    for piece in documents.translate(pieces, lambda n: progress(n, n_passages)):
+        text.append(render([piece]))
+        if request.as_json and isinstance(piece, TranslatedPassage):
+            for one in (*piece.inside, piece):  # attention is not kept
+                place = {"line": one.line, "passage": len(lines) + 1}
+                lines.append(passage_json(place, one.source, one.render(), one.sentences, request))
+    return "".join(text), lines, documents.counts
+
+
+def protected_lines(
+    lines: Iterable[str], pieces: Iterator[Piece], request: TranslateRequest, n_before: int
+) -> Iterator[str]:
+    """Yield the JSON of lines, given their translated pieces."""
+    from attnkit.formats.passages import render
+
+    for number, line in enumerate(lines, n_before + 1):
+        own = list(takewhile(lambda piece: piece != "\n", pieces))
+        sentences = [sentence for piece in own for sentence in getattr(piece, "sentences", ())]
+        yield passage_json({"line": number}, line, render(own), sentences, request)
+
+
+def passage_json(
+    place: dict[str, int], source: str, text: str, sentences: Sequence[TranslatedSentence], request: TranslateRequest
+) -> str:
+    """Return the JSON of a passage or a protected line, and of its sentences."""
+    lines = [sentence.found for sentence in sentences]
+    outputs = [line.outputs[0] for line in lines]
+    n_tokens = sum(len(ids) + 1 for output in outputs for ids in output.ids)
+    score, log_prob = sum(output.score for output in outputs), sum(output.log_prob for output in outputs)
+    plain: dict[str, Any] = {"file": None if request.source == STDIN else str(request.source), **place}
+    plain |= {"source": source, "signs": in_order(sign for sentence in sentences for sign in sentence.signs)}
+    plain["confidence"] = confidence_of(lines[0].curve, log_prob / n_tokens) if n_tokens else None
+    plain["translations"] = [{"text": text, "score": score, "log_prob": log_prob}]
+    plain["sentences"] = [
+        {
+            "source": sentence.source,
+            "text": sentence.text,
+            "score": output.score,
+            "log_prob": output.log_prob,
+            "confidence": sentence.found.confidence,
+            "signs": sentence.signs,
+            "restored": sentence.restored,
+        }
+        for sentence, output in zip(sentences, outputs, strict=True)
+    ]
+    if request.glossary is not None:
+        plain["terms"] = [term._asdict() for line in lines for term in line.terms]
+    return json.dumps(plain, ensure_ascii=False)
 
 
 def skip_lines(windows: Iterable[list[Item]], n_lines: int) -> Iterator[list[Item]]:
@@ -204,6 +279,8 @@ def check_request(request: TranslateRequest) -> None:
     for path in request.runs:
         if path.is_file():
             help = f"pass text with -i: attnkit translate RUN -i {path}"
+            if request.source != STDIN and len(request.runs) > 1:  # the shell may have expanded a pattern
+                help = f"put several files in quotation marks: -i '{path.parent}/*{path.suffix}' -o FOLDER"
             raise RunError(f"{path} is a file, not a run folder", help=help)
 
 
@@ -213,7 +290,8 @@ def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list
         kept = ["text", "score", "log_prob", *["token_scores"] * request.token_scores]
         kept += ["tokens", "attention"] * request.attention
         outputs = [{name: getattr(output, name) for name in kept} for output in translation.outputs]
-        plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs, "translations": outputs}
+        plain: dict[str, Any] = {"source": translation.source, "signs": translation.signs}
+        plain |= {"confidence": translation.confidence, "translations": outputs}
         if request.glossary is not None:
             plain["terms"] = [term._asdict() for term in translation.terms]
         if request.attention:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
+from attnkit.checkpoints.adapters import fingerprint_of
 from attnkit.checkpoints.arrays import check_file_holds_weights
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
-from attnkit.data.prepared_dir import StatusEvent, read_index
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent, read_index
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
@@ -20,15 +21,15 @@ from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, ValidationFinished, train
 from attnkit.engine.vocabularies import read_vocabularies
-from attnkit.errors import RunError, SystemFailure, UsageError
+from attnkit.errors import AttnkitError, RunError, SystemFailure, UsageError
 from attnkit.kernels.native import compiling_note, has_loops, load_loops
 from attnkit.kernels.simd.targets import choose_target
 from attnkit.models.parts import layerwise_rates, part_of
 from attnkit.models.translation import TranslationModel, build_model
-from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.config import MIN_CONFIDENCE_LINES, TranslationConfig
 from attnkit.tasks.translation.data import TranslationData, open_prepared, prepare, train_vocabularies
 from attnkit.tasks.translation.evaluate import TranslationEvaluation, compiled_form
-from attnkit.tasks.translation.loading import is_bert, provided_vocabularies
+from attnkit.tasks.translation.loading import is_bert, provided_vocabularies, read_confidence
 from attnkit.tasks.translation.parallel_data import check_both_ways
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
@@ -99,6 +100,30 @@ class TranslationTask(Task[TranslationConfig, TranslationData, TranslationModel]
     def lr_multipliers(self, config: TranslationConfig, model: TranslationModel) -> Mapping[str, float]:
         decay = config.finetuning.layerwise_lr_decay
         return {} if decay == 1 else layerwise_rates((name for name, _ in model.named_parameters()), decay)
+
+    def complete(
+        self, config: TranslationConfig, data: TranslationData, run: Path, stop: Stop | None
+    ) -> Iterator[PrepareEvent]:
+        if not config.confidence or len(data.valid_src) < MIN_CONFIDENCE_LINES:
+            return
+        from attnkit.tasks.translation.confidence import add_confidence  # imported here: few lines need none of it
+
+        yield StatusEvent("learning the confidence of translations")
+        lines = list(zip(data.valid_src, data.valid_tgt, data.valid_directions, strict=True))
+        try:
+            add_confidence(run, lines, device=config.device, threads=torch.get_num_threads(), stop=stop)
+        except AttnkitError as error:  # the run itself is complete
+            yield WarningEvent(f"translations will have no confidence: {error.what}")
+
+    def is_complete(self, config: TranslationConfig, run: Path) -> bool:
+        if not config.confidence:
+            return True
+        folder = RunFolder(run)
+        with suppress(RunError, SystemFailure):  # without the encoded text nothing can be learned
+            enough = read_index(folder.data_path)["counts"].get("valid", 0) >= MIN_CONFIDENCE_LINES
+            # The curve of an earlier end of the run is that of other weights.
+            return not enough or read_confidence(run, fingerprint_of(folder.checkpoint()[0])) is not None
+        return True
 
     def model_card(self, config: TranslationConfig, name: str) -> ModelCardFields:
         from attnkit.metrics.bleu import corpus_bleu, corpus_chrf

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnkit.decoding.required_terms import Form, RequiredTerm
+from attnkit.decoding.suppression import first_character
 from attnkit.protocols import UNK_ID
-from attnkit.text.glossary import FoundTerm, Glossary
+from attnkit.text.glossary import FoundTerm, Glossary, is_capitals
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_boundaries import count_phrases, joins
 from attnkit.text.word_forms import count_inflected
@@ -39,6 +43,18 @@ class Terminology:
         """Return the terms that the vocabulary has no tokens for."""
         entries = self.glossary.entries.values()
         return [entry.source for entry in entries if not self._term(entry.targets or (entry.source,)).forms]
+
+    def messages(self) -> list[str]:
+        """Return what is to be said of the glossary before it is used."""
+        found = []
+        if not self._inflects:
+            what = "this run was not trained to read terms: they replace words of its translations, uninflected"
+            found.append(f"{what} (train with --set data.annotate_terms=true)")
+        if unwritable := self.unwritable():
+            some = ", ".join(map(repr, unwritable[:3])) + (", …" if len(unwritable) > 3 else "")
+            counts = f"{len(unwritable):,} of {len(self.glossary.entries):,} terms"
+            found.append(f"the vocabulary has no tokens for the translations of {counts} of the glossary: {some}")
+        return found
 
     def required(self, text: str, n_prefix: int = 0) -> tuple[RequiredTerm, ...]:
         """Return the terms of a segment; those that do not fit the model have no forms."""
@@ -75,7 +91,8 @@ class Terminology:
 
     def _count(self, text: str, forms: Iterable[str], *, kept: bool) -> int:
         """Return how often a translation has a term; a ``kept`` one has no other forms."""
-        n = count_phrases(text, tuple(forms))
+        first = text[:1].lower() + text[1:]  # a term at the beginning of the translation may be capitalized
+        n = max(count_phrases(one, tuple(forms)) for one in {text, first})
         return max(n, count_inflected(text, tuple(forms))) if self._inflects and not kept else n
 
     def _term(self, texts: tuple[str, ...]) -> RequiredTerm:
@@ -110,9 +127,16 @@ def _without_case(term: RequiredTerm) -> frozenset[str]:
 def expected_forms(found: FoundTerm, source: str) -> tuple[str, ...]:
     """Return the translations of a term as it is written in a source.
 
-    A lower-case term at the beginning of a sentence may be capitalized in the translation.
+    A lower-case term at the beginning of a sentence may be capitalized in the translation, one in capitals in capitals.
     """
     texts = found.entry.targets or (source,)
+    if is_capitals(source) and not is_capitals(found.entry.source):
+        texts = (*(text.upper() for text in texts), *texts)
     if source[:1].isupper() and not found.entry.source[:1].isupper():
         texts += tuple(text[:1].upper() + text[1:] for text in texts)
     return tuple(dict.fromkeys(texts))
+
+
+def joining_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Return (V,), True for tokens that continue a word."""
+    return np.array([joins(first_character(tokenizer.bytes_of(id))) for id in range(tokenizer.vocab_size)])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attnkit.metrics.labels import rounded
 from attnkit.protocols import EOS_ID
 from attnkit.quality.profile import TrainingProfile
-from attnkit.tasks.translation.signs import NO_PROFILE, Sign, find_length_signs, find_signs, in_order
+from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, Sign, find_length_signs, find_signs, in_order
 from attnkit.text.inline_symbols import PLAIN, MaskedText
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from attnkit.quality.confidence import ConfidenceCurve
     from attnkit.tasks.translation.terminology import TermUse
 
 
@@ -40,6 +44,11 @@ class Output:
         return [self.tokenizer.tokens(ids) for ids in self.ids]
 
     @property
+    def mean_log_prob(self) -> float:
+        """Mean log-probability of the tokens, that of EOS included; NaN of a blank line."""
+        return self.log_prob / sum(len(ids) + 1 for ids in self.ids) if self.ids else math.nan
+
+    @property
     def token_scores(self) -> list[list[tuple[str, float]]] | None:
         """Tokens of each segment and their log-probabilities, EOS included."""
         return None if self.log_probs is None else score_tokens(self.tokenizer, self.ids, self.log_probs)
@@ -54,19 +63,32 @@ class TranslatedLine:
     outputs: list[Output]
     tokenizer: Tokenizer = field(repr=False, compare=False)
     is_cut: bool = False  #: whether a sentence was longer than the model's maximum, and translated in parts
-    source_signs: tuple[Sign, ...] = ()  #: what is unusual of the text of the line
+    find_source_signs: FindSigns = field(default=list, repr=False, compare=False)
+    """Returns ``source_signs``."""
     profile: TrainingProfile = field(default=NO_PROFILE, repr=False, compare=False)
+    curve: ConfidenceCurve | None = field(default=None, repr=False, compare=False)
+    """Confidence by log-probability, if the run has learned it."""
     terms: tuple[TermUse, ...] = ()  #: terms of the glossary in the line, and whether the best hypothesis has them
     masked: MaskedText = field(default=PLAIN, repr=False, compare=False)
     """The line with placeholders."""
     read: list[str] = field(default_factory=list, repr=False, compare=False)
     """Segments as the model reads them: with placeholders, and with annotated terms."""
 
+    @cached_property
+    def source_signs(self) -> list[Sign]:
+        """What is unusual of the text of the line."""
+        return self.find_source_signs()
+
     @property
     def signs(self) -> list[Sign]:
         """Signs that the best hypothesis went wrong, or that the line is unusual."""
         missed: list[Sign] = [] if all(term.is_used for term in self.terms) else ["term"]
         return in_order([*self.signs_of(self.outputs[0]), *self.source_signs, *missed]) if self.source_ids else []
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability that the best hypothesis is acceptable; None if unknown."""
+        return confidence_of(self.curve, self.outputs[0].mean_log_prob)
 
     def signs_of(self, output: Output) -> list[Sign]:
         """Return the signs that a hypothesis went wrong; a blank line has none."""
@@ -75,12 +97,17 @@ class TranslatedLine:
             return []
         known = {"finished": output.finished, "is_cut": self.is_cut}
         found = find_signs(self.source, output.text, source_ids=ids, profile=profile, **known)
-        return in_order([*found, *find_length_signs(ids, output.ids, profile)])
+        return in_order([*found, *find_length_signs(ids, output.ids, profile, self.tokenizer.decode)])
 
     @property
     def source_tokens(self) -> list[list[str]]:
         """Tokens of each segment."""
         return [self.tokenizer.tokens(ids) for ids in self.source_ids]
+
+
+def confidence_of(curve: ConfidenceCurve | None, score: float) -> float | None:
+    """Return the confidence of a mean log-probability; None if unknown."""
+    return None if curve is None or math.isnan(score) else rounded(curve.probability(score))
 
 
 def score_tokens(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig, check_search_options
-from attnkit.decoding.hypothesis import Hypothesis
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.search_backend import (
     Found,
@@ -35,9 +34,9 @@ from attnkit.tasks.translation.inline_text import InlineText
 from attnkit.tasks.translation.loading import LoadedRun, OpenedRun
 from attnkit.tasks.translation.segmenting import Segmenter, join_segments
 from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplacer
-from attnkit.tasks.translation.signs import NO_PROFILE, find_source_signs
+from attnkit.tasks.translation.signs import NO_PROFILE, FindSigns, SourceSigns
 from attnkit.tasks.translation.translated_line import Output, TranslatedLine
-from attnkit.text.inline_symbols import PLAIN, MaskedText, annotate
+from attnkit.text.inline_symbols import PLAIN, MaskedText
 from attnkit.text.lines import is_blank, line_batches
 from attnkit.text.tags import tag_ids
 from attnkit.text.tokenizer import Tokenizer
@@ -86,18 +85,16 @@ class TranslationPipeline:
         limits = [n for run in runs if (n := run.config.model.max_positions) is not None]
         self.longest: int | None = min(limits, default=None)
         """Maximum number of positions, EOS included, in all models; None: unlimited."""
-        self.max_source = min(run.config.max_source for run in runs)
-        """Maximum source tokens of a segment, its tag included."""
+        self.max_source = min(run.config.max_source for run in runs)  #: source tokens of a segment, its tag included
         self.inline = InlineText(runs[0].config.data, self.tgt_tokenizer)
         """Placeholders and annotations that the runs were trained with."""
         self.segmenter = Segmenter(self.src_tokenizer, self.max_source, runs[0].source_statistics)
         """Splits lines into sentences, as its ``policy`` says, and to its ``max_length``."""
         self.profile: TrainingProfile = runs[0].training_profile or NO_PROFILE
         """What is usual of the training pairs of the first run."""
-        self.shortlist: LexiconShortlist | None = None
-        """Restricts the target tokens of each sentence, if set."""
-        self.suppressed: SuppressedPhrases | None = None
-        """Phrases that are never produced, if set by ``suppress``."""
+        self.curve = runs[0].confidence if len(runs) == 1 else None  #: confidence by log-probability; None: unknown
+        self.shortlist: LexiconShortlist | None = None  #: restricts the target tokens of each sentence, if set
+        self.suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, if set by ``suppress``
         self.terminology: Terminology | None = None
         """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
@@ -157,10 +154,8 @@ class TranslationPipeline:
         from attnkit.tasks.translation.terminology import Terminology
 
         self.terminology = Terminology(glossary, self.tgt_tokenizer, self.longest, inflects=self.inline.has_annotations)
-        if unwritable := self.terminology.unwritable():
-            some = ", ".join(map(repr, unwritable[:3])) + (", …" if len(unwritable) > 3 else "")
-            counts = f"{len(unwritable):,} of {len(glossary.entries):,} terms"
-            tell(f"the vocabulary has no tokens for the translations of {counts} of the glossary: {some}")
+        for message in self.terminology.messages():
+            tell(message)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log-probabilities (nats) of targets given sources, by the first run only."""
@@ -222,11 +217,9 @@ class TranslationPipeline:
     @cached_property
     def _joins(self) -> NDArray[np.bool_]:
         """Return (V,), True for tokens that continue a word."""
-        from attnkit.decoding.token_text import first_character
-        from attnkit.text.word_boundaries import joins
+        from attnkit.tasks.translation.terminology import joining_tokens
 
-        tokenizer = self.tgt_tokenizer
-        return np.array([joins(first_character(tokenizer.bytes_of(id))) for id in range(tokenizer.vocab_size)])
+        return joining_tokens(self.tgt_tokenizer)
 
     def translate_windows(
         self,
@@ -281,39 +274,17 @@ class TranslationPipeline:
 
         first = replace(job, joins=None)
         results = search(flat, first, 0, n_free)
-        # A translation that has its terms is the best one with them: only the others are searched again.
-        faults = {i: self._faults(flat[i], results[i]) for i in with_terms}
-        for number, is_shown in enumerate(shown := [True, False] if self._shows_terms else [False]):
-            lacking = [i for i in with_terms if any(faults[i])]
-            change = self.show_terms if is_shown else self.inline.restrict
-            segments = [change(flat[i]) for i in lacking]
-            n_searched = n_free + len(with_terms) * number // len(shown)
-            again = search(segments, first if is_shown else job, n_searched, len(with_terms) // len(shown))
-            for i, part, hypotheses in zip(lacking, segments, again, strict=True):
-                left = self._faults(part, hypotheses)
-                if left < faults[i]:  # suppressed phrases and prefixes come first
-                    flat[i], results[i], faults[i] = part, hypotheses, left
+        if with_terms:
+            from attnkit.tasks.translation.second_search import SecondSearch
+
+            again = SecondSearch(self, flat, results)
+            again.run(with_terms, search, job, n_free)
         remaining = iter(flat)
         parts = [[next(remaining) for _ in members] for members in parts]
         found = iter(results)
-        signs = find_source_signs(lines, self.profile, self.src_tokenizer.normalize)
-        for line, members, own in zip(lines, parts, signs, strict=True):
-            joined = self.join(line, members, [next(found) for _ in members], job.config)
-            yield replace(joined, source_signs=tuple(own), profile=self.profile)
-
-    def _faults(self, part: LineSegment, found: Sequence[Hypothesis]) -> tuple[int, int]:
-        """Return how many terms a segment's worst hypothesis lacks, and its wrong symbols.
-
-        Terms that the vocabulary cannot write do not count.
-        """
-        faults = [self.inline.faults(part.text, hypothesis.ids) for hypothesis in found]
-        terms = [term for term in part.required if term.forms and term.texts]  # without placeholders
-        if self.terminology is not None and terms:
-            texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in found])
-            uses = [self.terminology.uses(terms, text) for text in texts]
-            lacking = [sum(not use.is_used for use in own) for own in uses]
-            faults = [(n + n_lacking, wrong) for (n, wrong), n_lacking in zip(faults, lacking, strict=True)]
-        return max(faults)
+        signs = SourceSigns(lines, self.profile, self.src_tokenizer.normalize)
+        for i, (line, members) in enumerate(zip(lines, parts, strict=True)):
+            yield self.join(line, members, [next(found) for _ in members], job.config, partial(signs.of, i))
 
     def segment(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines as lists of segments; ``offset`` is the number of the first line."""
@@ -353,19 +324,8 @@ class TranslationPipeline:
             return self.inline.mask(line)
         return self.inline.mask(line, [(term.begin, term.end) for term in self.terminology.glossary.find(line)])
 
-    @property
-    def _shows_terms(self) -> bool:
-        return self.terminology is not None and self.inline.has_annotations
-
-    def show_terms(self, part: LineSegment) -> LineSegment:
-        """Return a segment with its terms annotated, as it is if it would be too long."""
-        assert self.terminology is not None
-        text = annotate(part.text, self.terminology.shown(part.text))
-        ids = self.src_tokenizer.encode([text])[0]
-        return replace(part, ids=self.tag + ids, text=text) if len(ids) <= self.segmenter.max_length else part
-
     def join(
-        self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
+        self, line: str, parts: Sequence[LineSegment], found: Found, config: SearchConfig, signs: FindSigns = list
     ) -> TranslatedLine:
         """Join the segments of a line; hypothesis k joins hypothesis k of each segment."""
         masked = (parts[0].masked if parts else None) or PLAIN
@@ -378,7 +338,8 @@ class TranslationPipeline:
                 texts = []
                 for part, hypothesis in zip(parts, chosen, strict=True):
                     assert hypothesis.attention is not None, "replacing unknown words requires recorded attention"
-                    texts.append(self.replacer.text(hypothesis.ids, hypothesis.attention, part.text))
+                    weights = hypothesis.attention[:, len(self.tag) :]  # the text of a part has no tag
+                    texts.append(self.replacer.text(hypothesis.ids, weights, part.text))
             outputs.append(
                 Output(
                     text=masked.restore(join_segments(texts, [part.before for part in parts]).replace("\n", " ")),
@@ -397,4 +358,5 @@ class TranslationPipeline:
             needed = [term for part in parts for term in part.required if term.texts]  # without placeholders
             terms = tuple(self.terminology.uses(needed, outputs[0].text))
         ids, read = [part.ids for part in parts], [part.text for part in parts]
-        return TranslatedLine(line, ids, outputs, self.src_tokenizer, is_cut, terms=terms, masked=masked, read=read)
+        usual = self.profile, None if config.sampling else self.curve
+        return TranslatedLine(line, ids, outputs, self.src_tokenizer, is_cut, signs, *usual, terms, masked, read)

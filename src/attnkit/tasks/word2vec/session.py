@@ -18,7 +18,8 @@ from attnkit.engine.session import TrainingSession
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.runtime.signals import release_free_memory, release_library
+from attnkit.kernels.jit import release_compiler
+from attnkit.runtime.signals import release_free_memory
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.initial import init_matrices
@@ -63,7 +64,7 @@ class Word2VecSession(TrainingSession):
         with open_prepared_dir(folder):
             encoded = open_words(folder / WORDS_FOLDER)
         self.work = build_workload(config, encoded, folder, self.request.report_progress)
-        release_library("libllvmlite")
+        release_compiler()
         self.matrices = mats.empty(self.work.shapes)
         self.state = Word2VecCounters(n_steps=config.epochs * self.work.n_pieces, raw=encoded.n_raw)
         writer.restore(encoded.store.fingerprint, {WORDS: encoded.words.to_bytes()})

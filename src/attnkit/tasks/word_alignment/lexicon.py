@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels.ibm1 import AlignmentCorpus, TranslationTable, best_links, em_step, fastest, init_table
+from attnkit.runtime.signals import usable_cpus
 from attnkit.tasks.word_alignment.symmetrize import Links, Method, symmetrize
 from attnkit.text.config import MAX_ENTRIES
 from attnkit.text.parallel import read_parallel
@@ -99,6 +103,12 @@ class AlignmentReport:
     links: int = 0  #: links printed
 
 
+def _check(stopped: threading.Event) -> None:
+    """End the thread of the other direction when the command has failed or is to stop."""
+    if stopped.is_set():
+        raise CancelledError
+
+
 class Aligner:
     """Aligner that reads two files once, then learns a dictionary and links."""
 
@@ -139,19 +149,35 @@ class Aligner:
         self.forward = self.reverse = none
 
     def learn(self, book: TextIO | None, *, links: bool = True) -> None:
-        """Learn the links if ``links`` is set; write the dictionary to ``book``, if any."""
-        method = self.request.method
-        if book is not None or not links or method != "reverse":
-            table = self._learn("forward", self.corpus)
-            if links and method != "reverse":
-                self.forward = best_links(table, self.corpus, self._loops)
-            if book is not None:
-                book.writelines(f"{line}\n" for line in self._entries(table))
-            del table  # freed before the table of the other direction is built
-        if links and method != "forward":
-            c = self.corpus
-            turned = AlignmentCorpus(c.tgt, c.tgt_starts, c.src, c.src_starts, c.n_tgt, c.n_src)
-            self.reverse = best_links(self._learn("reverse", turned), turned, self._loops)
+        """Learn the links if ``links`` is set; write the dictionary to ``book``, if any.
+
+        Both directions are learned at once if their word pairs together are within the limit of memory.
+        """
+        method, c = self.request.method, self.corpus
+        turned = AlignmentCorpus(c.tgt, c.tgt_starts, c.src, c.src_starts, c.n_tgt, c.n_src)
+        needs_reverse = links and method != "forward"
+        stopped = threading.Event()
+        with ExitStack() as stack:
+            waiting: Future[NDArray[np.int32]] | None = None
+            if book is not None or not links or method != "reverse":
+                table = self._init("forward", c, stopped)
+                if needs_reverse and 2 * len(table.keys) <= self.request.max_pairs and usable_cpus() > 1:
+                    pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="attnkit align"))
+                    stack.callback(stopped.set)  # before the pool waits for its thread
+                    waiting = pool.submit(self._learn_reverse, turned, stopped)
+                self._improve("forward", table, c, stopped)
+                if links and method != "reverse":
+                    self.forward = best_links(table, c, self._loops)
+                if book is not None:
+                    book.writelines(f"{line}\n" for line in self._entries(table))
+                del table  # freed before the table of the other direction is built
+            if needs_reverse:
+                self.reverse = self._learn_reverse(turned, stopped) if waiting is None else waiting.result()
+
+    def _learn_reverse(self, turned: AlignmentCorpus, stopped: threading.Event) -> NDArray[np.int32]:
+        table = self._init("reverse", turned, stopped)
+        self._improve("reverse", table, turned, stopped)
+        return best_links(table, turned, self._loops)
 
     def links(self) -> Iterator[list[tuple[int, int]]]:
         """Yield the links (source position, target position) of each line pair, in order."""
@@ -191,23 +217,28 @@ class Aligner:
         starts = [np.frombuffer(side, np.int64) for side in (src_starts, tgt_starts)]
         return AlignmentCorpus(words[0], starts[0], words[1], starts[1], *map(len, self.units))
 
-    def _learn(self, name: str, corpus: AlignmentCorpus) -> TranslationTable:
+    def _init(self, name: str, corpus: AlignmentCorpus, stopped: threading.Event) -> TranslationTable:
         self._progress(f"{name}: collecting pairs of words")
-        table = init_table(corpus, null_prob=self.request.null_prob, most=self.request.max_pairs)
+        most = self.request.max_pairs
+        table = init_table(corpus, null_prob=self.request.null_prob, most=most, seen=lambda n: _check(stopped))
         self.report.word_pairs = max(self.report.word_pairs, len(table.keys))
         self.report.forgotten += table.n_lost
-        found: list[float] = []
-        self.report.perplexity[name] = found
+        self.report.perplexity[name] = []
+        return table
+
+    def _improve(self, name: str, table: TranslationTable, corpus: AlignmentCorpus, stopped: threading.Event) -> None:
+        """Run the iterations of EM, unless ``stopped`` is set."""
+        found = self.report.perplexity[name]
         for number in range(1, self.request.iterations + 1):
             said = f"{name}: iteration {number} of {self.request.iterations}"
             said += f", perplexity {found[-1]:,.2f}" if found else ""
 
             def seen(n_lines: int, said: str = said) -> None:
+                _check(stopped)
                 self._progress(f"{said}, {100 * n_lines // corpus.n_pairs} %")
 
             likelihood = em_step(table, corpus, self._loops, seen)
             found.append(math.exp(min(700.0, -likelihood / len(corpus.tgt))))
-        return table
 
     def _entries(self, table: TranslationTable) -> Iterator[str]:
         kept = np.flatnonzero((table.probs >= self.request.min_prob) & (table.probs > 0))
