@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import DataError
 from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
@@ -23,7 +25,7 @@ class Recorder:
         self.gate.set()
         self.begun = threading.Event()
 
-    def __call__(self, items: list[int], options: Any, worker: Worker) -> Sequence[int]:
+    def __call__(self, items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
         self.batches.append((list(items), options))
         self.begun.set()
         self.gate.wait(20)
@@ -183,7 +185,7 @@ def test_free_threads_share_what_waits() -> None:
     together = threading.Barrier(2)
     taken: list[tuple[list[int], Worker]] = []
 
-    def compute(items: list[int], options: Any, worker: Worker) -> Sequence[int]:
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
         taken.append((items, worker))
         together.wait(20)  # breaks if the other thread has nothing to do
         return [item * 10 for item in items]
@@ -201,7 +203,7 @@ def test_free_threads_share_what_waits() -> None:
 def test_a_batch_may_use_threads_that_would_be_free() -> None:
     seen: list[Worker] = []
 
-    def compute(items: list[int], options: Any, worker: Worker) -> Sequence[int]:
+    def compute(items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
         seen.append(worker)
         return items
 
@@ -210,3 +212,77 @@ def test_a_batch_may_use_threads_that_would_be_free() -> None:
         threading.Event().wait(0.01)
     assert asyncio.run(batcher.submit([7])) == [7]
     assert [worker.n_threads for worker in seen] == [4]
+
+
+class Endless:
+    """Computes ``item * 10``; items from 100 on take until their flag is set."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def __call__(self, items: list[int], options: Any, worker: Worker, stops: StopFlags) -> Sequence[int]:
+        flags = stops.check(range(len(items)))
+        self.begun.set()
+        end = time.monotonic() + 20
+        while any(item >= 100 and not flag for item, flag in zip(items, flags(), strict=True)):
+            assert time.monotonic() < end, "nobody stops it"
+            time.sleep(0.01)
+        return [item * 10 for item in items]
+
+
+@pytest.mark.parametrize("why", ["gone", "late"])
+def test_items_that_run_are_stopped_when_nobody_waits_for_them(why: str) -> None:
+    endless = Endless()
+    batcher = Batcher(endless, Limits(seconds=0.5 if why == "late" else 30))
+
+    async def run() -> None:
+        slow = asyncio.create_task(batcher.submit([1, 100, 2]))
+        await asyncio.get_running_loop().run_in_executor(None, endless.begun.wait)
+        if why == "gone":
+            slow.cancel()
+        (found,) = await asyncio.gather(slow, return_exceptions=True)
+        assert isinstance(found, asyncio.CancelledError if why == "gone" else RefusedError)
+        assert await batcher.submit([5]) == [50]
+
+    asyncio.run(run())
+    assert batcher._running == []
+
+
+def test_the_others_of_a_batch_get_their_results() -> None:
+    """A request of one batch is stopped; the batch ends, and with it the requests beside."""
+    recorder, endless = Recorder(), Endless()
+    compute = [recorder, endless]
+    batcher = Batcher(lambda *given: compute[0](*given), Limits())
+
+    async def run() -> list[Any]:
+        first = await behind_a_closed_gate(recorder, batcher)
+        compute[0] = endless
+        tasks = [asyncio.create_task(batcher.submit(items)) for items in ([1, 2], [100, 3], [4])]
+        await asyncio.sleep(0)
+        recorder.gate.set()
+        await asyncio.get_running_loop().run_in_executor(None, endless.begun.wait)
+        tasks[1].cancel()
+        return await asyncio.gather(first, *tasks, return_exceptions=True)
+
+    found = asyncio.run(run())
+    assert [found[0], found[1], found[3]] == [[0], [10, 20], [40]]
+    assert isinstance(found[2], asyncio.CancelledError)
+
+
+def test_a_queue_that_is_stopped_answers_all_and_ends() -> None:
+    endless = Endless()
+    batcher = Batcher(endless, Limits())
+
+    async def run() -> None:
+        slow = asyncio.create_task(batcher.submit([100]))
+        await asyncio.get_running_loop().run_in_executor(None, endless.begun.wait)
+        waiting = asyncio.create_task(batcher.submit([1]))
+        await asyncio.sleep(0)
+        batcher.close()
+        batcher.stop()
+        for found in await asyncio.gather(slow, waiting, return_exceptions=True):
+            assert isinstance(found, RefusedError) and found.status == 503
+
+    asyncio.run(run())
+    batcher.join(20)
+    assert not any(thread.is_alive() for thread in batcher._threads)

@@ -22,6 +22,7 @@ from attnkit.compiled.search import ENCODED_TOKENS, MAX_TOKENS, CompiledSearch, 
 from attnkit.compiled.workers import Job, Workers
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypothesis import Hypothesis
+from attnkit.decoding.stopping import StopCheck
 from attnkit.kernels.layout import States
 
 
@@ -132,16 +133,22 @@ class CompiledGenerator:
         fits = n_tokens + limit - 1 <= min(self.window, MAX_TOKENS)
         return fits and search.beam_size == 1 and reason_against_search(search) is None
 
-    def search(self, prompts: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig) -> list[Hypothesis]:
+    def search(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        search: SearchConfig,
+        stops: StopCheck | None = None,
+    ) -> list[Hypothesis]:
         """Return the most probable text after each prompt, chosen token by token.
 
-        Raises ``ValueError`` for a setting that the loops do not have, an empty prompt, an unknown id, or a text that
-        may exceed the window.
+        ``stops`` says which texts are to end; those have no words. Raises ``ValueError`` for a setting that the loops
+        do not have, an empty prompt, an unknown id, or a text that may exceed the window.
         """
         for row, limit in zip(prompts, limits, strict=True):
             if not self.can_search_whole(len(row), limit, search):
                 raise ValueError("a whole search is greedy, and its texts fit into the window")
-        return [found[0] for found in self._greedy.search(prompts, limits, search)]
+        return [found[0] for found in self._greedy.search(prompts, limits, search, stops)]
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False

@@ -18,7 +18,8 @@ from attnkit.compiled.memory import Memory
 from attnkit.compiled.packed_layers import MAX_HEAD, PackedLayers
 from attnkit.compiled.workers import Threads
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.hypothesis import Hypothesis, differences
+from attnkit.decoding.hypothesis import NOTHING, Hypothesis, differences
+from attnkit.decoding.stopping import StopCheck
 from attnkit.kernels import layout
 from attnkit.kernels.jit import is_available
 from attnkit.kernels.layout import Choice, Results, Sentences, Settings, Slots, States, Work
@@ -101,13 +102,18 @@ class CompiledSearch:
         self._spaces: list[_Workspace] = []
 
     def search(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], search: SearchConfig
+        self,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        search: SearchConfig,
+        stops: StopCheck | None = None,
     ) -> list[list[Hypothesis]]:
         """Return ``num_hypotheses`` or fewer translations of each sentence, best first.
 
         Args:
             sources: ids of each, EOS left out.
             limits: most tokens of each translation, EOS included.
+            stops: says which sentences are to end; those have no words.
 
         Raises:
             ValueError: a setting that the loops do not have, an id outside of the vocabulary, or a length that is not
@@ -121,9 +127,9 @@ class CompiledSearch:
             return []
         own = self._sources(sources, limits)
         with self._lock:
-            return self._search(own, search)
+            return self._search(own, search, stops)
 
-    def _search(self, own: Sentences, search: SearchConfig) -> list[list[Hypothesis]]:
+    def _search(self, own: Sentences, search: SearchConfig, stops: StopCheck | None) -> list[list[Hypothesis]]:
         """Search with the workspaces of this object, which the caller has locked."""
         n_tokens = np.diff(own.begins)
         # Long sentences first: all threads end at nearly the same time.
@@ -139,10 +145,15 @@ class CompiledSearch:
         def run(i: int) -> None:
             self._library.call(name, sized.model, own, settings, self._spaces[i].work, results, shared)
 
-        self._threads.run(run, n_threads, shared)
+        limits, look = own.limits.copy(), None
+        if stops is not None:
+            look = _StopWatch(stops, own.limits, results.lengths, shared).look
+            look()  # what is stopped already is not begun
+        self._threads.run(run, n_threads, shared, look)
+        results.lengths[own.limits != limits] = -1
         if not (search.scores or search.token_scores) and search.beam_size == 1:
             results.log_probs.fill(math.nan)
-        return list(_hypotheses(results, own, search))
+        return list(_hypotheses(results, own._replace(limits=limits), search))
 
     def _sources(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Sentences:
         """Return checked sentences, with EOS where the model encodes them."""
@@ -208,6 +219,31 @@ class CompiledSearch:
         while len(self._spaces) < n_threads:
             self._spaces.append(_Workspace(self.packed, settings))
         return settings
+
+
+class _StopWatch:
+    """Ends sentences of a running search.
+
+    Loops need no flags for it: they read limits and the shared flag at each step. A limit may only fall: results were given room for the first one.
+    """
+
+    def __init__(
+        self,
+        stops: StopCheck,
+        limits: NDArray[np.int64],  # (n,), those that the loops read
+        lengths: NDArray[np.int64],  # (n, n_results), of the results; -1 until a sentence is done
+        shared: NDArray[np.int64],
+    ) -> None:
+        self._stops, self._limits, self._lengths, self._shared = stops, limits, lengths, shared
+
+    def look(self) -> None:
+        """Make the next step the last one of stopped sentences."""
+        stopped = self._stops()  # (n,)
+        if stopped.any():
+            self._limits[stopped] = 0
+            # What has not begun would be encoded first: with nothing else to do, all ends at once.
+            if bool((stopped | (self._lengths[:, 0] >= 0)).all()):
+                self._shared[layout.STOP] = 1
 
 
 def _kept_bytes(packed: PackedLayers) -> int:
@@ -312,4 +348,4 @@ def _hypotheses(results: Results, sentences: Sentences, search: SearchConfig) ->
                 own = None if sums is None else differences(sums)
                 found.append(Hypothesis(ids, score, log_prob, None, bool(finished), own))
         # Only a model whose numbers are not finite leaves a sentence without any.
-        yield found or [Hypothesis([], -math.inf, -math.inf, None, False)]
+        yield found or [NOTHING]

@@ -26,8 +26,13 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
         self._process = os.getpid()
 
-    def run(self, work: Callable[[int], None], n: int, stop: NDArray[np.int64]) -> None:
-        """Call work(0) to work(n - 1); set the flag at stop[0] on an interrupt."""
+    def run(
+        self, work: Callable[[int], None], n: int, stop: NDArray[np.int64], look: Callable[[], None] | None = None
+    ) -> None:
+        """Call work(0) to work(n - 1); set the flag at stop[0] on an interrupt.
+
+        ``look`` is called again and again until they end.
+        """
         if self._pool is None or n > self.n or self._process != os.getpid():  # a fork has no threads
             self.n, self._process = max(n, self.n), os.getpid()
             self._pool = ThreadPoolExecutor(self.n, "attnkit")
@@ -37,7 +42,8 @@ class Threads:
                 jobs.append(self._pool.submit(work, i))
             # In slices of time: Python handles signals between them.
             while wait(jobs, timeout=0.05).not_done:
-                pass
+                if look is not None:
+                    look()
         except BaseException:
             stop[0] = 1
             wait(jobs)  # they use memory of the caller

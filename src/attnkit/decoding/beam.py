@@ -121,8 +121,11 @@ def beam_search(
             going = n_ended < config.beam_size
             tree.expand(history.alive[going], log_probs[going], scores[going], n_beams)
         scores, flat = topk_continuations(log_probs, scores, n_beams)  # both (B, K); flat is beam · V + token
+        stopped = batch.stopped(history.alive)
+        if stopped is not None:  # this step is their last
+            limits = limits.masked_fill(stopped, step + 1)
         # Most steps end no hypothesis, and one comparison avoids the ranking.
-        if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
+        if step + 1 in last_steps or stopped is not None or bool((end_scores >= scores[:, -1:]).any()):
             last = limits == step + 1
             totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
             chosen = (ends | last[:, None]) & (totals > -torch.inf) & (n_ended < config.beam_size)[:, None]

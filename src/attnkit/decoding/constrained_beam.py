@@ -110,6 +110,8 @@ def constrained_beam_search(
         rules.mask_logits(log_probs, step)
         found = _candidates(log_probs, scores, rows, batch.required.joins, config.beam_size, step)
         width = max(row.width for row in rows)
+        if (stopped := batch.stopped(history.alive)) is not None:  # this step is their last
+            limits = [step + 1 if ends else n for n, ends in zip(limits, stopped.tolist(), strict=True)]
         chosen = [row.choose(own, limit == step + 1) for row, own, limit in zip(rows, found, limits, strict=True)]
         flat, totals = _as_tensors([kept for kept, _ in chosen], width, device)
         ends, end_totals = _as_tensors([ended for _, ended in chosen], width, device)

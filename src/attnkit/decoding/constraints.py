@@ -21,6 +21,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 if TYPE_CHECKING:
     from attnkit.decoding.required_terms import RequiredTerm
+    from attnkit.decoding.stopping import StopCheck
     from attnkit.decoding.suppression import SuppressedPhrases, SuppressionState
 
 
@@ -38,6 +39,7 @@ class Sources:
     suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, unless a prefix has them
     required: RequiredTerms | None = None  #: terms that translations must have; for beam search
     n_given: int = 0  #: first tokens of the prefixes that are part of the task, whose probability does not count
+    stops: StopCheck | None = None  #: says which sentences are to end, whatever is found of them
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,14 @@ class SourceBatch:
     suppressed: SuppressedPhrases | None = None
     words: Tensor | None = None  #: ids (M,) of the words of a shortlist, or None
     required: RequiredTerms | None = None
+    stops: StopCheck | None = None
+
+    def stopped(self, alive: Tensor) -> Tensor | None:
+        """Return which of the sentences ``alive`` (n,) are to end; None if none is."""
+        flags = None if self.stops is None else self.stops()  # (B,)
+        if flags is None or not flags.any():
+            return None
+        return torch.from_numpy(flags).to(alive.device)[alive]
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
@@ -102,6 +112,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
         n_given=sources.n_given,
         suppressed=sources.suppressed,
         required=sources.required,
+        stops=sources.stops,
     )
 
 

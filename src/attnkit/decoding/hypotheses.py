@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
-from attnkit.decoding.hypothesis import Hypothesis, differences
+from attnkit.decoding.hypothesis import NOTHING, Hypothesis, differences
 from attnkit.protocols import EOS_ID
 
 ENOUGH_ALIVE = 0.8  #: share of unfinished sentences below which finished ones are dropped; dropping copies states
@@ -111,7 +111,7 @@ class SearchHistory:
             tokens = None if sums is None else differences(sums[i, : int(found.steps[i]) + 1])
             results[sentence].append(Hypothesis(ids, *numbers, own, bool(found.finished[i]), tokens))
         # Only non-finite model outputs leave a sentence without a hypothesis.
-        return [own or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for own in results]
+        return [own or [NOTHING] for own in results]
 
     def _trace(self, found: _Endings, vocab_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Trace N endings back; return words and beams, (N, steps), 0 after the end."""

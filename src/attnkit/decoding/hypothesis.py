@@ -1,5 +1,6 @@
 """Result of a search. Must not import torch: compiled searches return it, too."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,10 @@ class Hypothesis:
     finished: bool  #: False if truncated at the maximum length
     token_scores: list[float] | None = None
     """Log-probability of each token, with EOS_ID if finished; None unless asked for. The sum is ``log_prob``."""
+
+
+NOTHING = Hypothesis([], -math.inf, -math.inf, None, False)
+"""Of a sentence without a result: it was stopped, or the numbers of its model are not finite."""
 
 
 def differences(sums: NDArray[Any]) -> list[float]:

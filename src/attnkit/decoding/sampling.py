@@ -63,6 +63,8 @@ def decode_step_by_step(
         # limits is on the device, last_steps on the host; most steps skip the comparison.
         if step + 1 in last_steps:
             ending |= (limits == step + 1)[:, None] & ~over
+        if (stopped := batch.stopped(history.alive)) is not None:
+            ending |= stopped[:, None] & ~over
         if bool(ending.any()):
             history.finish(ending, flat, totals, words == EOS_ID)
             over |= ending

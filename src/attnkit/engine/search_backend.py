@@ -17,6 +17,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from attnkit.decoding.required_terms import RequiredTerm
+    from attnkit.decoding.stopping import StopCheck, StopFlags
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.text.inline_symbols import MaskedText
 
@@ -49,6 +50,11 @@ class SearchJob:
     n_given: int = 0  #: first tokens of the prefixes, such as a language code, whose probability does not count
     joins: NDArray[np.bool_] | None = None
     """(V,), True for tokens that continue a word; None searches without the terms that segments require."""
+    stops: StopFlags | None = None  #: flags of the lines that are to end, set while the search runs
+
+    def check(self, parts: Sequence[LineSegment]) -> StopCheck | None:
+        """Return the function that says which segments are to end; None: none."""
+        return None if self.stops is None else self.stops.check([part.line for part in parts])
 
 
 class SearchBackend(Protocol):
@@ -89,14 +95,15 @@ class WholeSearch:
         for batch in batches:
             waiting.append(list(batch))
             if sum(map(len, waiting)) >= self._window:
-                yield from self._search_together(waiting, job.config)
+                yield from self._search_together(waiting, job)
                 waiting = []
-        yield from self._search_together(waiting, job.config)
+        yield from self._search_together(waiting, job)
 
-    def _search_together(self, rows: list[list[LineSegment]], config: SearchConfig) -> Iterator[Found]:
+    def _search_together(self, rows: list[list[LineSegment]], job: SearchJob) -> Iterator[Found]:
         parts = list(chain.from_iterable(rows))
+        config = job.config
         limits = [max(config.limit(len(part.ids) + 1), config.min_length + 1) for part in parts]
-        found = iter(self._searcher.search([part.ids for part in parts], limits, config))
+        found = iter(self._searcher.search([part.ids for part in parts], limits, config, job.check(parts)))
         for row in rows:
             yield [next(found) for _ in row]
 

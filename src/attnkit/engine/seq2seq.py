@@ -11,6 +11,7 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import PairBatch
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import RequiredTerms
+from attnkit.decoding.hypothesis import NOTHING
 from attnkit.decoding.search import Sources, search
 from attnkit.engine.search_backend import Found, LineSegment, SearchBackend, SearchJob, search_parts
 from attnkit.engine.task import Stop, until_stopped
@@ -36,6 +37,9 @@ class LocalSearch:
 
     def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
         """Return the hypotheses of each segment, best first."""
+        stops = job.check(parts)
+        if stops is not None and stops().all():
+            return [[NOTHING] for _ in parts]
         src, mask = pad_sources([part.ids for part in parts], self.device)  # (B, S)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
         # A line has fewer than 4096 segments: each segment has its own random stream, independent of the batch.
@@ -43,7 +47,11 @@ class LocalSearch:
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
         required = require_terms(parts, job, self.device)
         sources = Sources(
-            src, mask, prefix, keys, allowed, suppressed=job.suppressed, required=required, n_given=job.n_given
+            *(src, mask, prefix, keys, allowed),
+            suppressed=job.suppressed,
+            required=required,
+            n_given=job.n_given,
+            stops=stops,
         )
         return search(self.models, sources, job.config, record=job.record)
 

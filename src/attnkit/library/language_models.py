@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from attnkit.analysis.embed_transformer import line_vectors, make_reader
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.compiled_language_models import set_precision
 from attnkit.engine.engine_choice import Engine
@@ -149,6 +150,7 @@ class CausalLM:
         self.summary = summary
         self._opened, self._generator = opened, generator
         self._lock = threading.Lock()  # the generator has one configuration at a time
+        self._stops: StopFlags | None = None
 
     @classmethod
     def load(
@@ -194,11 +196,18 @@ class CausalLM:
         """
         options = {"max_length": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         config = search_config({**options, "repetition_penalty": repetition_penalty, "seed": seed}, n)
-        with self._configured(config) as generator:
+        with self._configured(config, self._stops) as generator:
             found = generator.generate(as_lines(prompts), n)
             for text in generator.warnings():
                 warn(text)
         return [text for texts in found for text in texts]
+
+    def set_stops(self, stops: StopFlags | None) -> None:
+        """Let flags end prompts of the calls of ``generate`` from now on; None: no longer.
+
+        Another thread sets them while a call runs. Prompts count from 0 in each call.
+        """
+        self._stops = stops
 
     def stream(
         self,
@@ -270,11 +279,11 @@ class CausalLM:
         return line_vectors(make_reader(self._opened, layer), as_lines(lines), "mean")
 
     @contextmanager
-    def _configured(self, config: SearchConfig) -> Iterator[Generator]:
+    def _configured(self, config: SearchConfig, stops: StopFlags | None = None) -> Iterator[Generator]:
         """Yield the generator with other search settings, for one caller at a time."""
         with self._lock:
             self._generator.config = exclude_padding_ids(config, self._generator.tokenizer)
-            self._generator.n_truncated = 0
+            self._generator.n_truncated, self._generator.stops = 0, stops
             yield self._generator
 
 

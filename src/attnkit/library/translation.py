@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
@@ -186,6 +187,13 @@ class Translator:
         searcher = self._pipeline.searcher
         assert isinstance(searcher, EngineSearch), "made by load"
         searcher.set_threads(n_threads)
+
+    def set_stops(self, stops: StopFlags | None) -> None:
+        """Let flags end lines of the calls from now on; None: no longer.
+
+        Another thread sets them while a call runs. Lines count from 0 in each call; a document needs a single flag.
+        """
+        self._pipeline.stops = stops
 
     def translate(
         self,

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from attnkit.decoding.stopping import StopFlags
 from attnkit.errors import AttnkitError
 from attnkit.serving.limits import Limits, RefusedError, busy
 
@@ -29,8 +30,8 @@ class Worker(NamedTuple):
 
 
 NICER = 5  #: by how much threads of a model give way to that of requests (Linux)
-Compute = Callable[[list[Any], Any, Worker], Sequence[Any]]
-"""Function from items and options to results, one each."""
+Compute = Callable[[list[Any], Any, Worker, StopFlags], Sequence[Any]]
+"""Function from items and options to results, one each. A flag that is set ends the search of its item."""
 
 
 @dataclass(eq=False)
@@ -69,6 +70,7 @@ class Batcher:
         self._is_closed = False
         self._n_waiting = 0
         self._n_free = 0  #: threads without a batch
+        self._running: list[tuple[list[_Waiting], StopFlags]] = []  #: requests of the items of each running batch
         self._threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"attnkit-{name}-{number}", daemon=True)
             for number in range(n_threads)
@@ -118,17 +120,32 @@ class Batcher:
             request.done.set_exception(RefusedError(504, f"not done after {self._limits.seconds:g} s"))
 
     def _drop(self, request: _Waiting) -> None:
-        """Forget what is left of a request: answered, timed out, or its client has gone."""
+        """Forget what is left of a request, and stop what runs: nobody waits for it."""
         with self._changed:
             request.is_dropped = True
             self._n_waiting -= len(request.items)
             request.items.clear()
+            for requests, stops in self._running:
+                for number, other in enumerate(requests):
+                    if other is request:
+                        stops.set(number)
 
     def close(self) -> None:
         """Take no more requests; end the threads when the queue is empty."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop what runs and forget what waits, after ``close``."""
+        with self._changed:
+            left = list(self._waiting)
+            for requests, stops in self._running:
+                left += requests
+                stops.set_all()
+            for request in dict.fromkeys(left):
+                request.is_dropped = True
+                _settle(request, RefusedError(503, "the service is shutting down", {"Retry-After": "5"}))
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the threads to end, after ``close``."""
@@ -186,26 +203,36 @@ class Batcher:
 
     def _compute(self, batch: list[tuple[_Waiting, int, Any]], worker: Worker) -> None:
         """Compute a batch; if an item is refused, compute request by request."""
-        batch = [entry for entry in batch if not entry[0].is_dropped]
-        if not batch:
-            return
+        with self._changed:
+            batch = [entry for entry in batch if not entry[0].is_dropped]
+            if not batch:
+                return
+            running = [request for request, _, _ in batch], StopFlags(len(batch))
+            self._running.append(running)
         try:
-            found = self.compute([item for _, _, item in batch], batch[0][0].options, worker)
+            found = self.compute([item for _, _, item in batch], batch[0][0].options, worker, running[1])
         except BaseException as error:  # whatever it is, it must not end the thread
-            requests = list(dict.fromkeys(request for request, _, _ in batch))
+            self._end(running)
+            requests = list(dict.fromkeys(running[0]))
             if len(requests) == 1:
                 _settle(requests[0], error=error)
                 return
             for request in requests:
                 self._compute([entry for entry in batch if entry[0] is request], worker)
             return
+        self._end(running)
         with self._changed:  # a request may have items in several threads
             for (request, place, _), result in zip(batch, found, strict=True):
                 request.results[place] = result
                 request.n_left -= 1
-            complete = [request for request in dict.fromkeys(request for request, _, _ in batch) if not request.n_left]
+            # Of a dropped one, parts of texts are left.
+            complete = [one for one in dict.fromkeys(running[0]) if not one.n_left and not one.is_dropped]
         for request in complete:
             _settle(request)
+
+    def _end(self, running: tuple[list[_Waiting], StopFlags]) -> None:
+        with self._changed:
+            self._running = [other for other in self._running if other is not running]
 
 
 def _settle(request: _Waiting, error: BaseException | None = None) -> None:
@@ -216,7 +243,7 @@ def _settle(request: _Waiting, error: BaseException | None = None) -> None:
             return
         if error is None:
             request.done.set_result(request.results)
-        elif isinstance(error, AttnkitError):
+        elif isinstance(error, AttnkitError | RefusedError):
             request.done.set_exception(error)
         else:  # not of the client's making; StopIteration could not be set
             request.done.set_exception(RefusedError(500, f"the model failed: {type(error).__name__}"))

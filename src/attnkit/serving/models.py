@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.decoding.stopping import StopFlags
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.engine_choice import number_of_threads
 from attnkit.errors import AttnkitError, UsageError
@@ -22,6 +24,7 @@ from attnkit.serving.limits import Limits, RefusedError
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.+)")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?")
 COMPRESSED = {".gz", ".xz", ".bz2", ".zst"}
+STOPPING = 2.0  #: seconds until a stopped search ends
 
 Batched = tuple[str, Hashable]
 """Name of a call, and its options."""
@@ -91,21 +94,25 @@ class ServedModel:
         """Name by which requests select the model."""
         return self.spec.name
 
-    def _compute(self, items: list[Any], what: Batched, worker: Worker) -> Sequence[Any]:
+    def _compute(self, items: list[Any], what: Batched, worker: Worker, stops: StopFlags) -> Sequence[Any]:
         """Call the model for the items of a batch, which have equal options."""
         model = self._replicas[worker.number]
         if isinstance(model, Translator):
             model.set_threads(worker.n_threads)
+        if hasattr(model, "set_stops"):  # a model that searches
+            model.set_stops(stops)
         call, options = what
         assert isinstance(options, tuple), "sorted pairs of names and values"
         given = dict(options)
         if "glossary" in given:
             given["glossary"] = dict(given["glossary"])
         method: Callable[..., Sequence[Any]] = getattr(model, call, list)
-        if call == "translate_html":
-            return [model.translate_document(text, "html") for text in items]
-        if call == "generate":
-            return [method(prompts, **given) for prompts in items]
+        if call in ("translate_html", "generate"):
+            found = []
+            for number, item in enumerate(items):
+                model.set_stops(stops.one(number))
+                found.append(method(item, **given) if call == "generate" else model.translate_document(item, "html"))
+            return found
         if call in ("score", "predict") and items and isinstance(items[0], tuple):
             return method(*(list(column) for column in zip(*items, strict=True)), **given)
         if call == "translate" and any(prefix for _, prefix in items):
@@ -212,11 +219,17 @@ class Models:
         return said
 
     def close(self, timeout: float) -> None:
-        """End all queues, when they are empty or the time is over."""
-        for model in self.by_name.values():
-            model.batcher.close()
-        for model in self.by_name.values():
-            model.batcher.join(timeout)
+        """End all queues when they are empty, and stop what runs when the time is over."""
+        batchers = [model.batcher for model in self.by_name.values()]
+        end = time.monotonic() + timeout
+        for batcher in batchers:
+            batcher.close()
+        for batcher in batchers:
+            batcher.join(max(0.0, end - time.monotonic()))
+        for batcher in batchers:
+            batcher.stop()
+        for batcher in batchers:
+            batcher.join(STOPPING)
 
 
 def _fits(wanted: Sequence[str | None], own: Sequence[str]) -> bool:

@@ -16,7 +16,9 @@ from torch import Tensor
 from attnkit.compiled.generator import CompiledGenerator
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.decoding.hypothesis import NOTHING, Hypothesis
+from attnkit.decoding.search import Sources, search
+from attnkit.decoding.stopping import StopCheck, StopFlags
 from attnkit.engine.compiled_language_models import compile_generator
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.loading import LoadedModel
@@ -110,6 +112,7 @@ class Generator:
         self.window: int = window or longest or opened.config.data.sequence_length
         self.compiled = compile_generator(opened, self.window, engine, precision, notify, self.config.n_words)
         self.model: Decodable = self.compiled or SlidingWindowLM(pack(opened.model), self.window)
+        self.stops: StopFlags | None = None  #: flags of the prompts that are to end, if set
         self.n_truncated = 0
         """Number of prompts truncated so far."""
 
@@ -182,7 +185,8 @@ class Generator:
         whole, stepwise = ([i for i, is_whole in enumerate(chosen) if is_whole == kind] for kind in (True, False))
         found: dict[int, Hypothesis] = {}
         if whole:
-            texts = compiled.search([rows[i] for i in whole], [limits[i] for i in whole], self.config)
+            stops = self._check([keys[i] for i in whole])
+            texts = compiled.search([rows[i] for i in whole], [limits[i] for i in whole], self.config, stops)
             found |= zip(whole, texts, strict=True)
         if stepwise:
             texts = self._search_stepwise([rows[i] for i in stepwise], [keys[i] for i in stepwise], None)
@@ -192,12 +196,19 @@ class Generator:
     def _search_stepwise(
         self, rows: list[list[int]], keys: list[int], on_step: Callable[[Tensor, Tensor], None] | None
     ) -> list[Hypothesis]:
+        stops = self._check(keys)
+        if stops is not None and stops().all():
+            return [NOTHING for _ in rows]
         length = max(map(len, rows))
         ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
         mask = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
-        sources = Sources(ids, mask, keys=keys, context_ids=ids)
+        sources = Sources(ids, mask, keys=keys, context_ids=ids, stops=stops)
         with one_torch_thread() if self.compiled is not None else nullcontext():
             return [hypotheses[0] for hypotheses in search([self.model], sources, self.config, on_step=on_step)]
+
+    def _check(self, keys: Sequence[int]) -> StopCheck | None:
+        """Return the function that says which of these texts are to end, by their keys."""
+        return None if self.stops is None else self.stops.check([key // MAX_TEXTS for key in keys])
 
     def _generated_text(self, row: list[int], best: Hypothesis) -> GeneratedText:
         step = -1 if self.backwards else 1

@@ -42,6 +42,7 @@ from attnkit.text.tags import tag_ids
 from attnkit.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from attnkit.decoding.stopping import StopFlags
     from attnkit.decoding.suppression import SuppressedPhrases
     from attnkit.tasks.translation.terminology import Terminology, TermUse
     from attnkit.text.glossary import Glossary
@@ -95,6 +96,7 @@ class TranslationPipeline:
         self.curve = runs[0].confidence if len(runs) == 1 else None  #: confidence by log-probability; None: unknown
         self.shortlist: LexiconShortlist | None = None  #: restricts the target tokens of each sentence, if set
         self.suppressed: SuppressedPhrases | None = None  #: phrases that are never produced, if set by ``suppress``
+        self.stops: StopFlags | None = None  #: flags of the lines that are to end, if set
         self.terminology: Terminology | None = None
         """Terms that translations must have, if set; requires a search that does not sample."""
         self.replacer: UnknownReplacer | None = None
@@ -212,7 +214,7 @@ class TranslationPipeline:
             raise UsageError("a glossary needs a beam search", where="sampling", help="leave out sampling")
         needs_terms = self.terminology is not None or self.inline.has_symbols
         joins = self._joins if needs_terms and not config.sampling else None
-        return SearchJob(config, record, self.suppressed, len(self.tgt_tokenizer.code_ids), joins)
+        return SearchJob(config, record, self.suppressed, len(self.tgt_tokenizer.code_ids), joins, self.stops)
 
     @cached_property
     def _joins(self) -> NDArray[np.bool_]:

@@ -1,0 +1,64 @@
+"""Compiled searches that would run for long end when they are stopped; sentences that go on keep their results."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from test_compiled_generator import SMALL, compile_gpt, make_gpt
+from test_compiled_search import BASE, compile_model, make_model
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.hypothesis import NOTHING
+from attnkit.decoding.stopping import StopFlags
+from attnkit.kernels.jit import is_available
+from attnkit.models.config import TransformerConfig
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="numba is not installed")
+LONG = 8000  #: tokens: minutes of work for one sentence, and no test waits for its end
+
+
+def engine(n_threads: int) -> Any:
+    config = TransformerConfig(**BASE, positions="sinusoidal", max_length=LONG)
+    return compile_model(make_model(config, 64, 5), config, 64, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_search_without_end_is_stopped_and_others_keep_their_results(beam_size: int, n_threads: int) -> None:
+    # Without a word that ends them, translations are as long as their limits, which differ here.
+    settings = SearchConfig(beam_size=beam_size, num_hypotheses=min(2, beam_size), min_length=LONG - 1)
+    sources = [[3 + (i * j) % 60 for j in range(1, 5 + i % 7)] for i in range(60)]
+    searcher = engine(n_threads)
+    expected = searcher.search(sources, [20] * 60, settings)
+    assert all(len(own[0].ids) == 20 for own in expected)
+    endless = range(0, 60, 3)
+    most = [LONG if i in endless else 20 for i in range(60)]
+    flags = StopFlags(60)
+    timer = threading.Timer(0.4, lambda: [flags.set(i) for i in endless])
+    timer.start()
+    found = searcher.search(sources, most, settings, flags.check(range(60)))
+    assert [found[i] for i in endless] == [[NOTHING]] * len(endless)
+    others = [i for i in range(60) if i not in endless]
+    assert [found[i] for i in others] == [expected[i] for i in others]
+    # The memory that it has used is as good as new.
+    assert searcher.search(sources, [20] * 60, settings) == expected
+
+
+def test_sentences_that_wait_are_not_begun_when_all_are_stopped() -> None:
+    searcher = engine(1)
+    settings = SearchConfig(beam_size=4, min_length=LONG - 1)
+    found = searcher.search([[5] * 900] * 2000, [LONG] * 2000, settings, lambda: np.ones(2000, bool))
+    assert found == [[NOTHING]] * 2000
+
+
+def test_a_text_without_end_is_stopped() -> None:
+    config = SMALL.model_copy(update={"max_length": LONG})
+    compiled = compile_gpt(make_gpt(config, 3), config, LONG)
+    settings = SearchConfig(beam_size=1, min_length=LONG - 10)
+    flags = StopFlags(3)
+    timer = threading.Timer(0.3, flags.set_all)
+    timer.start()
+    assert compiled.search([[1, 5, 6]] * 3, [LONG - 5] * 3, settings, flags.check(range(3))) == [NOTHING] * 3
