@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit.errors import DataError, SystemFailure, UsageError
-from attnkit.text.lines import LineReader, check_not_streams, count_lines, is_stream, open_binary, read_lines
+from attnkit.text.files import is_stream
+from attnkit.text.lines import LineReader, check_not_streams, count_lines, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel
 
 
@@ -152,8 +153,9 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file") as caught:
         open_binary(tmp_path / "trian.en")
     assert "did you mean" in str(caught.value.help)
-    with pytest.raises(UsageError, match="is a folder"):
-        list(read_lines(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="is a folder without text files"):
+        list(read_lines(tmp_path / "empty"))
 
 
 SRC = [f"sentence {'x' * (i * 7 % 40)} {i if i % 5 == 0 else ''}{'?' if i % 3 else '.'}" for i in range(200)]

@@ -14,7 +14,8 @@ from attnkit.plotting.attention_maps import AttentionExample, Choice, MapSlice, 
 from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention import build_page
 from attnkit.protocols import Unit
-from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.files import STDIN
+from attnkit.text.lines import LineReader
 
 MAX_WEIGHTS = 1 << 26  #: maximum number of weights in memory for a page or a figure, 256 MiB
 Paths = tuple[Path | None, Path | None, Path | None, Path | None]  #: output paths of the HTML page, SVG, PNG and PDF

@@ -18,7 +18,8 @@ from attnkit.metrics.bleu import PAIRED_TESTS, Comparison, PairedTestName, build
 from attnkit.quality.overlap import find_seen
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.translator import TranslationPipeline, load_translator
-from attnkit.text.lines import STDIN, read_lines
+from attnkit.text.files import STDIN
+from attnkit.text.lines import read_lines
 from attnkit.text.parallel import mismatch, read_parallel
 
 Files = tuple[Path | None, Path]  #: source, None if only translations are compared, and target

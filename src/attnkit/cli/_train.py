@@ -172,6 +172,7 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
     from attnkit.config import flatten
     from attnkit.engine.registry import TASKS
     from attnkit.engine.task import task_of
+    from attnkit.text.sources import source_exists
 
     config: Any = resolved.config
     folder = RunFolder(output)
@@ -184,7 +185,7 @@ def show_plan(resolved: ResolvedConfig, training: TrainingOptions, output: Path,
             check_has_weights(config, init_from)
             open_embeddings(config)
     files = getattr(config.data, "valid_files", None) or ()
-    if not training.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):
+    if not training.overwrite and folder.data_path.exists() and not all(source_exists(Path(name)) for name in files):
         # Deleted validation files are still in RUN/data, encoded; a resumed run does not need the originals.
         config = config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
     estimate = task_of(resolved.config).dry_run(config, init_from)

@@ -131,7 +131,8 @@ def check_outputs(run: Path | None, text: Sequence[str], named: Mapping[str, Pat
 
     ``named`` holds the output of each format, by its usual ending. Another output, the run and the input must stay.
     """
-    from attnkit.text.lines import STDIN, check_not_overwriting
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import check_not_overwriting
 
     outputs = {ending: path for ending, path in named.items() if path is not None}
     if len({path.resolve() for path in outputs.values()}) < len(outputs):

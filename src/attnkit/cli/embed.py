@@ -47,7 +47,8 @@ def command(
     from attnkit.errors import UsageError
     from attnkit.io import atomic
     from attnkit.progress import console
-    from attnkit.text.lines import STDIN, check_not_overwriting
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import check_not_overwriting
 
     static = what == "static"
     sources = (inputs or []) if static else inputs or [STDIN]

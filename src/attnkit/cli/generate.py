@@ -69,7 +69,8 @@ def command(
     from attnkit.engine.loading import load_model
     from attnkit.runtime.devices import set_threads
     from attnkit.tasks.language_modeling.generate import Generator, one_line, search_config
-    from attnkit.text.lines import STDIN, read_line_batches
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import read_line_batches
 
     search: dict[str, float | None] = {"max_length": max_new_tokens, "temperature": temperature}
     search |= {"top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty, "seed": seed}

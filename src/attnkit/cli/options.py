@@ -39,7 +39,7 @@ def _annotated(hint: Any) -> Any:
 
 
 RunPath = Annotated[Path, Argument(help="Run folder.", metavar="RUN")]
-Source = Annotated[Path, Argument(help="Source text; plain, .gz, .xz, .bz2 or .zst.", metavar="SRC")]
+Source = Annotated[Path, Argument(help="Source text; plain or compressed, or TABLE:FIELD.", metavar="SRC")]
 Target = Annotated[Path, Argument(help="Target text; line n translates line n of SRC.", metavar="TGT")]
 OutputFile = Annotated[Path | None, Option("-o", "--output", help="Output file; default: standard output.")]
 Summary = Annotated[bool, Option(help="Print only the totals.")]

@@ -66,7 +66,8 @@ def command(
     from attnkit.errors import UsageError
     from attnkit.io import atomic
     from attnkit.progress import console
-    from attnkit.text.lines import STDIN, check_not_overwriting
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import check_not_overwriting
 
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
         if wrong:

@@ -13,7 +13,8 @@ from attnkit.errors import DataError, UsageError
 from attnkit.metrics import bleu
 from attnkit.metrics.bleu import PAIRED_TESTS, BleuTokenizer, MetricName, PairedTestName
 from attnkit.progress import console
-from attnkit.text.lines import STDIN, read_lines
+from attnkit.text.files import STDIN
+from attnkit.text.lines import read_lines
 
 # Typer supports repeatable choices only as enumerations.
 Metrics = Enum("Metrics", [(name, name) for name in get_args(MetricName)])  # type: ignore[misc]

@@ -94,7 +94,8 @@ def command(
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     from attnkit.decoding.config import SearchConfig, check_search_options
-    from attnkit.text.lines import STDIN, check_not_overwriting
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import check_not_overwriting
 
     source = input or STDIN
     inputs = [path for path in (source, target_prefix, shortlist, dictionary, suppress, glossary) if path is not None]
@@ -154,7 +155,7 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
     from attnkit.tasks.translation.jobs import resumable_output
     from attnkit.tasks.translation.signs import SignCounts
     from attnkit.tasks.translation.stream import translate_stream
-    from attnkit.text.lines import STDIN
+    from attnkit.text.files import STDIN
 
     if request.source != STDIN and not request.protect:
         suggest_format(request.source)

@@ -21,7 +21,7 @@ DEFAULT = VocabularyConfig()
 
 def command(
     paths: Annotated[
-        list[Path], Argument(metavar="FILE...", help="Sentences, one per line; plain, .gz, .xz, .bz2 or .zst.")
+        list[Path], Argument(metavar="FILE...", help="Sentences, one per line; plain or compressed, or TABLE:FIELD.")
     ],
     output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.")],
     kind: Annotated[TrainedKind, Option(help="Kind of vocabulary.")] = "bpe",

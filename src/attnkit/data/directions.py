@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from attnkit.text.sources import language_of
+
 _DIRECTION = re.compile(r"[A-Za-z0-9_-]{1,20}:[A-Za-z0-9_-]{1,20}")
-_PACKED = (".gz", ".xz", ".bz2", ".zst")  # suffixes of compression
 
 
 class FilePair(NamedTuple):
@@ -61,7 +62,7 @@ def name_directions(data: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(data)
     if named.get("bidirectional") is True and named.get("directions") is None:
         sides = zip(named.get("src") or (), named.get("tgt") or (), strict=False)
-        found = [f"{_suffix(src)}:{_suffix(tgt)}" for src, tgt in sides]
+        found = [f"{language_of(Path(str(src)))}:{language_of(Path(str(tgt)))}" for src, tgt in sides]
         if found and all(map(is_direction, found)):
             named["directions"] = found
     directions, valid = named.get("directions"), named.get("valid_src")
@@ -70,12 +71,6 @@ def name_directions(data: Mapping[str, Any]) -> dict[str, Any]:
         if is_single and named.get("valid_directions") is None:
             named["valid_directions"] = [directions[0]] * len(valid)
     return named
-
-
-def _suffix(name: Any) -> str:
-    """Return the suffix of a file's name, without its dot and that of compression."""
-    path = PurePath(str(name))
-    return (PurePath(path.stem) if path.suffix.lower() in _PACKED else path).suffix[1:]
 
 
 def expand_pairs(data: Mapping[str, Any]) -> dict[str, Any]:

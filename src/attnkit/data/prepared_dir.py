@@ -6,6 +6,8 @@ fingerprint of the initial weights, so a run never resumes with other data or an
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic, safe_read
+from attnkit.text.sources import source_exists, source_files
 
 if TYPE_CHECKING:
     from attnkit.quality.findings import CheckReport
@@ -82,7 +85,7 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
         for path in map(Path, dict.fromkeys(inputs)):
             # A missing input is fine: the prepared data replaces it.
             known = index["files"].get(str(path))
-            if known is not None and path.exists() and fingerprint(path) != known:
+            if known is not None and source_exists(path) and fingerprint(path) != known:
                 help = "restore the old file, or start over with --overwrite or another -o"
                 raise UsageError("the file has changed since the run started", where=str(path), help=help)
         return True
@@ -140,10 +143,15 @@ def _rebuildable(folder: Path) -> Iterator[None]:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 of a file, or of the names and digests of a source's files."""
+    digests = []
     try:
-        with path.open("rb") as stream:
-            return safe_read.digest(stream)
+        for file in source_files(path):
+            with file.open("rb") as stream:
+                digests.append((file.name, safe_read.digest(stream)))
+        if len(digests) == 1:
+            return digests[0][1]
+        return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read this file: {error.strerror}", where=str(path)) from error
 

@@ -13,7 +13,8 @@ from attnkit.errors import DataError
 from attnkit.kernels.jit import release_compiler
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, Numbers, fastest
 from attnkit.protocols import UNK_ID
-from attnkit.text.lines import LineCounts, guess, is_utf16, opened
+from attnkit.text.files import LineCounts, guess
+from attnkit.text.lines import is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks
 from attnkit.text.punctuation import separate_marks
 from attnkit.text.tokenizer import Tokenizer

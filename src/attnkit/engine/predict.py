@@ -19,7 +19,8 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.labels import Confusion, Mistake, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.lines import OPENERS, STDIN, LineReader, encoding_warnings, flush_interval, line_batches
+from attnkit.text.files import OPENERS, STDIN
+from attnkit.text.lines import LineReader, encoding_warnings, flush_interval, line_batches
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning

@@ -15,6 +15,7 @@ from attnkit.engine.run_config import PRESETS, RunSettings, choose
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.lines import check_not_streams, count_lines
+from attnkit.text.sources import source_name
 
 RESUMED_PREFIX = "-o "  #: prefix of the origin of values that a resumed run inherits from itself
 EMBEDDING_FILES = ("embeddings", "target_embeddings")  #: model keys that name files of word vectors
@@ -94,8 +95,10 @@ def preset_of(run: Path) -> EarlierPreset | None:
 TRAINING_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
 TRAINING_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
 """Option of every training command and call -> configuration key."""
+TEXT_KEYS = {key for kind in TASKS.values() for key in kind.input_keys}
+"""Keys of sources of text."""
 LIST_KEYS = {
-    *(key for kind in TASKS.values() for key in kind.input_keys),
+    *TEXT_KEYS,
     "vocabulary_files",
     "adapter.maps",
     "finetuning.freeze",
@@ -251,7 +254,7 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
     given, _ = merge(layers)
     groups = [key for key, value in flags.items() if value == {} and not isinstance(_get(given, key), Mapping)]
     layers += [Layer("flag", nest(key.split("."), {})) for key in groups]
-    return [Layer(layer.origin, _listed(_with_files(layer))) for layer in layers]
+    return [Layer(layer.origin, _listed(_with_files(layer), layer.origin)) for layer in layers]
 
 
 def _with_files(layer: Layer) -> Mapping[str, Any]:
@@ -265,14 +268,25 @@ def _with_files(layer: Layer) -> Mapping[str, Any]:
         raise UsageError(str(error), where=layer.origin) from error
 
 
-def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
-    """Return a tree with single names of ``LIST_KEYS`` wrapped in lists."""
+def _listed(tree: Mapping[str, Any], origin: str, prefix: str = "") -> Tree:
+    """Return a tree with single names of ``LIST_KEYS`` wrapped in lists.
+
+    Fields of tables, ``{path: a.jsonl, field: en}``, become names: ``a.jsonl:en``.
+    """
     listed: Tree = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            listed[key] = _listed(value, f"{prefix}{key}.")
+        dotted = f"{prefix}{key}"
+        if dotted in LIST_KEYS and value is not None:
+            values = value if isinstance(value, list | tuple) else [value]
+            try:
+                names = [source_name(one) if dotted in TEXT_KEYS else one for one in values]
+            except ValueError as error:
+                raise UsageError(str(error), where=f"{dotted} ({origin})") from error
+            listed[key] = names if isinstance(value, str | Mapping | list) else value
+        elif isinstance(value, Mapping):
+            listed[key] = _listed(value, origin, f"{dotted}.")
         else:
-            listed[key] = [value] if f"{prefix}{key}" in LIST_KEYS and isinstance(value, str) else value
+            listed[key] = value
     return listed
 
 

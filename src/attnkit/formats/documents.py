@@ -14,7 +14,8 @@ from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
 from attnkit.formats.xliff import count_kept, parse_xliff, set_target_language
-from attnkit.text.lines import BOM, LineCounts, opened, undecodable
+from attnkit.text.files import BOM, LineCounts, undecodable
+from attnkit.text.lines import opened
 
 DocumentFormat: TypeAlias = Literal["html", "markdown", "xliff", "srt"]
 MAX_BYTES = 1 << 26  #: of a document

@@ -208,7 +208,8 @@ def follow_lines(
     lines of plain files are counted, unless ``n_lines`` says how many there are.
     """
     from attnkit.plotting.progress_text import duration, progress_bar
-    from attnkit.text.lines import OPENERS, count_lines
+    from attnkit.text.files import OPENERS
+    from attnkit.text.lines import count_lines
 
     began, total = 0.0, n_lines
 

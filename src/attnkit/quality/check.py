@@ -190,6 +190,8 @@ class _Inspection:
             yield line
         if counts.guess:
             findings["undecodable", side].sample = counts.guess
+        if counts.n_line_breaks:
+            findings["line_break", side].add(None, "", count=counts.n_line_breaks)
         if counts.byte_order_mark:
             findings["byte_order_mark", side].add(1, "")
         setattr(self.report, "n_src_words" if side == "source" else "n_tgt_words", n_words)

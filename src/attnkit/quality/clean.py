@@ -21,7 +21,9 @@ from attnkit.quality.clean_filters import Chunk, CleanFilters, Judged, Pairing, 
 from attnkit.quality.clean_output import CleanReport, CleanRequest, open_clean_output
 from attnkit.quality.judgement import read_spans
 from attnkit.runtime.signals import end_with_parent, usable_cpus
-from attnkit.text.lines import LineCounts, check_not_streams, guess, is_utf16, open_binary, opened
+from attnkit.text.files import LineCounts, guess
+from attnkit.text.lines import check_not_streams, is_utf16, open_binary, opened
+from attnkit.text.sources import source_size
 
 PART = 1 << 16  #: pairs written together
 MIN_SHARED_OUT = 1 << 15  #: lines of a part from which other processes are worth their start
@@ -48,7 +50,7 @@ def clean(
         open_binary(path).close()  # report a missing file before anything is written
         check_not_utf16(path)
     for path in (request.src, request.tgt):
-        if path.stat().st_size == 0:
+        if source_size(path) == 0:
             raise DataError("the file is empty", where=str(path))
     with open_clean_output(request) as output, _processes(request.n_processes) as run_chunks:
         filters = CleanFilters(request.config, output.kept_pairs(), score, request.test)

@@ -17,7 +17,9 @@ from attnkit.io.resumable import ResumableFiles
 from attnkit.quality.clean_filters import Judged, Pairing
 from attnkit.quality.config import CleanConfig
 from attnkit.quality.pair_filters import Pair
-from attnkit.text.lines import OPENERS, open_binary
+from attnkit.text.files import OPENERS
+from attnkit.text.lines import open_binary
+from attnkit.text.sources import source_stats, text_name
 
 DROPPED = "dropped.tsv"
 
@@ -54,7 +56,8 @@ def output_names(src: Path, tgt: Path) -> tuple[str, str]:
 
     They end in ``.src`` and ``.tgt`` where they would be equal, or the names of other files of the folder.
     """
-    names = [path.stem if path.suffix.lower() in OPENERS else path.name for path in (src, tgt)]
+    paths = [Path(text_name(path)) for path in (src, tgt)]
+    names = [path.stem if path.suffix.lower() in OPENERS else path.name for path in paths]
     taken = {PROGRESS, REPORT, DROPPED, LOCK, f"{DROPPED}.part", *(f"{name}.part" for name in names)}
     is_unclear = names[0].casefold() == names[1].casefold() or any(name.casefold() in taken for name in names)
     return (f"{names[0]}.src", f"{names[1]}.tgt") if is_unclear else (names[0], names[1])
@@ -95,7 +98,7 @@ class CleanOutput:
         self._folder = folder = request.output
         inputs = (request.src, request.tgt, *request.test)
         self._settings = {
-            "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in inputs],
+            "files": [source_stats(path) for path in inputs],
             "scored_by": request.scored_by,
             **request.config.model_dump(mode="json"),
         }

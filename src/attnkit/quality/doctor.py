@@ -25,6 +25,7 @@ from attnkit.quality.verdict import COPIED_SHARE, give_verdict
 from attnkit.runtime.signals import end_with_parent, python_command, usable_cpus
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import read_lines
+from attnkit.text.sources import source_size
 from attnkit.text.tokenizer import Tokenizer
 
 _APART = 16 << 20  # bytes of files that are judged in another process
@@ -106,7 +107,7 @@ def _judge_files(src_path: Path, tgt_path: Path) -> Iterator[Callable[[], CheckR
     here = partial(judge_files, src_path, tgt_path)
     size = 0
     with suppress(OSError):  # the reader reports it
-        size = min(path.stat().st_size for path in (src_path, tgt_path))
+        size = min(source_size(path) for path in (src_path, tgt_path))
     if size < _APART or usable_cpus() < 2:
         yield here
         return

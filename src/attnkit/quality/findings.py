@@ -43,6 +43,7 @@ FINDINGS: dict[str, tuple[str, tuple[Side, ...]]] = {
     "repeated": ("[line|lines] with words repeated {repeats} times or more in a row", SIDES),
     "separator": ("[line|lines] that other tools would split (U+2028, U+0085, VT, FF...)", SIDES),
     "carriage_return": (r"[line that ends|lines that end] in \r\n; the \r is dropped", SIDES),
+    "line_break": ("[value of a table that has|values of a table that have] line breaks, now spaces", SIDES),
     "inner_return": (r"[line|lines] with a \r inside", SIDES),
     "byte_order_mark": ("byte-order mark at the start; it is dropped", SIDES),
     "inner_mark": ("[line|lines] with a U+FEFF inside", SIDES),

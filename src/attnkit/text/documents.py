@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from attnkit.errors import DataError
-from attnkit.text.lines import is_stream, read_lines
+from attnkit.text.files import is_stream
+from attnkit.text.lines import read_lines
 
 DocumentFormat = Literal["lines", "blocks"]
 MAX_DOCUMENT_LENGTH = 1 << 20  #: maximum length of a block in characters; longer blocks are split to bound memory

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 
-from attnkit.text.lines import OPENERS, read_lines
+from attnkit.text.files import OPENERS
+from attnkit.text.lines import read_lines
 
 _N_SAMPLED = 1000  # lines of a file that are searched for columns
 _MIN_LINES = 10  # of fewer lines, nothing is said

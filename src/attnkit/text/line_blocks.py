@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.errors import DataError
-from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, endless, opened, undecodable
+from attnkit.text.files import BOM, MAX_BYTES, LineCounts, endless, undecodable
+from attnkit.text.lines import detect_utf16, opened
 
 _BLOCK = 1 << 18  # bytes read at once
 _BOM = BOM.encode()

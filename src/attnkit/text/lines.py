@@ -3,68 +3,43 @@
 Irregular lines are counted. Lines from pipes and terminals are yielded in batches as they arrive.
 """
 
-import bz2
-import difflib
-import errno
-import gzip
-import lzma
 import os
 import queue
 import re
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar, cast
+from typing import Any, BinaryIO, Literal, TypeVar
 
-from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
-from attnkit.io.safe_read import is_damage, open_zstd
+from attnkit.errors import AttnkitError, DataError, UsageError
+from attnkit.text.files import (
+    BOM,
+    MAX_BYTES,
+    STDIN,
+    LineCounts,
+    endless,
+    guess,
+    is_stream,
+    only_once,
+    open_file,
+    opened_file,
+    undecodable,
+)
+from attnkit.text.sources import find_source, open_source, source_files
 
-STDIN = Path("-")
-BOM = "\ufeff"
-MAX_BYTES = 1 << 26  #: maximum length of a line; a longer one is hardly text and may never end
 MAX_CHARACTERS = 1 << 22  #: a batch of lines ends once it has this many characters; its last line may exceed the limit
 _FLUSH_SECONDS = 0.02
 
-OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": open_zstd}
-"""Functions that open compressed files, by suffix in lower case."""
 _MAX_FIRST_LINES = 10  #: first lines searched for signs of UTF-16, since a single line may be too short
 _MIN_UTF16_LETTERS = 16  #: minimum number of letters among NULs to detect UTF-16
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
-_UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
-_MAGIC = {
-    b"\x1f\x8b": "the file looks gzip-compressed: add .gz to its name",
-    b"\xfd7zXZ": "the file looks xz-compressed: add .xz to its name",
-    b"\x28\xb5\x2f\xfd": "the file looks zstd-compressed: add .zst to its name",
-    b"BZh": "the file looks bzip2-compressed: add .bz2 to its name",
-    b"PK\x03\x04": "the file looks like a zip archive: unpack it first",
-    b"\xff\xfe\0\0": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
-    b"\0\0\xfe\xff": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
-    b"\xff\xfe": _UTF_16,
-    b"\xfe\xff": _UTF_16,
-}
-
 _INVISIBLE = re.compile(r"[\s\u00ad\u061c\u115f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufeff]*")
 
 Item = TypeVar("Item")
 _PAUSE: Any = object()  #: marker among arriving items: no item has arrived for a while
-
-
-@dataclass
-class LineCounts:
-    """Running counts of the lines read from one file."""
-
-    n_lines: int = 0
-    n_carriage_returns: int = 0  #: lines that ended in ``\r\n``; the ``\r`` was dropped
-    n_bad: int = 0  #: lines that are not valid UTF-8
-    first_bad: int | None = None  #: number of the first such line, counted from 1
-    guess: str | None = None  #: guess at the file's format if its first line is not valid UTF-8
-    byte_order_mark: bool = False  #: whether the file started with U+FEFF, which was dropped
 
 
 def is_blank(line: str) -> bool:
@@ -77,35 +52,12 @@ def is_blank(line: str) -> bool:
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file (``-``: standard input), decompressing by its suffix.
+    """Open a source of text (``text.sources``; ``-``: standard input) as one stream.
 
-    Raises ``UsageError`` if it is missing or a folder, ``DataError`` if damaged, ``SystemFailure`` for other errors.
+    Raises ``UsageError`` if it is missing, ``DataError`` if damaged, ``SystemFailure`` for other errors.
     """
-    if path == STDIN:
-        if sys.stdin is None:
-            raise SystemFailure("cannot read standard input: it is closed", help="name a file to read")
-        return sys.stdin.buffer
-    try:
-        unpack = OPENERS.get(path.suffix.lower())
-        return path.open("rb", buffering=1 << 20) if unpack is None else cast(BinaryIO, unpack(path))
-    except OSError as error:
-        raise _failure(path, 0, error) from error
-    except ValueError as error:
-        raise UsageError(f"{str(path)!r} is not a valid file name", help="check the spelling of the path") from error
-
-
-def is_stream(path: Path) -> bool:
-    """Return whether a path is a pipe, terminal or device, not a file or folder."""
-    try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else path.stat().st_mode
-    except (OSError, ValueError, AttributeError):  # missing or closed: its reader reports it
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def only_once(path: Path) -> bool:
-    """Return whether a path can be read only once: standard input or a stream."""
-    return path == STDIN or is_stream(path)
+    source = find_source(path)
+    return open_file(path) if source is None else open_source(source)
 
 
 def check_not_streams(paths: Iterable[Path]) -> None:
@@ -120,7 +72,7 @@ def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
     """Raise ``UsageError`` if the output file is also an input, even as stdin."""
     if output is None or not output.is_file():
         return
-    for path in texts:
+    for path in chain.from_iterable(map(source_files, texts)):
         with suppress(OSError, ValueError, AttributeError):  # missing or closed: its reader reports it
             text = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
             if os.path.samestat(text, output.stat()):
@@ -173,6 +125,16 @@ def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -
     return iter(LineReader(path, on_bad=on_bad))
 
 
+@contextmanager
+def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
+    """Open a source of text as a context manager; read errors name the line.
+
+    Raises ``DataError`` for a damaged compressed file, and the errors of ``open_binary``.
+    """
+    with opened_file(path, counts, open_binary) as stream:
+        yield stream
+
+
 def count_lines(path: Path) -> int:
     r"""Count the lines that ``read_lines`` yields, also a last one without ``\n``.
 
@@ -191,48 +153,6 @@ def count_lines(path: Path) -> int:
     if not n_lines:
         raise DataError("this file is empty", where=str(path))
     return n_lines
-
-
-@contextmanager
-def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
-    """Open a file as a context manager; read errors name the line in ``counts``.
-
-    Raises ``DataError`` for a damaged compressed file, and the errors of ``open_binary``.
-    """
-    handle = open_binary(path)
-    try:
-        yield handle
-    except Exception as error:
-        if not isinstance(error, OSError) and not is_damage(error):
-            raise
-        raise _failure(path, counts.n_lines, error) from error
-    finally:
-        if path != STDIN:
-            handle.close()
-
-
-def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError, before: int = 0) -> DataError:
-    """Return the error for invalid UTF-8 in ``raw``, ``before`` bytes into the line."""
-    known = guess(raw, error.encoding) if line == 1 and not before else None
-    help = known or "convert the file to UTF-8 (iconv), or fix the line"
-    what = f"byte 0x{raw[error.start]:02X} is not UTF-8 (byte {before + error.start + 1} of the line)"
-    return DataError(what, where=f"{path}:{line}", help=help)
-
-
-def endless(path: Path, line: int) -> DataError:
-    """Return the error for a line of more than ``MAX_BYTES``."""
-    help = "use a text file with one sentence per line"
-    return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
-
-
-def guess(raw: bytes, encoding: str) -> str | None:
-    """Guess a file's format from its first bytes; return advice to show, or None."""
-    for magic, text in _MAGIC.items():
-        if raw.startswith(magic):
-            return text
-    if encoding == "utf-16":
-        return _UTF_16
-    return "the file looks binary: use a text file" if b"\0" in raw else None
 
 
 def detect_utf16(lines: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
@@ -255,39 +175,6 @@ def is_utf16(raw: bytes) -> bool:
     zeros = even, odd = raw[::2].count(0), raw[1::2].count(0)
     n_letters = sum(byte not in b"\0\r\n" for byte in raw[int(even > odd) :: 2])
     return n_letters >= _MIN_UTF16_LETTERS and 3 * max(zeros) > len(raw) and 10 * min(zeros) < max(zeros)
-
-
-def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
-    """Return the error for a failure to open a file, or to read it after ``line``."""
-    if isinstance(error, OSError) and error.errno in _NO_FILE:
-        names: list[str] = []
-        with suppress(OSError):
-            names = [entry.name for entry in path.parent.iterdir()]
-        near = difflib.get_close_matches(path.name, names, n=1)
-        hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
-        return UsageError(f"no such file: {path}", help=hint)
-    if isinstance(error, IsADirectoryError):
-        return UsageError(f"{path} is a folder", help="name a text file in it")
-    if is_damage(error) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
-        what = f"the compressed file is damaged or truncated: {error}"
-        where = f"{path}, after line {line}" if line else str(path)
-        return DataError(what, where=where, help="download it again, or compress the text again")
-    if isinstance(error, OSError):
-        return system_failure("read", path, error)
-    return SystemFailure(f"cannot read {path}: {error}")
-
-
-def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
-    """Return the first words of a file, decompressed, and their approximate share."""
-    with opened(path, LineCounts()), path.open("rb") as packed:
-        unpack = OPENERS.get(path.suffix.lower())
-        stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
-        raw, size = stream.read(n_bytes), path.stat().st_size
-        position = packed.tell()
-        if not stream.read(1):
-            return raw, 1.0
-    end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
-    return raw[:end], min(1.0, position / size) if size else 1.0
 
 
 def flush_interval(source: Path) -> float | None:
@@ -389,7 +276,7 @@ def _read_ahead(items: Iterable[Item], most: int, patience: float, measure: Call
 
 
 def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
-    """Return warnings about invalid UTF-8 and dropped carriage returns."""
+    """Return warnings about invalid UTF-8 and about line ends that were changed."""
     name = "standard input" if str(source) == "-" else str(source)
     warnings = []
     if counts.n_bad:
@@ -397,4 +284,6 @@ def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
         warnings.append(f"{counts.n_bad} lines are not UTF-8, the first at {where}; invalid bytes replaced with U+FFFD")
     if counts.n_carriage_returns:
         warnings.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
+    if counts.n_line_breaks:
+        warnings.append(f"{counts.n_line_breaks} values of {name} have line breaks, which became spaces")
     return warnings

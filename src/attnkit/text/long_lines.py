@@ -8,7 +8,8 @@ from pathlib import Path
 
 from attnkit.errors import DataError
 from attnkit.text.config import symbol_pattern
-from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, guess, opened, undecodable
+from attnkit.text.files import BOM, MAX_BYTES, LineCounts, guess, undecodable
+from attnkit.text.lines import detect_utf16, opened
 from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer
 
 PART = 1 << 18  #: length in bytes above which a line is split

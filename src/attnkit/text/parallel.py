@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from attnkit.errors import DataError, UsageError
-from attnkit.text.lines import STDIN, LineReader, only_once, read_lines
+from attnkit.text.files import STDIN, only_once
+from attnkit.text.lines import LineReader, read_lines
 
 _CHUNK = 1 << 18
 _DIGITS = re.compile(r"[0-9]+")

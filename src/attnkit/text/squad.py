@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from attnkit.errors import DataError
 from attnkit.io.safe_read import parse_json
-from attnkit.text.lines import LineCounts, opened, undecodable
+from attnkit.text.files import LineCounts, undecodable
+from attnkit.text.lines import opened
 
 MAX_BYTES = 1 << 28  #: maximum size of a file after decompression; the largest SQuAD file has 42 MB
 _HELP = "expected SQuAD JSON: data > paragraphs > context, qas > id, question, answers"

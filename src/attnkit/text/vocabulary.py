@@ -28,7 +28,9 @@ from attnkit.protocols import SPECIALS
 from attnkit.runtime.signals import defer_signals, end_with_parent, python_command
 from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
-from attnkit.text.lines import is_stream, read_lines
+from attnkit.text.files import is_stream
+from attnkit.text.lines import read_lines
+from attnkit.text.sources import source_size
 from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.word_splits import AT_ONCE as CHUNKS_AT_ONCE
@@ -88,8 +90,8 @@ def _size(item: Path | str) -> int:
     """Return the size of a line or file; of a pipe, more than any limit."""
     if isinstance(item, str):
         return len(item)
-    with contextlib.suppress(OSError, ValueError):  # the reader reports it
-        return AT_ONCE + 1 if is_stream(item) else item.stat().st_size
+    with contextlib.suppress(OSError, ValueError, AttnkitError):  # the reader reports it
+        return AT_ONCE + 1 if is_stream(item) else source_size(item)
     return 0
 
 

@@ -228,7 +228,8 @@ def _answer_all(asked: Sequence[str] | None, greeting: str, answer: Callable[[st
 
 
 def _read_questions(greeting: str) -> Iterator[str]:
-    from attnkit.text.lines import STDIN, read_lines
+    from attnkit.text.files import STDIN
+    from attnkit.text.lines import read_lines
 
     with console.prompting(True, greeting) as prompt:
         prompt()

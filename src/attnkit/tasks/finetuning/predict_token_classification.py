@@ -19,7 +19,7 @@ from attnkit.metrics.labels import confusion, label_scores, rounded, span_scores
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning.token_classification import for_each_word, word_rows
 from attnkit.text.conll import Block, convert, label_scheme, read_blocks, write_tags
-from attnkit.text.lines import STDIN
+from attnkit.text.files import STDIN
 
 Probabilities = npt.NDArray[np.float32]
 Words = Sequence[str]

@@ -18,7 +18,8 @@ from attnkit.metrics.labels import rounded
 from attnkit.models.layers import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.text.lines import STDIN, read_line_batches
+from attnkit.text.files import STDIN
+from attnkit.text.lines import read_line_batches
 from attnkit.text.offsets import ordinary_tokens
 from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 

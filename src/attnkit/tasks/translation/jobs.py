@@ -13,19 +13,21 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import UsageError
 from attnkit.io.resumable import ResumableFiles
 from attnkit.tasks.translation.stream import TranslateRequest
-from attnkit.text.lines import STDIN, check_not_overwriting, check_not_streams, open_binary
+from attnkit.text.files import STDIN
+from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
+from attnkit.text.sources import source_stats, split_field
 
 PROGRESS = "translate.progress"  #: file of an unfinished job in the output folder
 
 
 def find_inputs(source: Path) -> list[Path] | None:
-    """Return the files of a folder or a pattern (``*?[``), sorted; None for one file.
+    """Return the files of a folder or a pattern (``*?[``), sorted; else None.
 
     Hidden files and the files of subfolders are left out; ``**`` in a pattern takes subfolders.
 
     Raises ``UsageError`` if there are none.
     """
-    if source == STDIN or source.is_file():
+    if source == STDIN or source.is_file() or split_field(str(source))[1] is not None:
         return None
     if source.is_dir():
         found = [path for path in source.iterdir() if not path.name.startswith(".")]
@@ -98,7 +100,7 @@ def resumable_output(request: TranslateRequest, output: Path | None) -> Resumabl
         raise UsageError("--resume requires -i and -o", help="attnkit translate RUN -i FILE -o FILE --resume")
     inputs = [request.source, *option_files(request)]
     check_inputs(inputs)
-    stats = [[path.stat().st_size, path.stat().st_mtime_ns] for path in inputs]
+    stats = [source_stats(path)[1:] for path in inputs]
     settings = {**job_settings(request), "source": str(request.source), "inputs": stats}
     return ResumableFiles(resumable_record(output), [output], settings, 0)
 

@@ -21,7 +21,8 @@ from attnkit.tasks.translation.shortlist import LexiconShortlist, UnknownReplace
 from attnkit.tasks.translation.signs import SignCounts, in_order
 from attnkit.tasks.translation.translated_line import TranslatedLine, confidence_of
 from attnkit.tasks.translation.translator import TranslationPipeline
-from attnkit.text.lines import STDIN, read_line_batches, read_lines
+from attnkit.text.files import STDIN
+from attnkit.text.lines import read_line_batches, read_lines
 
 if TYPE_CHECKING:
     from attnkit.formats.documents import DocumentFormat

@@ -34,6 +34,7 @@ from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.lines import check_not_streams, is_blank, line_batches, read_lines
 from attnkit.text.parallel import mismatch, read_parallel
+from attnkit.text.sources import source_stats
 from attnkit.text.tags import with_tag
 
 FAULTS: tuple[Sign, ...] = ("cut", "repeated", "copied", "empty", "short", "long")
@@ -135,7 +136,7 @@ def job_settings(request: SyntheticRequest, search: SearchConfig) -> dict[str, A
     models = [fingerprint_of(RunFolder(run).checkpoint(name)[0]) for run, name in runs]
     return {
         "is_back": request.is_back,
-        "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in request.files],
+        "files": [source_stats(path) for path in request.files],
         "models": models,
         "search": search.model_dump(mode="json"),
         "languages": [request.tgt_lang, request.text_lang],

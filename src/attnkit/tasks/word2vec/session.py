@@ -25,7 +25,7 @@ from attnkit.tasks.word2vec.config import Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.loop import SliceRecord, train_slices
 from attnkit.tasks.word2vec.workload import Workload, build_workload
-from attnkit.text.lines import only_once
+from attnkit.text.files import only_once
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 

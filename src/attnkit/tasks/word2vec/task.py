@@ -22,8 +22,9 @@ from attnkit.tasks.word2vec.initial import check_init_vectors
 from attnkit.tasks.word2vec.matrices import read, read_words, shapes
 from attnkit.tasks.word2vec.session import Word2VecSession
 from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, n_copies, n_threads, piece_size
-from attnkit.text.lines import only_once, read_head
+from attnkit.text.files import only_once
 from attnkit.text.punctuation import split_words
+from attnkit.text.sources import read_head
 from attnkit.text.tokenizer import Tokenizer
 
 SAMPLE, _TOKENS = 1 << 24, 1 << 21  #: bytes of text sampled for an estimate, without and with a tokenizer

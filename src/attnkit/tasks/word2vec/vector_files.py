@@ -18,7 +18,8 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.formats.word_vectors import tensors, text
 from attnkit.formats.word_vectors.table import LOOKED_AT, Floats, Format, VectorTable, finite_blocks, recognised
 from attnkit.io import atomic
-from attnkit.text.lines import OPENERS, LineCounts, check_not_streams, opened
+from attnkit.text.files import OPENERS, LineCounts
+from attnkit.text.lines import check_not_streams, opened
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.config import Word2VecConfig
