@@ -19,8 +19,8 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.labels import Confusion, Mistake, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.files import OPENERS, STDIN
-from attnkit.text.lines import LineReader, encoding_warnings, flush_interval, line_batches
+from attnkit.text.files import OPENERS, STDIN, open_file
+from attnkit.text.lines import LineReader, encoding_warnings, flush_interval, line_batches, open_binary
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning
@@ -105,7 +105,8 @@ class Predictor(ABC):
         most: int = READ_AHEAD,
     ) -> Iterator[list[ExampleT]]:
         """Yield lists of at most ``most`` parsed examples; warn about invalid encoding."""
-        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        open_path = open_file if path.is_file() else open_binary  # questions are given as JSONL
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace", open_path=open_path)
         yield from line_batches(parse(reader), most, flush_interval(path), n_characters)
         for message in encoding_warnings(reader.counts, path):
             self.warn(message)

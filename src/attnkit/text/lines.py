@@ -86,14 +86,21 @@ class LineReader:
     With ``on_bad="replace"``, bytes that are not UTF-8 become U+FFFD; otherwise, they raise ``DataError``.
     """
 
-    def __init__(self, path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_bad: Literal["refuse", "replace"] = "refuse",
+        open_path: Callable[[Path], BinaryIO] = open_binary,
+    ) -> None:
         self.path = path
+        self._open_path = open_path
         self.counts = LineCounts()
         self._on_bad = on_bad
 
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
-        with opened(self.path, counts) as raw_lines:
+        with opened_file(self.path, counts, self._open_path) as raw_lines:
             utf16, lines = detect_utf16(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
             for raw in lines:
                 counts.n_lines += 1
