@@ -25,6 +25,7 @@ from attnkit.serving import calls, schemas
 from attnkit.serving.app import HEADERS, POSTS, Service
 from attnkit.serving.limits import Limits
 from attnkit.serving.models import Models, languages_of_files, parse_spec
+from attnkit.serving.requests import FORM
 
 LIMITS = Limits(max_body=20_000, max_texts=20, max_characters=2_000, max_line=1_000, max_beam_size=6)
 
@@ -51,10 +52,14 @@ def models(runs: dict[str, Path]) -> Models:
     return Models(specs, LIMITS, device="cpu", precision="float32", threads=2)
 
 
+def call(service: Service) -> TestClient:
+    # Not as a context: closing it would close the queues, which all tests share.
+    return TestClient(service.app(), base_url="http://localhost:8000")
+
+
 @pytest.fixture
 def client(models: Models) -> Iterator[TestClient]:
-    # Not as a context: closing it would close the queues, which all tests share.
-    yield TestClient(Service(models).app(), raise_server_exceptions=True)
+    yield call(Service(models))
 
 
 def test_translations_are_those_of_the_library(client: TestClient, runs: dict[str, Path]) -> None:
@@ -177,12 +182,12 @@ def test_streams_have_limits_and_end_with_what_went_wrong(
     body = {"prompt": "the lazy", "max_new_tokens": 8, "stream": True}
 
     def events(service: Service) -> list[str]:
-        with TestClient(service.app()).stream("POST", "/v1/generate", json=body) as response:
+        with call(service).stream("POST", "/v1/generate", json=body) as response:
             return [line.removeprefix("data: ") for line in response.iter_lines() if line]
 
     service = Service(models)
     service.n_streams = models.limits.max_streams
-    refused = TestClient(service.app()).post("/v1/generate", json=body)
+    refused = call(service).post("/v1/generate", json=body)
     assert refused.status_code == 503 and "retry-after" in refused.headers
     service.n_streams = 0
     assert events(service)[-1] == "[DONE]" and service.n_streams == 0
@@ -224,6 +229,10 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/translate", {"json": {"text": "1", "glossary": {" ": "2"}}}, 400, "has no term"),
     ("/v1/translate", {"json": {"text": "1", "glossary": {"1": "2"}, "sampling": True}}, 400, "not sampling"),
     ("/v1/translate", {"json": {"text": "1", "glossary": {"1": 2}}}, 400, "glossary"),
+    ("/v1/translate", {"data": {"text": "1"}}, 415, "Content-Type: application/json, not application/x-www"),
+    ("/translate", {"content": b'{"q": "1"}', "headers": {"content-type": FORM}}, 400, "JSON needs the header"),
+    ("/translate", {"content": b"{}", "headers": {"content-type": ""}}, 415, "not none"),
+    ("/translate", {"content": b"{}", "headers": {"content-type": "text/plain;charset=UTF-8"}}, 415, "not text/plain"),
     ("/v1/translate", {"json": {"text": "1", "model": "../x"}}, 404, "no model '../x'"),
     ("/v1/translate", {"json": {"text": "1", "model": "bert"}}, 400, "of task mlm, not translation"),
     ("/v1/score", {"json": {"source": "1"}}, 400, "give source and target"),
@@ -243,7 +252,8 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
 def test_wrong_requests_are_told_what_is_wrong(
     client: TestClient, path: str, request_: dict[str, Any], status: int, text: str
 ) -> None:
-    response = client.post(path, **request_)
+    given = {"content-type": "application/json"} if "content" in request_ else {}
+    response = client.post(path, **{**request_, "headers": {**given, **request_.get("headers", {})}})
     assert (response.status_code, text in response.json()["error"]) == (status, True), response.text
     assert "Traceback" not in response.text
     assert response.headers["x-content-type-options"] == "nosniff"
@@ -256,7 +266,7 @@ def test_unknown_routes_and_methods(client: TestClient) -> None:
 
 
 def test_a_key_opens_what_needs_one(models: Models) -> None:
-    closed = TestClient(Service(models, api_key="secret").app())
+    closed = call(Service(models, api_key="secret"))
     body = {"q": "1", "target": "de"}
     assert closed.post("/translate", json=body).status_code == 401
     assert closed.post("/translate", json={**body, "api_key": "wrong"}).status_code == 403
@@ -272,7 +282,7 @@ def test_a_key_opens_what_needs_one(models: Models) -> None:
 def test_pages_of_other_origins_are_refused_unless_named(models: Models, client: TestClient) -> None:
     asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
     assert "access-control-allow-origin" not in client.options("/translate", headers=asked).headers
-    named = TestClient(Service(models, origins=("https://example.org",)).app())
+    named = call(Service(models, origins=("https://example.org",)))
     assert named.options("/translate", headers=asked).headers["access-control-allow-origin"] == "https://example.org"
     other = {**asked, "Origin": "https://example.com"}
     assert "access-control-allow-origin" not in named.options("/translate", headers=other).headers
@@ -296,7 +306,7 @@ def test_what_the_service_says_of_itself(client: TestClient) -> None:
 
 
 def test_counters_count(models: Models) -> None:
-    client = TestClient(Service(models).app())
+    client = call(Service(models))
     before = models.by_name["en-de"].batcher.counts.n_lines
     client.post("/translate", json={"q": "1\n2", "target": "de"})
     client.post("/translate", json={"q": "1"})
@@ -340,9 +350,7 @@ def test_methods_and_paths(client: TestClient) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere(runs: dict[str, Path]) -> None:
-    page = TestClient(
-        Service(Models([f"a.b={runs['digits']}"], LIMITS, device="cpu", precision="float32", threads=1)).app()
-    )
+    page = call(Service(Models([f"a.b={runs['digits']}"], LIMITS, device="cpu", precision="float32", threads=1)))
     text = page.get("/").text
     assert "connect-src &#39;self&#39;" in text and "http://" not in text.replace("http://www.w3.org", "")
 
@@ -363,7 +371,7 @@ def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) 
     run = tmp_path / "run"
     workshop.train(workshop.configure("transformer", limits__max_steps=2), run)
     models = Models([f"en:de={run}"], LIMITS, device="cpu", precision="float32", threads=2)
-    client = TestClient(Service(models, api_key="k").app())
+    client = call(Service(models, api_key="k"))
     given = {"Authorization": "Bearer k"}
     assert client.post("/admin/reload", json={}, headers=given).json() == {"models": ["en-de: step-2 (unchanged)"]}
     workshop.train(workshop.configure("transformer", limits__max_steps=4), run)

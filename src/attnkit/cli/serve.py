@@ -27,6 +27,10 @@ def command(
     cors_origin: Annotated[
         list[str] | None, Option(help="Origin of web pages that may call the service; repeatable.", metavar="URL")
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        Option(help="Name by which clients call the service, if not by address; repeatable.", metavar="NAME"),
+    ] = None,
     max_texts: Annotated[int, Option(min=1, max=1 << 20, help="Maximum lines of a request.")] = 512,
     max_characters: Annotated[int, Option(min=1, max=1 << 26, help="Maximum characters of a request.")] = 100_000,
     max_waiting: Annotated[int, Option(min=1, max=1 << 24, help="Lines that may wait before requests get 503.")] = 4096,
@@ -74,7 +78,8 @@ def command(
         seconds=request_seconds,
     )
     models = Models(runs, limits, device=device, precision=precision, threads=threads)
-    service = Service(models, api_key=key, origins=tuple(cors_origin or ()))
+    hosts = (host, *(allowed_host or ()))
+    service = Service(models, api_key=key, origins=tuple(cors_origin or ()), hosts=hosts)
     run_server(service, host, port, tell=console.info, access_log=access_log)
 
 

@@ -224,7 +224,8 @@ class CompiledSearch:
 class _StopWatch:
     """Ends sentences of a running search.
 
-    Loops need no flags for it: they read limits and the shared flag at each step. A limit may only fall: results were given room for the first one.
+    Loops need no flags for it: they read limits and the shared flag at each step. A limit
+    may only fall: results were given room for the first one.
     """
 
     def __init__(

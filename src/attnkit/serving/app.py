@@ -16,12 +16,22 @@ from starlette.types import ASGIApp
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.quality.language_names import name_of
 from attnkit.serving import calls, schemas
+from attnkit.serving.callers import check_host, check_origin
 from attnkit.serving.limits import Limits, RefusedError, busy
 from attnkit.serving.metrics import Metrics
 from attnkit.serving.models import Models
 from attnkit.serving.openapi import document
 from attnkit.serving.page import page
-from attnkit.serving.requests import check_key, read_body, to_json, unless_gone, validate_body
+from attnkit.serving.requests import (
+    FORM,
+    check_key,
+    check_kind,
+    has_body,
+    read_body,
+    to_json,
+    unless_gone,
+    validate_body,
+)
 from attnkit.serving.routes import Handler, Routes
 
 Call = Callable[[Models, Any], Awaitable[dict[str, Any]]]
@@ -35,11 +45,14 @@ class PostRoute:
     body: type[BaseModel]
     call: Call
     summary: str
+    form: bool = False  #: whether the body may be a form, as clients of the other service send it
 
 
 POSTS = (
-    PostRoute("/translate", schemas.LibreTranslateBody, calls.libretranslate, "Translate, as LibreTranslate does."),
-    PostRoute("/v2/translate", schemas.DeepLBody, calls.deepl, "Translate, as DeepL does."),
+    PostRoute(
+        "/translate", schemas.LibreTranslateBody, calls.libretranslate, "Translate, as LibreTranslate does.", True
+    ),
+    PostRoute("/v2/translate", schemas.DeepLBody, calls.deepl, "Translate, as DeepL does.", True),
     PostRoute("/v1/translations", schemas.TranslationsBody, calls.translations, "Translate one text."),
     PostRoute("/v1/translate", schemas.TranslateBody, calls.translate, "Translate, with alternatives and scores."),
     PostRoute("/v1/score", schemas.ScoreBody, calls.score, "Score translations or texts."),
@@ -61,15 +74,20 @@ HEADERS = (
 class Service:
     """The handlers of all routes, over the models of a service."""
 
-    def __init__(self, models: Models, *, api_key: str | None = None, origins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, models: Models, *, api_key: str | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+    ) -> None:
         """Take loaded models.
 
         Args:
             models: the runs.
             api_key: key that every request but ``/health`` and ``/ready`` must have; None: no key.
             origins: origins of pages that may call the service (CORS); none by default.
+            hosts: names by which clients call the service, beside its addresses and ``localhost``. With a key any is
+                taken, as a page of another site does not have the key.
         """
         self.models, self.key, self.origins = models, api_key, origins
+        self.hosts = frozenset(host.lower() for host in hosts)
         self.metrics = Metrics()
         self.is_closing, self.n_streams = False, 0
 
@@ -112,6 +130,8 @@ class Service:
         async def answer(request: Request) -> Response:
             began = time.monotonic()
             try:
+                if self.key is None:
+                    check_host(request, self.hosts)
                 response = await handler(request)
             except RefusedError as error:
                 response = _error(error.status, error.message, error.headers)
@@ -129,7 +149,7 @@ class Service:
 
     def _post(self, post: PostRoute) -> Handler:
         async def handle(request: Request) -> Response:
-            fields = await self._read(request)
+            fields = await self._read(request, form=post.form)
             body = validate_body(post.body, fields)
             if isinstance(body, schemas.GenerateBody) and body.stream:
                 return await self._stream(body)
@@ -138,11 +158,15 @@ class Service:
 
         return handle
 
-    async def _read(self, request: Request) -> dict[str, Any]:
+    async def _read(self, request: Request, *, form: bool = False) -> dict[str, Any]:
         """Read a body and check the key, in the header or in the body."""
         if self.is_closing:
             raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
-        fields = await read_body(request, self.limits)
+        fields: dict[str, Any] = {}
+        if has_body(request):
+            if check_kind(request, form=form) == FORM:
+                check_origin(request, self.origins)
+            fields = await read_body(request, self.limits)
         check_key(request, self.key, fields.pop("api_key", None))
         return fields
 
@@ -219,7 +243,7 @@ class Service:
 
     async def detect(self, request: Request) -> Response:
         """Refuse to detect languages: no run can."""
-        validate_body(schemas.DetectBody, await self._read(request))
+        validate_body(schemas.DetectBody, await self._read(request, form=True))
         raise RefusedError(501, "this service does not detect languages; name the source language")
 
     async def list_models(self, request: Request) -> Response:

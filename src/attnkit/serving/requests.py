@@ -20,6 +20,7 @@ from attnkit.serving.limits import Limits, RefusedError
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT", bound=BaseModel)
 MAX_FIELDS = 64  #: fields of a form
+FORM = "application/x-www-form-urlencoded"
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -44,9 +45,8 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
         raise RefusedError(499, "the client has closed the connection") from None
     finally:
         timer.cancel()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        if kind == "application/x-www-form-urlencoded":
+        if kind_of(request) == FORM:
             return _parse_form(raw)
         found = parse_json(raw)
     except (ValueError, RecursionError) as error:
@@ -54,6 +54,29 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RefusedError(400, "the body is not a JSON object")
     return found
+
+
+def kind_of(request: Request) -> str:
+    """Return the type of a body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def has_body(request: Request) -> bool:
+    """Return whether a request has a body, or says of which type it is."""
+    headers = request.headers
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers or "content-type" in headers
+
+
+def check_kind(request: Request, *, form: bool) -> str:
+    """Return the type of a body; raise ``RefusedError`` (415) unless it may be read.
+
+    Pages of any origin may make a browser send other types, or none, without asking first.
+    """
+    kind = kind_of(request)
+    if kind == "application/json" or (kind == FORM and form):
+        return kind
+    wanted = f"application/json{f' or {FORM}' if form else ''}"
+    raise RefusedError(415, f"send Content-Type: {wanted}, not {kind[:80] or 'none'}")
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
@@ -67,6 +90,8 @@ async def _read(request: Request, limits: Limits) -> bytes:
 
 
 def _parse_form(raw: bytes) -> dict[str, Any]:
+    if raw.lstrip()[:1] == b"{":
+        raise ValueError("JSON needs the header Content-Type: application/json")
     fields = parse_qs(raw.decode("utf-8"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
