@@ -30,6 +30,7 @@ from commandline import bound_memory
 from crafted_pieces import piece_vocabulary
 from fuzz_adapters import import_damaged, use_damaged
 from fuzz_hub import HUB, import_damaged_llama, make_llama
+from fuzz_tables import make_tables, read_damaged
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
 from attnkit.checkpoints.checkpoint import open_checkpoint
@@ -247,6 +248,11 @@ def llama(base: Base, source: random.Random) -> None:
     import_damaged_llama(base.folder.parent, base.folder, source)
 
 
+def tables(base: Base, source: random.Random) -> None:
+    shutil.rmtree(base.folder, ignore_errors=True)
+    read_damaged(base.folder.parent, base.folder, source)
+
+
 def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
     asked = read_run_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"), "translation")
@@ -271,6 +277,7 @@ READERS = (
     peft,
     adapter,
     llama,
+    tables,
 )
 LOADERS = {reader.__name__: reader for reader in READERS}
 
@@ -287,6 +294,7 @@ def make_files(corpus: Path, place: Path) -> None:
     for name in ("archive", "sequence"):
         torch.save(weights, place / f"{name}.bin", _use_new_zipfile_serialization=name == "archive")
     make_llama(place / HUB)
+    make_tables(place)
     (place / "pieces.json").write_text(piece_vocabulary().to_json())
     rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]
     np.save(place / "vectors.npy", rows, allow_pickle=False)

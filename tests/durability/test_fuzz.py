@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import Workshop
 
 LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
-LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter", "llama")
+LOADERS += ("tsv", "vectors", "lexicon", "sentencepiece", "pickled", "peft", "adapter", "llama", "tables")
 Fuzz = Callable[[str, int, int], dict[str, Any]]
 
 
