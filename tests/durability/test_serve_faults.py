@@ -220,7 +220,7 @@ def test_a_reload_under_load_loses_no_request(workshop: Any, tmp_path: Path) -> 
             time.sleep(0.005)
         process.send_signal(signal.SIGHUP)
         assert process.stderr is not None
-        assert process.stderr.readline() == "reloaded en-de: step-4\n"
+        assert process.stderr.readline() == "reload: en-de: step-4\n"
         after = [(line, pool.submit(ask, address, line)) for line in LINES[:50]]
         found = [(line, future.result(60)) for line, future in running]
         assert all(text in (old[line], new[line]) for line, text in found)

@@ -139,7 +139,7 @@ def test_sighup_loads_a_newer_checkpoint(workshop: Any, tmp_path: Path) -> None:
         workshop.train(workshop.configure("transformer", limits__max_steps=4), run)
         process.send_signal(signal.SIGHUP)
         assert process.stderr is not None
-        assert process.stderr.readline() == "reloaded en-de: step-4\n"
+        assert process.stderr.readline() == "reload: en-de: step-4\n"
         with urlopen(f"{address}/v1/models", timeout=30) as response:
             assert json.loads(response.read())["models"][0]["checkpoint"] == "step-4"
 

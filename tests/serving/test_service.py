@@ -342,7 +342,7 @@ def test_headers_are_on_every_answer(client: TestClient) -> None:
 
 
 def test_methods_and_paths(client: TestClient) -> None:
-    assert client.get("/health/").json() == {"status": "ok"}
+    assert client.get("/health/").json() == {"status": "ok", "failed": [], "outdated": []}
     assert client.head("/health").status_code == 200
     refused = client.put("/translate", json={})
     assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
@@ -380,4 +380,5 @@ def test_a_newer_checkpoint_is_loaded_on_request(workshop: Any, tmp_path: Path) 
         path.write_bytes(b"")
     said = client.post("/admin/reload", json={}, headers=given).json()["models"][0]
     assert said.startswith("en-de keeps its model:")
+    assert client.get("/ready").json() == {"status": "ready", "models": ["en-de"], "failed": [], "outdated": ["en-de"]}
     assert client.post("/translate", json={"q": "1", "target": "de"}, headers=given).status_code == 200

@@ -77,7 +77,7 @@ def command(
         max_beam_size=max_beam_size,
         seconds=request_seconds,
     )
-    models = Models(runs, limits, device=device, precision=precision, threads=threads)
+    models = Models(runs, limits, device=device, precision=precision, threads=threads, tell=console.warn)
     hosts = (host, *(allowed_host or ()))
     service = Service(models, api_key=key, origins=tuple(cors_origin or ()), hosts=hosts)
     run_server(service, host, port, tell=console.info, access_log=access_log)

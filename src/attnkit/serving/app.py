@@ -200,14 +200,19 @@ class Service:
         return HTMLResponse(page(self.models, needs_key=self.key is not None))
 
     async def health(self, request: Request) -> Response:
-        """Say that the process runs."""
-        return JSONResponse({"status": "ok"})
+        """Say that the process runs, and which runs are not served."""
+        return JSONResponse({"status": "ok", **self._problems()})
 
     async def ready(self, request: Request) -> Response:
         """Say whether requests are taken."""
         if self.is_closing:
             raise RefusedError(503, "the service is shutting down")
-        return JSONResponse({"status": "ready", "models": list(self.models.by_name)})
+        return JSONResponse({"status": "ready", "models": list(self.models.by_name), **self._problems()})
+
+    def _problems(self) -> dict[str, list[str]]:
+        """Return names of runs that are not served, and that keep an older checkpoint."""
+        outdated = [name for name, model in self.models.by_name.items() if model.is_outdated]
+        return {"failed": list(self.models.failed), "outdated": outdated}
 
     async def show_metrics(self, request: Request) -> Response:
         """Return all counters."""

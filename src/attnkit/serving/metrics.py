@@ -41,6 +41,9 @@ class Metrics:
             counts = {bound: self._seconds[route, bound] for bound in (*SECONDS, float("inf"))}
             yield from _histogram("attnkit_request_seconds", f'route="{route}"', counts.items(), self._total[route])
         served = models.by_name.values()
+        yield from _header("attnkit_model_up", "gauge", "1 for a model that is served, 0 for one that is not.")
+        for name in (*models.by_name, *models.failed):
+            yield f'attnkit_model_up{{model="{name}"}} {int(name in models.by_name)}'
         yield from _header("attnkit_waiting_lines", "gauge", "Lines that wait for a model.")
         for model in served:
             yield f'attnkit_waiting_lines{{model="{model.name}"}} {model.batcher.n_waiting}'

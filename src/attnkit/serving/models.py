@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from attnkit.library.translation import Translator
 from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
 
-_SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.+)")
+_SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?")
 COMPRESSED = {".gz", ".xz", ".bz2", ".zst"}
 STOPPING = 2.0  #: seconds until a stopped search ends
@@ -39,12 +39,8 @@ class RunSpec:
     languages: tuple[str, str] | None  #: source and target
 
 
-def parse_spec(text: str) -> RunSpec:
-    """Parse a run on the command line; languages come from file names if not given.
-
-    Raises:
-        RunError: the run is missing or damaged.
-    """
+def split_spec(text: str) -> RunSpec:
+    """Split a run on the command line into its parts, without reading the run."""
     match = _SPEC.fullmatch(text)
     assert match is not None
     given, path = match["name"], Path(match["path"])
@@ -53,9 +49,23 @@ def parse_spec(text: str) -> RunSpec:
     if given is not None and ":" in given:
         src, tgt = given.split(":")
         return RunSpec(path, f"{src}-{tgt}", (src, tgt))
-    config = read_run_config(RunFolder(path).checkpoint()[0])
-    pair = languages_of_files(config.data.src[0], config.data.tgt[0]) if config.task == "translation" else None
-    return RunSpec(path, given or path.resolve().name, pair)
+    return RunSpec(path, given or path.resolve().name, None)
+
+
+def parse_spec(text: str) -> RunSpec:
+    """Parse a run on the command line; languages come from file names if not given.
+
+    Raises:
+        RunError: the run is missing or damaged.
+        UsageError: runs of its task cannot be served.
+    """
+    spec = split_spec(text)
+    config = read_run_config(RunFolder(spec.path).checkpoint()[0])
+    if config.task not in CLASSES or config.task == "word2vec":
+        raise UsageError("word vectors cannot be served", where=str(spec.path), help="leave this run out")
+    if spec.languages is not None or config.task != "translation":
+        return spec
+    return replace(spec, languages=languages_of_files(config.data.src[0], config.data.tgt[0]))
 
 
 def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
@@ -86,6 +96,7 @@ class ServedModel:
         n_threads = number_of_threads(self.options.get("threads")) if is_compiled else 1
         self._replicas = _replicas(self.model, n_threads)
         self.n_reloads = 0
+        self.is_outdated = False  #: whether a newer checkpoint could not be loaded
         self.batcher = Batcher(self._compute, limits, spec.name, n_threads)
         self._reloading = threading.Lock()
 
@@ -120,20 +131,22 @@ class ServedModel:
         return method([text for text, _ in items] if call == "translate" else items, **given)
 
     def reload(self) -> bool:
-        """Load the newest best checkpoint; keep the model in use if that fails.
+        """Load the newest best checkpoint; return whether there was one.
 
-        Raises:
-            AttnkitError: the run is damaged; the old model stays in use.
+        Whatever it raises, the old model stays in use.
         """
         with self._reloading:
+            self.is_outdated = True
             best = RunFolder(self.spec.path).checkpoint()[0].name
-            if best == getattr(getattr(self.model, "summary", None), "checkpoint", None):
-                return False
-            self.model = load(self.spec.path, **self.options)
-            # Batches in progress keep the old ones.
-            self._replicas = _replicas(self.model, len(self._replicas))
-            self.n_reloads += 1
-            return True
+            changed = bool(best != self.model.summary.checkpoint)
+            if changed:
+                model = load(self.spec.path, **self.options)
+                # Batches in progress keep the old ones.
+                self._replicas = _replicas(model, len(self._replicas))
+                self.model = model
+                self.n_reloads += 1
+            self.is_outdated = False
+            return changed
 
 
 def _replicas(model: Any, n_threads: int) -> list[Any]:
@@ -145,27 +158,58 @@ class Models:
     """All runs of a service, by name and by languages."""
 
     def __init__(
-        self, specs: Sequence[str], limits: Limits, *, device: str, precision: Precision, threads: int | None
+        self,
+        specs: Sequence[str],
+        limits: Limits,
+        *,
+        device: str,
+        precision: Precision,
+        threads: int | None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Load all runs.
+        """Load all runs; ``tell`` receives which cannot be, if others can.
 
         Raises:
-            UsageError: two runs have one name or one pair of languages, or word vectors are given.
-            RunError: a run is missing or damaged.
+            UsageError: two runs have one name, a run cannot be served, or an option does not suit it.
+            RunError: all runs are missing or damaged.
         """
         self.limits = limits
         self.by_name: dict[str, ServedModel] = {}
-        parsed = [parse_spec(text) for text in specs]
-        for number, spec in enumerate(parsed):
-            if spec.name in {other.name for other in parsed[:number]}:
+        self._options = {"device": device, "precision": precision, "threads": threads}
+        self._texts: dict[str, str] = {}  #: as on the command line, by name
+        self._reloading = threading.Lock()
+        for text in specs:
+            spec = split_spec(text)
+            if spec.name in self._texts:
                 what = f"two runs are named '{spec.name}'"
                 raise UsageError(what, where=str(spec.path), help=f"name them: NAME={spec.path}")
-            task = read_run_config(RunFolder(spec.path).checkpoint()[0]).task
-            if task not in CLASSES or task == "word2vec":
-                raise UsageError("word vectors cannot be served", where=str(spec.path), help="leave this run out")
-        options = {"device": device, "precision": precision, "threads": threads}
-        for spec in parsed:
-            self.by_name[spec.name] = ServedModel(spec, options, limits)
+            self._texts[spec.name] = text
+        errors: dict[str, Exception] = {}
+        for step in (parse_spec, self._load):  # all are read before the first is loaded, which takes longer
+            for name, text in self._texts.items():
+                try:
+                    if name not in errors:
+                        step(text)
+                except UsageError:
+                    raise
+                except Exception as error:  # a damaged folder may raise anything
+                    errors[name] = error
+        if not self.by_name:
+            raise next(iter(errors.values()))
+        for name, found in errors.items():
+            tell(f"{name} is not served: {_said(found)}")
+
+    def _load(self, text: str) -> None:
+        """Load a run and serve it."""
+        spec = parse_spec(text)
+        found = {**self.by_name, spec.name: ServedModel(spec, self._options, self.limits)}
+        # A new dictionary, as requests read the old one; in the order of the command line.
+        self.by_name = {name: found[name] for name in self._texts if name in found}
+
+    @property
+    def failed(self) -> dict[str, RunSpec]:
+        """Runs that could not be loaded, by name."""
+        return {name: split_spec(text) for name, text in self._texts.items() if name not in self.by_name}
 
     def find(self, name: str | None, *tasks: str) -> ServedModel:
         """Return a model by name, or the only one for these tasks.
@@ -175,6 +219,8 @@ class Models:
         """
         if name is not None:
             found = self.by_name.get(name)
+            if name in self.failed:
+                raise _failed(name)
             if found is None:
                 raise RefusedError(404, f"no model '{name[:100]}'; there are {', '.join(self.by_name)}")
             if found.task not in tasks:
@@ -198,6 +244,9 @@ class Models:
         if len(fitting) == 1:
             return fitting[0]
         pairs = ", ".join("-".join(model.spec.languages or ()) for model in self.translators()) or "none"
+        for name, spec in {} if fitting else self.failed.items():
+            if spec.languages is not None and _fits(wanted, spec.languages):
+                raise _failed(name)
         if not fitting:
             raise RefusedError(400, f"no translator from {source} to {target}; there are {pairs}")
         raise RefusedError(400, f"several translators fit, name both languages: {pairs}")
@@ -207,16 +256,23 @@ class Models:
         return [model for model in self.by_name.values() if model.task == "translation"]
 
     def reload(self) -> list[str]:
-        """Reload all runs with a newer best checkpoint; return a message for each run."""
-        said = []
-        for model in self.by_name.values():
-            try:
-                changed = model.reload()
-            except AttnkitError as error:
-                said.append(f"{model.name} keeps its model: {error.what}")
+        """Reload runs with a newer best checkpoint, and load those that failed.
+
+        Returns a message for each run.
+        """
+        with self._reloading:
+            return [self._reload(name, text) for name, text in self._texts.items()]
+
+    def _reload(self, name: str, text: str) -> str:
+        model, changed = self.by_name.get(name), True
+        try:
+            if model is None:
+                self._load(text)
             else:
-                said.append(f"{model.name}: {model.model.summary.checkpoint}{'' if changed else ' (unchanged)'}")
-        return said
+                changed = model.reload()
+        except Exception as error:  # a damaged folder may raise anything
+            return f"{name} {'is not served' if model is None else 'keeps its model'}: {_said(error)}"
+        return f"{name}: {self.by_name[name].model.summary.checkpoint}{'' if changed else ' (unchanged)'}"
 
     def close(self, timeout: float) -> None:
         """End all queues when they are empty, and stop what runs when the time is over."""
@@ -230,6 +286,15 @@ class Models:
             batcher.stop()
         for batcher in batchers:
             batcher.join(STOPPING)
+
+
+def _said(error: Exception) -> str:
+    """Return an error in one line."""
+    return error.what if isinstance(error, AttnkitError) else " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _failed(name: str) -> RefusedError:
+    return RefusedError(503, f"model '{name}' could not be loaded", {"Retry-After": "60"})
 
 
 def _fits(wanted: Sequence[str | None], own: Sequence[str]) -> bool:

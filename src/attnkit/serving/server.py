@@ -223,7 +223,7 @@ async def _serve(
     def reload() -> None:
         def report(done: asyncio.Future[list[str]]) -> None:
             for text in done.result():
-                tell(f"reloaded {text}")
+                tell(f"reload: {text}")
 
         loop.run_in_executor(None, service.models.reload).add_done_callback(report)
 

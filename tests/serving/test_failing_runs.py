@@ -1,0 +1,103 @@
+"""One damaged run takes no other down, at the start or at a reload; all damaged: there is nothing to serve."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from attnkit.errors import RunError, UsageError
+from attnkit.serving import models as served
+from attnkit.serving.app import Service
+from attnkit.serving.limits import Limits
+from attnkit.serving.models import Models
+
+
+def call(models: Models) -> TestClient:
+    return TestClient(Service(models, api_key="k").app(), headers={"Authorization": "Bearer k"})
+
+
+def serve(*specs: str, tell: Any = lambda text: None) -> Models:
+    return Models(specs, Limits(), device="cpu", precision="float32", threads=1, tell=tell)
+
+
+def damage(run: Path) -> None:
+    for path in run.glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "anything"])
+def test_the_others_are_served(trained: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, said = tmp_path / "bad", []
+    if how != "missing":
+        shutil.copytree(trained, bad)
+    if how == "damaged":
+        damage(bad)
+    if how == "anything":
+        load = served.load
+
+        def fail(path: Path, **options: Any) -> Any:
+            if path == bad:
+                raise ZeroDivisionError("deep\ninside")
+            return load(path, **options)
+
+        monkeypatch.setattr(served, "load", fail)
+    models = serve(f"de:en={bad}", f"en:de={trained}", tell=said.append)
+    (warning,) = said
+    assert warning.startswith("de-en is not served: ") and "\n" not in warning
+    client = call(models)
+    assert client.get("/ready").json() == {"status": "ready", "models": ["en-de"], "failed": ["de-en"], "outdated": []}
+    assert client.get("/health").json() == {"status": "ok", "failed": ["de-en"], "outdated": []}
+    assert 'attnkit_model_up{model="de-en"} 0' in client.get("/metrics").text.splitlines()
+    assert client.post("/translate", json={"q": "1", "source": "en", "target": "de"}).status_code == 200
+    for path, body in (
+        ("/translate", {"q": "1", "source": "de", "target": "en"}),
+        ("/v1/translate", {"text": "1", "model": "de-en"}),
+    ):
+        refused = client.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]) == (503, "model 'de-en' could not be loaded")
+    assert str(tmp_path) not in client.get("/ready").text, "no path of the machine leaves the service"
+
+    # Mended, it is served after a reload, in its place.
+    (again,) = [one for one in client.post("/admin/reload").json()["models"] if one.startswith("de-en")]
+    assert again.startswith("de-en is not served: ")
+    monkeypatch.undo()
+    shutil.rmtree(bad, ignore_errors=True)
+    shutil.copytree(trained, bad)
+    client.post("/admin/reload")
+    assert client.get("/ready").json()["models"] == ["de-en", "en-de"] and not models.failed
+    assert client.post("/translate", json={"q": "1", "source": "de", "target": "en"}).status_code == 200
+
+
+def test_a_reload_that_raises_anything_keeps_the_model(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = serve(f"en:de={trained}")
+    client = call(models)
+
+    def fail(path: Path, **options: Any) -> Any:
+        raise IndexError("of a damaged folder")
+
+    monkeypatch.setattr(served, "load", fail)
+    model = models.by_name["en-de"].model
+    model.summary = replace(model.summary, checkpoint="step-0")  # so that there is a newer one
+    (said,) = client.post("/admin/reload").json()["models"]
+    assert said == "en-de keeps its model: IndexError: of a damaged folder"
+    assert client.get("/health").json()["outdated"] == ["en-de"]
+    assert client.post("/translate", json={"q": "1", "target": "de"}).status_code == 200
+
+
+def test_without_any_run_nothing_is_served(tmp_path: Path, trained: Path) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(trained, bad)
+    damage(bad)
+    with pytest.raises(RunError):
+        serve(str(bad), str(tmp_path / "none"))
+    with pytest.raises(RunError, match="no such run folder"):
+        serve(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="two runs are named 'x'"):
+        serve(f"x={tmp_path / 'a'}", f"x={tmp_path / 'b'}", f"en:de={trained}")
+    with pytest.raises(RunError):
+        serve("")
