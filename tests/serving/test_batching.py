@@ -134,6 +134,38 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long() -> None:
     asyncio.run(run())
 
 
+def test_a_queue_is_full_of_few_long_texts_as_well() -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def compute(items: list[Any], options: Any, worker: Worker, stops: StopFlags) -> Sequence[Any]:
+        begun.set()
+        gate.wait(20)
+        return items
+
+    batcher = Batcher(compute, Limits(max_waiting_characters=10))
+
+    async def run() -> None:
+        first = asyncio.create_task(batcher.submit(["x" * 10]))
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+        assert batcher.n_characters == 0, "what runs no longer waits"
+        items = ["abc", ("de", "f"), ["g", "h"]]
+        waiting = asyncio.create_task(batcher.submit(items))
+        await asyncio.sleep(0)
+        assert batcher.n_characters == 8
+        with pytest.raises(RefusedError, match="too much text is waiting"):
+            await batcher.submit(["xyz"])
+        gone = asyncio.create_task(batcher.submit(["xy"]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0.02)
+        assert batcher.n_characters == 8, "the room of who has left is free"
+        gate.set()
+        assert await asyncio.gather(first, waiting) == [["x" * 10], items]
+
+    asyncio.run(run())
+    assert batcher.n_characters == 0
+
+
 def test_who_goes_away_or_waits_too_long_costs_nothing() -> None:
     recorder = Recorder()
     batcher = Batcher(recorder, Limits(seconds=0.3, max_waiting=4))

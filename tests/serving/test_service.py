@@ -104,6 +104,19 @@ def test_several_threads_translate_at_the_same_time(models: Models, runs: dict[s
     assert asyncio.run(ask()) == [translator.translate([line], **way)[0].text for line, way in asked]
 
 
+def test_samples_do_not_depend_on_other_requests(models: Models, runs: dict[str, Path]) -> None:
+    translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
+    asked = [[f"{n} 2", f"3 {n}"] for n in range(12)]
+
+    async def ask() -> list[list[str]]:
+        bodies = [schemas.TranslateBody(text=lines, sampling=True, seed=7) for lines in asked]
+        answers = await asyncio.gather(*(calls.translate(models, body) for body in bodies))
+        return [[one["text"] for one in answer["translations"]] for answer in answers]
+
+    expected = [[one.text for one in translator.translate(lines, sampling=True, seed=7)] for lines in asked]
+    assert asyncio.run(ask()) == expected
+
+
 def test_lines_and_white_space_stay(client: TestClient, runs: dict[str, Path]) -> None:
     translator = attnkit.Translator.load(runs["digits"], device="cpu", threads=1)
     first, second = (one.text for one in translator.translate(["1 2", "3"]))

@@ -69,6 +69,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._is_closed = False
         self._n_waiting = 0
+        self._n_characters = 0  #: of the items that wait
         self._n_free = 0  #: threads without a batch
         self._running: list[tuple[list[_Waiting], StopFlags]] = []  #: requests of the items of each running batch
         self._threads = [
@@ -77,6 +78,11 @@ class Batcher:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def n_characters(self) -> int:
+        """Number of characters of the items that no batch has taken."""
+        return self._n_characters
 
     @property
     def n_waiting(self) -> int:
@@ -98,9 +104,10 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise RefusedError(503, "the service is shutting down", {"Retry-After": "5"})
-            if self._n_waiting + len(items) > self._limits.max_waiting:
+            n_lines, n_characters = self._n_waiting + len(items), self._n_characters + count_characters(items)
+            if n_lines > self._limits.max_waiting or n_characters > self._limits.max_waiting_characters:
                 raise busy(self._seconds_of_queue())
-            self._n_waiting += len(items)
+            self._n_waiting, self._n_characters = n_lines, n_characters
             self._waiting.append(request)
             self._changed.notify(len(items))
         timer = loop.call_later(self._limits.seconds, self._give_up, request)
@@ -124,6 +131,7 @@ class Batcher:
         with self._changed:
             request.is_dropped = True
             self._n_waiting -= len(request.items)
+            self._n_characters -= count_characters([item for _, item in request.items])
             request.items.clear()
             for requests, stops in self._running:
                 for number, other in enumerate(requests):
@@ -179,6 +187,7 @@ class Batcher:
                 chosen = [request for request in chosen if request.items]
             self._n_free -= 1
             self._n_waiting -= len(batch)
+            self._n_characters -= count_characters([item for _, _, item in batch])
             # Other options are served next, however much is left of these.
             served = {id(request) for request, _, _ in batch}
             rest = [request for request in self._waiting if request.items]
@@ -233,6 +242,13 @@ class Batcher:
     def _end(self, running: tuple[list[_Waiting], StopFlags]) -> None:
         with self._changed:
             self._running = [other for other in self._running if other is not running]
+
+
+def count_characters(item: object) -> int:
+    """Return the number of characters of a text, or of the texts in a sequence."""
+    if isinstance(item, str):
+        return len(item)
+    return sum(map(count_characters, item)) if isinstance(item, list | tuple) else 0
 
 
 def _settle(request: _Waiting, error: BaseException | None = None) -> None:

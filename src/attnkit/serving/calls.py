@@ -55,18 +55,24 @@ async def translate_texts(
         raise RefusedError(400, "give one prefix for each text, and texts of one line")
     split = [[_parts(line) for line in text.split("\n")] for text in texts]
     begun = [""] * sum(map(len, split)) if prefixes is None else list(prefixes)
-    cores = [core for lines in split for _, core, _ in lines]
+    cores = [core for parts in split for _, core, _ in parts]
     call: tuple[str, tuple[tuple[str, Any], ...]] = "translate" if detailed else "translate_texts", _options(options)
-    found = iter(await model.batcher.submit(list(zip(cores, begun, strict=True)) if detailed else cores, call))
+    lines: list[Any] = list(zip(cores, begun, strict=True)) if detailed else cores
+    if options.get("sampling"):
+        # A sample depends on its place among the lines: each request is a batch of its own.
+        (samples,) = await model.batcher.submit([lines], ("translate_samples", call[1]))
+        found = iter(samples)
+    else:
+        found = iter(await model.batcher.submit(lines, call))
     done = []
-    for lines in split:
-        own = [next(found) for _ in lines]
+    for parts in split:
+        own = [next(found) for _ in parts]
         ranks = [[one.text, *(other.text for other in one.alternatives)] for one in own] if detailed else own
         n_ranks = max(map(len, ranks))
         whole = [
             "\n".join(
                 f"{before}{rank[min(k, len(rank) - 1)]}{after}"
-                for (before, _, after), rank in zip(lines, ranks, strict=True)
+                for (before, _, after), rank in zip(parts, ranks, strict=True)
             )
             for k in range(n_ranks)
         ]

@@ -17,6 +17,7 @@ class Limits:
     max_new_tokens: int = 1024
     max_streams: int = 8  #: texts that are generated as streams at a time
     max_waiting: int = 4096  #: lines that wait for a model
+    max_waiting_characters: int = 1_000_000  #: characters that wait for a model
     batch_lines: int = 256  #: lines that a model takes at a time
     seconds: float = 60.0  #: until a request is answered
     read_seconds: float = 10.0  #: until a request has arrived
@@ -34,4 +35,4 @@ class RefusedError(Exception):
 def busy(seconds: float) -> RefusedError:
     """Return the answer to a request that finds the queue full."""
     wait = str(max(1, round(seconds)))
-    return RefusedError(503, f"too many lines are waiting; try again in {wait} s", {"Retry-After": wait})
+    return RefusedError(503, f"too much text is waiting; try again in {wait} s", {"Retry-After": wait})

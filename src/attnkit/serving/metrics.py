@@ -47,6 +47,9 @@ class Metrics:
         yield from _header("attnkit_waiting_lines", "gauge", "Lines that wait for a model.")
         for model in served:
             yield f'attnkit_waiting_lines{{model="{model.name}"}} {model.batcher.n_waiting}'
+        yield from _header("attnkit_waiting_characters", "gauge", "Characters that wait for a model.")
+        for model in served:
+            yield f'attnkit_waiting_characters{{model="{model.name}"}} {model.batcher.n_characters}'
         yield from _header("attnkit_lines_total", "counter", "Lines that models have processed.")
         for model in served:
             yield f'attnkit_lines_total{{model="{model.name}"}} {model.batcher.counts.n_lines}'

@@ -117,18 +117,16 @@ class ServedModel:
         given = dict(options)
         if "glossary" in given:
             given["glossary"] = dict(given["glossary"])
-        method: Callable[..., Sequence[Any]] = getattr(model, call, list)
-        if call in ("translate_html", "generate"):
+        if call in WHOLE:
             found = []
             for number, item in enumerate(items):
                 model.set_stops(stops.one(number))
-                found.append(method(item, **given) if call == "generate" else model.translate_document(item, "html"))
+                found.append(WHOLE[call](model, item, given))
             return found
+        method: Callable[..., Sequence[Any]] = getattr(model, call, list)
         if call in ("score", "predict") and items and isinstance(items[0], tuple):
             return method(*(list(column) for column in zip(*items, strict=True)), **given)
-        if call == "translate" and any(prefix for _, prefix in items):
-            return method([text for text, _ in items], prefixes=[prefix for _, prefix in items], **given)
-        return method([text for text, _ in items] if call == "translate" else items, **given)
+        return _translate(model, items, given) if call == "translate" else method(items, **given)
 
     def reload(self) -> bool:
         """Load the newest best checkpoint; return whether there was one.
@@ -152,6 +150,23 @@ class ServedModel:
 def _replicas(model: Any, n_threads: int) -> list[Any]:
     """Return a model for each thread of its queue."""
     return [model] if n_threads == 1 else [model.replicate() for _ in range(n_threads)]
+
+
+def _translate(model: Any, items: Sequence[tuple[str, str]], options: Mapping[str, Any]) -> Sequence[Any]:
+    """Translate lines with their prefixes."""
+    prefixes = [prefix for _, prefix in items]
+    found: Sequence[Any] = model.translate(
+        [text for text, _ in items], prefixes=prefixes if any(prefixes) else None, **options
+    )
+    return found
+
+
+WHOLE: dict[str, Callable[[Any, Any, Mapping[str, Any]], Any]] = {
+    "translate_html": lambda model, text, options: model.translate_document(text, "html"),
+    "translate_samples": _translate,
+    "generate": lambda model, prompts, options: model.generate(prompts, **options),
+}
+"""Calls of one item at a time, each the whole of a request or a document."""
 
 
 class Models:
