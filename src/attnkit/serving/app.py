@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.quality.language_names import name_of
-from attnkit.serving import calls, schemas
+from attnkit.serving import answers, calls, schemas
 from attnkit.serving.callers import check_host, check_origin
 from attnkit.serving.limits import Limits, RefusedError, busy
 from attnkit.serving.metrics import Metrics
 from attnkit.serving.models import Models
-from attnkit.serving.openapi import document
+from attnkit.serving.openapi import PostRoute, document
 from attnkit.serving.page import page
 from attnkit.serving.requests import (
     FORM,
@@ -34,32 +32,34 @@ from attnkit.serving.requests import (
 )
 from attnkit.serving.routes import Handler, Routes
 
-Call = Callable[[Models, Any], Awaitable[dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class PostRoute:
-    """A route that reads a body and answers with JSON."""
-
-    path: str
-    body: type[BaseModel]
-    call: Call
-    summary: str
-    form: bool = False  #: whether the body may be a form, as clients of the other service send it
-
-
 POSTS = (
     PostRoute(
-        "/translate", schemas.LibreTranslateBody, calls.libretranslate, "Translate, as LibreTranslate does.", True
+        *("/translate", schemas.LibreTranslateBody, calls.libretranslate, answers.LibreTranslateAnswer),
+        "Translate, as LibreTranslate does.",
+        form=True,
     ),
-    PostRoute("/v2/translate", schemas.DeepLBody, calls.deepl, "Translate, as DeepL does.", True),
-    PostRoute("/v1/translations", schemas.TranslationsBody, calls.translations, "Translate one text."),
-    PostRoute("/v1/translate", schemas.TranslateBody, calls.translate, "Translate, with alternatives and scores."),
-    PostRoute("/v1/score", schemas.ScoreBody, calls.score, "Score translations or texts."),
-    PostRoute("/v1/predict", schemas.PredictBody, calls.predict, "Predict labels, tags or answers."),
-    PostRoute("/v1/fill-mask", schemas.FillMaskBody, calls.fill_mask, "Fill masks."),
-    PostRoute("/v1/generate", schemas.GenerateBody, calls.generate, "Generate text, as a whole or as a stream."),
-    PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, "Embed texts."),
+    PostRoute(
+        *("/v2/translate", schemas.DeepLBody, calls.deepl, answers.DeepLAnswer), "Translate, as DeepL does.", form=True
+    ),
+    PostRoute(
+        *("/v1/translations", schemas.TranslationsBody, calls.translations, answers.TranslationsAnswer),
+        "Translate one text.",
+    ),
+    PostRoute(
+        *("/v1/translate", schemas.TranslateBody, calls.translate, answers.TranslateAnswer),
+        "Translate, with alternatives and scores.",
+    ),
+    PostRoute("/v1/score", schemas.ScoreBody, calls.score, answers.ScoreAnswer, "Score translations or texts."),
+    PostRoute(
+        *("/v1/predict", schemas.PredictBody, calls.predict, answers.PredictAnswer), "Predict labels, tags or answers."
+    ),
+    PostRoute("/v1/fill-mask", schemas.FillMaskBody, calls.fill_mask, answers.FillMaskAnswer, "Fill masks."),
+    PostRoute(
+        *("/v1/generate", schemas.GenerateBody, calls.generate, answers.GenerateAnswer),
+        "Generate text, as a whole or as a stream.",
+        streams=True,
+    ),
+    PostRoute("/v1/embed", schemas.EmbedBody, calls.embed, answers.EmbedAnswer, "Embed texts."),
 )
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -263,7 +263,7 @@ class Service:
 
     async def openapi(self, request: Request) -> Response:
         """Return the OpenAPI document."""
-        return JSONResponse(document([(post.path, post.body, post.summary) for post in POSTS]))
+        return JSONResponse(document(POSTS))
 
     async def reload(self, request: Request) -> Response:
         """Replace models by newer checkpoints; only with a key."""
