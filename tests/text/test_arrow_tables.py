@@ -151,4 +151,4 @@ def test_states_of_data_sets(pa: Any, table: Any, tmp_path: Path) -> None:
     (tmp_path / "all" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(UsageError, match="has several splits: train, test") as caught:
         open_binary(tmp_path / "all:en")
-    assert "/all/train:FIELD" in str(caught.value.help)
+    assert "/all/train:en" in str(caught.value.help)

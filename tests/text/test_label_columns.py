@@ -34,15 +34,19 @@ def warn(folder: Path, name: str, lines: Sequence[str]) -> str | None:
         ("train.txt", REVIEWS, r"\('good', 'bad'\) .*cut -f1 .*train.txt > text.txt$"),
         ("train", ["text\tlabel", *REVIEWS], r"\('good', 'bad'\)"),
         ("train", [line for row in REVIEWS for line in (row, "")], r"\('good', 'bad'\)"),  # blank lines between
-        ("train.tsv", [f"{i}\t{row}" for i, row in enumerate(REVIEWS)], r"\('good', 'bad'\) .*cut -f2 "),
+        ("train.tsv", [f"{i}\t{row}" for i, row in enumerate(REVIEWS)], r"\('good', 'bad'\) .*train.tsv:2$"),
         ("train", [f"{text}\t{i % 8}" for i, text in enumerate(SENTENCES)], r"\('0', '1', '2', …\)"),
         ("train", [f"{text}\tnews" for text in SENTENCES], r"\('news'\)"),  # sorted by label, first lines
         ("train.txt.gz", REVIEWS, r"\('good', 'bad'\) are read as text; give a file with the text alone$"),
-        ("train.CSV", [f'"{t}, he said",{i % 2}' for i, t in enumerate(SENTENCES)], r"\('0', '1'\) .* text alone$"),
+        ("train.CSV", [f'"{t}, he said",{i % 2}' for i, t in enumerate(SENTENCES)], r"\('0', '1'\) .*train.CSV:1$"),
         ("train.csv", [f"{t};{i % 2}" for i, t in enumerate(SENTENCES)], r"\('0', '1'\)"),
         ("train.csv", [row for t in SENTENCES for row in (f'"{t}', f'{t}",x')], r"\('x'\)"),  # cells of two lines
         ("pairs.tsv", [f"{t}\t{t[::-1]}" for t in SENTENCES], r"looks like a table: all of its 2 columns are read as"),
-        ("labels.tsv", [f"{('bad', 'good')[i % 2]}\t{t}" for i, t in enumerate(SENTENCES)], r"2 columns .*cut -f2"),
+        (
+            "labels.tsv",
+            [f"{('bad', 'good')[i % 2]}\t{t}" for i, t in enumerate(SENTENCES)],
+            r"2 columns .*labels.tsv:2$",
+        ),
     ],
 )
 def test_tables_are_found(name: str, lines: list[str], expected: str, tmp_path: Path) -> None:

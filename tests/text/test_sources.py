@@ -154,7 +154,7 @@ FAULTS: dict[str, tuple[str, bytes, str, str, str]] = {
     "twice": ("a.tsv:en", b"en\ten\na\tb\n", "several columns are called 'en'", "a.tsv:1", ""),
     "number of column": ("a.tsv:3", b"en\tde\na\tb\n", "2 columns, not 3", "a.tsv:1", ""),
     "ragged": ("a.tsv:en", b"en\tde\na\tb\nc\n", "this row has 1 columns, the first one 2", "a.tsv:3", ""),
-    "open quote": ("a.csv:x", b'x,y\n"' + b"z,z\n" * 100000, "not valid CSV", "a.csv:", "quoted"),
+    "open quote": ("a.csv:x", b'x,y\n"' + b"z,z\n" * 100000, "not valid CSV", "a.csv:", "quote text"),
     "no XML": ("a.tmx:en", b"<tmx><tu>", "not well-formed", "a.tmx:1", ""),
     "no TMX": ("a.tmx:en", b"<xliff/>", "its first element is not 'tmx'", "a.tmx:1", ""),
     "empty TMX": ("a.tmx:en", b"", "not well-formed", "a.tmx:1", ""),

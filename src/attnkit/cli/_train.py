@@ -150,14 +150,16 @@ def check_other_files(config: Any, output: Path, overwrite: bool) -> None:
     """
     from attnkit.checkpoints.run_folder import RunFolder
     from attnkit.text.lines import open_binary
+    from attnkit.text.sources import source_files
     from attnkit.text.tokenizer import load
 
     if not overwrite and RunFolder(output).data_path.exists():
         return
     for key in ("valid_src", "valid_tgt", "valid_files"):
         for path in map(Path, getattr(config.data, key, None) or ()):
-            if not path.exists():  # a pipe can be opened only once
-                open_binary(path).close()
+            for file in source_files(path):
+                if not file.exists():  # a pipe can be opened only once
+                    open_binary(file).close()
     for path in map(Path, getattr(config, "vocabulary_files", None) or ()):
         if not path.exists():
             load(path)

@@ -94,7 +94,7 @@ InitFrom = Annotated[Path | None, Option(help="Run that provides initial weights
 Overwrite = Annotated[bool, Option(help="Rename an existing run folder and start a new run.")]
 DryRun = Annotated[bool, Option(help="Show the resolved configuration and an estimate; do not train.")]
 LanguageModelPreset = Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")]
-Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed.", metavar="FILE...")]
+Text = Annotated[list[str] | None, Argument(help="Text, plain or compressed, or TABLE:FIELD.", metavar="FILE...")]
 ValidText = Annotated[list[str] | None, Option(help="Validation text; repeatable.", metavar="FILE")]
 
 # Commands on word vectors.

@@ -12,7 +12,7 @@ from attnkit.engine.names import ModelName, Preset, TaskName
 
 @with_training_options
 def command(
-    src: Annotated[list[str] | None, Option(help="Source text; repeatable.", metavar="FILE")] = None,
+    src: Annotated[list[str] | None, Option(help="Source text, or TABLE:FIELD; repeatable.", metavar="FILE")] = None,
     tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
     pair: Annotated[
         list[str] | None,  # three values each, which main.join_values joins

@@ -18,9 +18,10 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Parallel text files and the filtering of training pairs."""
 
     src: tuple[str, ...] = Field(min_length=1)
-    """Source files, one sentence per line, aligned line by line with the files in ``tgt``."""
+    """Source text, one sentence per line, aligned line by line with ``tgt``: files, patterns and folders of files, or
+    fields of tables, as `a.jsonl:en` or `{path: a.jsonl, field: en}`."""
     tgt: tuple[str, ...] = Field(min_length=1)
-    """Target files, one per source file."""
+    """Target text, one file or field per entry of ``src``."""
     weights: tuple[float, ...] | None = None
     """Passes over each pair of files per epoch; 0.5 uses a random half, redrawn every epoch. Null: one pass."""
     directions: tuple[str, ...] | None = None
@@ -199,7 +200,8 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True):
     """Documents of raw text, and their division into rows for a language model."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Text files. Each file is a separate corpus, for example one language."""
+    """Text: files, patterns, folders, or fields of tables as `a.jsonl:en`. Each is a separate corpus, for example one
+    language."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Files for validation. Null: documents are held out from ``files``."""
     document_format: Literal["auto", "lines", "blocks"] = "auto"

@@ -21,6 +21,7 @@ from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
 from attnkit.text.files import OPENERS, STDIN, open_file
 from attnkit.text.lines import LineReader, encoding_warnings, flush_interval, line_batches, open_binary
+from attnkit.text.table_rows import can_be_text
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]  #: auto: the default of the task
 Warn = Callable[[str], None]  #: reports a warning
@@ -207,6 +208,8 @@ def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     """Return the format of a file. Raises ``UsageError`` if it is not supported."""
     spec, known = TASKS[task], TASKS[task].predict_formats
     if request.format == "auto":
+        if "table" in known and not can_be_text(path):
+            return "table"
         suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in OPENERS]
         named = bool(suffixes) and suffixes[-1] in spec.gold_suffixes
         return cast(Format, known[named or (request.gold and known[0] in _UNLABELED)])

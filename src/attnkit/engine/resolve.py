@@ -213,8 +213,10 @@ def _lengthened(lengthen_path: str, tree: Tree, given: Tree, earlier: EarlierPre
     if earlier is not None:
         kept = [("limits", "max_epochs", earlier.max_epochs), ("evaluation", "every_epochs", earlier.every_epochs)]
         return tree | {name: {**tree[name], key: value} for name, key, value in kept if value is not None}
+    from attnkit.text.table_rows import count_rows  # imported here: a translator needs no tables
+
     with suppress(DataError, UsageError):  # a missing file is reported by its reader
-        n_lines = sum(count_lines(path) for path in _paths(given, "data.files"))
+        n_lines = sum(count_rows(path) for path in _paths(given, "data.files"))
         lengthened: Tree = load_symbol(lengthen_path)(tree, n_lines)
         return lengthened
     return tree

@@ -5,8 +5,8 @@ The files of a data set that the library ``datasets`` saved are Arrow files, too
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,62 @@ def read_column(path: Path, field: str) -> Iterator[str | None]:
 
     Raises ``DataError`` if the file is damaged or the column is missing or no text, ``UsageError`` without pyarrow.
     """
+    with _reading(path) as (pyarrow, compute, parquet):
+        for batch in _batches(pyarrow, parquet, path, lambda schema: [_check(pyarrow, schema, field, path)]):
+            yield from _nested(compute, batch, field).to_pylist()
+
+
+def read_table(path: Path) -> Iterator[Sequence[Any]]:
+    """Yield the names of the columns of text and numbers, then the values of each row.
+
+    Numbers of a ``ClassLabel`` become names. Raises like ``read_column``.
+    """
+    names: list[str] = []
+    labels: dict[str, list[str]] = {}
+    with _reading(path) as (pyarrow, _, parquet):
+
+        def choose(schema: Any) -> list[str]:
+            names.extend(column.name for column in schema if _is_cell(pyarrow, column.type))
+            labels.update(_class_labels(schema.metadata or {}))
+            return names
+
+        is_first = True
+        for batch in _batches(pyarrow, parquet, path, choose):
+            if is_first:
+                yield list(names)
+                is_first = False
+            columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
+            for name, column in zip(names, columns, strict=True):
+                if name in labels:
+                    column[:] = [_class_name(labels[name], value) for value in column]
+            yield from zip(*columns, strict=True)
+
+
+def _is_cell(pyarrow: Any, kind: Any) -> bool:
+    types = pyarrow.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(is_text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind))
+
+
+def _class_labels(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
+    """Return the names of the classes of each column that ``datasets`` recorded."""
+    found = {}
+    with suppress(ValueError, KeyError, TypeError, AttributeError):  # others' metadata
+        for name, feature in safe_read.parse_json(metadata[b"huggingface"])["info"]["features"].items():
+            classes = feature.get("names") if isinstance(feature, dict) else None
+            if isinstance(classes, list) and all(isinstance(one, str) for one in classes):
+                found[name] = classes
+    return found
+
+
+def _class_name(classes: Sequence[str], value: Any) -> Any:
+    return classes[value] if isinstance(value, int) and 0 <= value < len(classes) else value
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield pyarrow and two of its modules; its errors within become ``DataError``."""
     try:
         import pyarrow
         from pyarrow import compute, parquet
@@ -32,23 +88,24 @@ def read_column(path: Path, field: str) -> Iterator[str | None]:
     if path.suffix.lower() in OPENERS:
         raise DataError("Parquet and Arrow files cannot be compressed as a whole", where=str(path), help="unpack it")
     open_file(path).close()  # with its own errors
-    n_rows = 0
-    with _damage(pyarrow, path):
-        for batch in _batches(pyarrow, parquet, path, field):
-            values = _nested(compute, batch, field)
-            for value in values.to_pylist():
-                n_rows += 1
-                yield value
+    try:
+        yield pyarrow, compute, parquet
+    except AttnkitError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError) as error:
+        safe_read.check_system(path, error)
+        reason = " ".join(str(error).split())[:120]
+        what = f"the file is damaged, truncated or of another format: {reason}"
+        raise DataError(what, where=str(path), help="download it again") from error
 
 
-def _batches(pyarrow: Any, parquet: Any, path: Path, field: str) -> Iterator[Any]:
-    """Yield batches of rows, of Parquet with the column alone."""
+def _batches(pyarrow: Any, parquet: Any, path: Path, choose: Callable[[Any], list[str]]) -> Iterator[Any]:
+    """Yield batches of rows; of Parquet with the columns alone that are chosen."""
     with safe_read.open_regular_file(path, follow=True) as stream:
         if path.suffix.lower() == ".parquet":
             limits = {"thrift_string_size_limit": _MAX_METADATA, "thrift_container_size_limit": _MAX_METADATA}
             file = parquet.ParquetFile(stream, **limits)
-            name = _check(pyarrow, file.schema_arrow, field, path)
-            yield from file.iter_batches(batch_size=_BATCH, columns=[name])
+            yield from file.iter_batches(batch_size=_BATCH, columns=choose(file.schema_arrow))
             return
         magic = stream.read(6)
         stream.seek(0)
@@ -57,7 +114,7 @@ def _batches(pyarrow: Any, parquet: Any, path: Path, field: str) -> Iterator[Any
             batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
         else:
             reader = batches = pyarrow.ipc.open_stream(stream)
-        _check(pyarrow, reader.schema, field, path)
+        choose(reader.schema)
         for batch in batches:
             batch.validate(full=True)  # Arrow trusts its files: wrong offsets would end the process
             for begin in range(0, batch.num_rows, _BATCH):
@@ -108,17 +165,3 @@ def _nested(compute: Any, batch: Any, field: str) -> Any:
         # field() alone ignores that a whole struct may be null.
         array = compute.struct_field(array, [array.type.get_field_index(key)])
     return array
-
-
-@contextmanager
-def _damage(pyarrow: Any, path: Path) -> Iterator[None]:
-    """Convert the errors of pyarrow to ``DataError``."""
-    try:
-        yield
-    except AttnkitError:
-        raise
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError) as error:
-        safe_read.check_system(path, error)
-        reason = " ".join(str(error).split())[:120]
-        what = f"the file is damaged, truncated or of another format: {reason}"
-        raise DataError(what, where=str(path), help="download it again") from error

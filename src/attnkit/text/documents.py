@@ -13,6 +13,7 @@ from typing import Literal
 from attnkit.errors import DataError
 from attnkit.text.files import is_stream
 from attnkit.text.lines import read_lines
+from attnkit.text.table_rows import is_table, read_rows
 
 DocumentFormat = Literal["lines", "blocks"]
 MAX_DOCUMENT_LENGTH = 1 << 20  #: maximum length of a block in characters; longer blocks are split to bound memory
@@ -253,21 +254,23 @@ class LabeledTable:
 
     def __init__(self, path: Path, *, labeled: bool = True, trained: Sequence[str] = ()) -> None:
         self.path, self._labeled = path, labeled
-        self._lines = read_lines(path)
-        header = next(self._lines, None)
-        if header is None:
+        self._has_header = not is_table(path)  # rather than names that cannot be an example
+        self._rows = read_rows(path)
+        first = next(self._rows, None)
+        if first is None:
             raise DataError("this file is empty", where=str(path), help=_HEADER)
-        names = [name.strip() for name in header.split("\t")]
+        names = [name.strip() for name in first[1]]
         try:
             self.columns = find_columns(names, labeled=labeled, trained=trained)
         except ValueError as error:
             # A header cell that recurs in its column suggests that the header is itself an example. Streams are not
             # searched, since their lines may never arrive.
-            for number, line in enumerate(() if is_stream(path) else islice(self._lines, _N_EXAMPLES), 2):
-                for name, cell in zip(names, line.split("\t"), strict=False):
+            searched = self._has_header and not is_stream(path)
+            for number, cells in islice(self._rows, _N_EXAMPLES) if searched else ():
+                for name, cell in zip(names, cells, strict=False):
                     if name and cell.strip() == name:
                         raise self._example(name, number) from None
-            commas = "\t" not in header and "," in header
+            commas = self._has_header and len(names) == 1 and "," in names[0]
             help = "separate the columns by tabs instead of commas" if commas else _RENAME
             raise DataError(f"invalid header: {error}", where=f"{path}:1", help=help) from error
 
@@ -275,8 +278,8 @@ class LabeledTable:
         columns, names = self.columns, self.columns.names
         label_column = columns.label if self._labeled else None
         named = label_column is None or names[label_column].lower() == "label"
-        for number, line in enumerate(self._lines, 2):
-            cells, where, label = line.split("\t"), f"{self.path}:{number}", None
+        for number, cells in self._rows:
+            where, label = f"{self.path}:{number}", None
             if len(cells) != len(names):
                 what = f"this line has {_n_columns(cells)}, but the header has {len(names)}"
                 help = "remove tabs from the texts" if len(cells) > len(names) else "separate columns by tabs"
@@ -285,7 +288,7 @@ class LabeledTable:
                 label = cells[label_column].strip()
                 if fault := label_fault(label):
                     raise DataError(fault, where=where, help="add a label to each line")
-                if not named and label == names[label_column]:
+                if not named and self._has_header and label == names[label_column]:
                     raise self._example(label, number)
             text2 = None if columns.text2 is None else cells[columns.text2]
             yield LabeledText(cells[columns.text], text2, label, number)

@@ -67,61 +67,59 @@ class FieldReader:
 
     def _json_values(self, path: Path) -> Iterator[bytes]:
         keys = self.field.split(".")
-        counts = LineCounts()
-        with opened_file(path, counts) as stream:
-            for raw in iter(partial(stream.readline, MAX_BYTES + 1), b""):
-                counts.n_lines += 1
-                where = f"{path}:{counts.n_lines}"
-                if len(raw) > MAX_BYTES:
-                    raise endless(path, counts.n_lines)
-                raw = raw.removeprefix(_BOM) if counts.n_lines == 1 else raw
-                if not raw.strip():
-                    continue
-                try:
-                    row = parse_json(raw)
-                except UnicodeDecodeError as error:
-                    raise undecodable(path, counts.n_lines, raw, error) from error
-                except ValueError as error:
-                    known = guess(raw, "utf-8") if counts.n_lines == 1 else None
-                    help = known or "each line must be one JSON object"
-                    raise DataError(f"this line is not valid JSON: {error}", where=where, help=help) from error
-                try:
-                    yield self._line(find_value(row, self.field, keys, where))
-                except UnicodeEncodeError as error:
-                    what = f"field '{self.field}' is not text: half of a surrogate pair"
-                    raise DataError(what, where=where) from error
+        for line, row in read_json_rows(path):
+            where = f"{path}:{line}"
+            try:
+                yield self._line(find_value(row, self.field, keys, where))
+            except UnicodeEncodeError as error:
+                raise DataError(f"field '{self.field}' is not text: half of a surrogate pair", where=where) from error
 
     def _cells(self, path: Path, suffix: str) -> Iterator[bytes]:
         """Yield a column; its bytes are passed on, also those that are not UTF-8."""
         column, n_columns = (int(self.field), 0) if re.fullmatch(r"[1-9]\d{0,3}", self.field) else (0, 0)
         counts = LineCounts()
-        with opened_file(path, counts) as stream:
-            lines = _table_lines(path, stream, counts)
-            rows = _csv_rows(path, lines, counts) if suffix == ".csv" else (line.split(b"\t") for line in lines)
-            for row in rows:
-                where = f"{path}:{counts.n_lines}"
-                if not n_columns:
-                    n_columns = len(row)
-                    names = [name.decode("utf-8", "replace").strip() for name in row]
-                    if column > n_columns:
-                        raise DataError(f"the table has {n_columns} columns, not {column}", where=where)
-                    if not column:
-                        if names.count(self.field) != 1:
-                            raise no_field(self.field, names, where, "column", guess(b"\t".join(row), "utf-8"))
-                        column = names.index(self.field) + 1
-                        continue
-                if len(row) != n_columns:
-                    if row in ([], [b""]):
-                        continue  # a blank line is no row
-                    help = "a tab or an unquoted comma in a text divides it"
-                    what = f"this row has {len(row)} columns, the first one {n_columns}"
-                    raise DataError(what, where=where, help=help)
-                value = row[column - 1]
-                if b"\n" in value or b"\r" in value:
-                    value = value.strip(b"\r\n")
-                    self.n_line_breaks += bool(_BYTE_BREAKS.search(value))
-                    value = _BYTE_BREAKS.sub(b" ", value)
-                yield value
+        for row in read_csv_rows(path, counts) if suffix == ".csv" else _tab_rows(path, counts):
+            where = f"{path}:{counts.n_lines}"
+            if not n_columns:
+                n_columns = len(row)
+                names = [name.decode("utf-8", "replace").strip() for name in row]
+                if column > n_columns:
+                    raise DataError(f"the table has {n_columns} columns, not {column}", where=where)
+                if not column:
+                    if names.count(self.field) != 1:
+                        raise no_field(self.field, names, where, "column", guess(b"\t".join(row), "utf-8"))
+                    column = names.index(self.field) + 1
+                    continue
+            if len(row) != n_columns:
+                if row in ([], [b""]):
+                    continue  # a blank line is no row
+                help = "a tab or an unquoted comma in a text divides it"
+                what = f"this row has {len(row)} columns, the first one {n_columns}"
+                raise DataError(what, where=where, help=help)
+            value = row[column - 1]
+            if b"\n" in value or b"\r" in value:
+                value = value.strip(b"\r\n")
+                self.n_line_breaks += bool(_BYTE_BREAKS.search(value))
+                value = _BYTE_BREAKS.sub(b" ", value)
+            yield value
+
+
+def read_json_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the value of each line of JSONL that is not blank, with its number."""
+    counts = LineCounts()
+    with opened_file(path, counts) as stream:
+        for raw in _table_lines(path, stream, counts):
+            if not raw.strip():
+                continue
+            try:
+                row = parse_json(raw)
+            except UnicodeDecodeError as error:
+                raise undecodable(path, counts.n_lines, raw, error) from error
+            except ValueError as error:
+                known = guess(raw, "utf-8") if counts.n_lines == 1 else None
+                help, where = known or "each line must be one JSON object", f"{path}:{counts.n_lines}"
+                raise DataError(f"this line is not valid JSON: {error}", where=where, help=help) from error
+            yield counts.n_lines, row
 
 
 def find_value(row: Any, field: str, keys: Sequence[str], where: str) -> str | None:
@@ -164,24 +162,32 @@ def _table_lines(path: Path, stream: Any, counts: LineCounts) -> Iterator[bytes]
         yield raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _csv_rows(path: Path, lines: Iterator[bytes], counts: LineCounts) -> Iterator[list[bytes]]:
-    """Yield the rows of CSV; the first line shows the delimiter."""
-    first = next(lines, None)
-    if first is None:
-        return
-    delimiter = next((sign for sign in ",;\t" if sign.encode() in first), ",")
+def _tab_rows(path: Path, counts: LineCounts) -> Iterator[list[bytes]]:
+    """Yield the rows of a table with tabs."""
+    with opened_file(path, counts) as stream:
+        for line in _table_lines(path, stream, counts):
+            yield line.split(b"\t")
 
-    def texts() -> Iterator[str]:
-        for line in chain([first], lines):
-            yield line.decode("utf-8", "surrogateescape") + "\n"
 
-    rows = csv.reader(texts(), delimiter=delimiter, strict=True)
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            help = "text with quotation marks or delimiters must be quoted"
-            raise DataError(f"this is not valid CSV: {error}", where=f"{path}:{counts.n_lines}", help=help) from error
-        if row is None:
+def read_csv_rows(path: Path, counts: LineCounts) -> Iterator[list[bytes]]:
+    """Yield the rows of CSV; the first line shows the delimiter.
+
+    Raises ``DataError`` for quotation marks without a partner and cells of more than 131,072 characters.
+    """
+    with opened_file(path, counts) as stream:
+        lines = _table_lines(path, stream, counts)
+        first = next(lines, None)
+        if first is None:
             return
-        yield [cell.encode("utf-8", "surrogateescape") for cell in row]
+        delimiter = next((sign for sign in ",;\t" if sign.encode() in first), ",")
+        texts = (line.decode("utf-8", "surrogateescape") + "\n" for line in chain([first], lines))
+        rows = csv.reader(texts, delimiter=delimiter, strict=True)
+        while True:
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                help, where = "quote text with quotation marks or delimiters", f"{path}:{counts.n_lines}"
+                raise DataError(f"this is not valid CSV: {error}", where=where, help=help) from error
+            if row is None:
+                return
+            yield [cell.encode("utf-8", "surrogateescape") for cell in row]

@@ -43,9 +43,11 @@ def table_warning(path: Path) -> str | None:
     else:
         more = ", …" if len(labels) > _N_SHOWN else ""
         read = f"the labels of its last column ({', '.join(map(repr, labels[:_N_SHOWN]))}{more}) are read as text"
-    use = ""
-    if named != ".csv" and path.suffix.lower() not in OPENERS:
-        use = f", e.g. cut -f{text_column(rows) + 1} {quote(str(path))} > text.txt"
+    use, column = "", text_column(rows) + 1
+    if named is not None:
+        return f"{path} looks like a table: {read}; name the column of the text, e.g. {quote(f'{path}:{column}')}"
+    if path.suffix.lower() not in OPENERS:
+        use = f", e.g. cut -f{column} {quote(str(path))} > text.txt"
     return f"{path} looks like a table: {read}; give a file with the text alone{use}"
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int, line: int |
         where = f"near line {line:,} (estimated from lengths, digits and punctuation)"
         if line > min(n_src, n_tgt):
             where = f"line {line:,}, which has no partner (the lines before it look aligned)"
-    help = f"a line was split, merged, deleted or inserted there; attnkit check {src_path} {tgt_path}"
+    command = f"attnkit check {quote(str(src_path))} {quote(str(tgt_path))}"
+    help = f"a line was split, merged, deleted or inserted there; {command}"
     return DataError(f"{src_path} has {n_src:,} lines and {tgt_path} has {n_tgt:,}", where=where, help=help)
 
 

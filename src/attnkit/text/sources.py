@@ -42,18 +42,18 @@ class TextSource:
     field: str | None = None
 
 
-def find_source(path: Path) -> TextSource | None:
+def find_source(path: Path, *, whole: bool = False) -> TextSource | None:
     """Return the files and the field that a path names; None for a plain file.
 
     Missing files count as plain: whoever opens them reports it. Raises ``UsageError`` for a pattern without files, a
-    folder of files of several kinds, and a table without a field.
+    folder of files of several kinds, and a table without a field, unless it is read ``whole``.
     """
     if path == STDIN:
         return None
     if _is(path, "dir"):
-        return TextSource(path, _shards(path))
+        return TextSource(path, _shards(path, whole))
     if _is(path, "exists"):
-        if suffix_of(path) in _NO_TEXT:
+        if suffix_of(path) in _NO_TEXT and not whole:
             raise _no_field(path, path)
         return None
     name, field = split_field(str(path))
@@ -62,7 +62,7 @@ def find_source(path: Path) -> TextSource | None:
     if not glob.has_magic(name):
         return None
     files = _matches(name)
-    if suffix_of(files[0]) in _NO_TEXT:
+    if suffix_of(files[0]) in _NO_TEXT and not whole:
         raise _no_field(path, files[0])
     return TextSource(path, files)
 
@@ -102,7 +102,7 @@ def source_name(value: Any) -> Any:
 
 def source_files(path: Path) -> list[Path]:
     """Return the files that a path names: itself, or those of its source."""
-    source = None if _is(path, "file") else find_source(path)
+    source = None if _is(path, "file") else find_source(path, whole=True)
     return [path] if source is None else list(source.files)
 
 
@@ -118,7 +118,7 @@ def source_stats(path: Path) -> list[Any]:
 
     These are the values of a file, or a name and a list of the values of its files. Raises ``OSError``.
     """
-    if _is(path, "file") or find_source(path) is None:
+    if _is(path, "file") or find_source(path, whole=True) is None:
         return [path.name, path.stat().st_size, path.stat().st_mtime_ns]
     stats = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in source_files(path)]
     return [text_name(path), stats, str(path)]
@@ -274,9 +274,11 @@ def _matches(pattern: str) -> tuple[Path, ...]:
     return files
 
 
-def _shards(folder: Path) -> tuple[Path, ...]:
+def _shards(folder: Path, whole: bool) -> tuple[Path, ...]:
     """Return the text files of a folder, sorted by name; hidden ones are left out."""
     if (folder / DATASET).is_file() or (folder / SPLITS).is_file():
+        if whole:
+            return _tables(folder, folder)
         raise _no_field(folder, folder)
     files = tuple(sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] not in "._"))
     kinds = sorted({"" if (end := suffix_of(path))[1:].isdigit() else end for path in files})
@@ -286,7 +288,7 @@ def _shards(folder: Path) -> tuple[Path, ...]:
         shown = ", ".join(kind or "none" for kind in kinds[:_MAX_SHOWN])
         help = f"name a file, or a pattern in quotation marks: '{folder}/*{kinds[-1]}'"
         raise UsageError(f"{folder} is a folder of files of several kinds (suffixes: {shown})", help=help)
-    if kinds[0] in _NO_TEXT:
+    if kinds[0] in _NO_TEXT and not whole:
         raise _no_field(folder, files[0])
     return files
 
@@ -296,7 +298,8 @@ def _tables(path: Path, source: Path) -> tuple[Path, ...]:
     if _is(path, "dir"):
         if (path / SPLITS).is_file():
             splits = [part for part in _state(path / SPLITS).get("splits", []) if isinstance(part, str)]
-            help = f"name a split: {path}/{splits[0] if splits else 'train'}:FIELD"
+            field = "" if source == path else f":{str(source)[len(str(path)) + 1 :]}"
+            help = f"name a split: {path}/{splits[0] if splits else 'train'}{field}"
             raise UsageError(f"{path} has several splits: {', '.join(splits[:_MAX_SHOWN])}", help=help)
         if (path / DATASET).is_file():
             return _dataset_files(path)
