@@ -131,7 +131,7 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("post", "/translate", {"json": {"q": ["1 2", "3"], "source": "en", "target": "de", "alternatives": 2}}),
     ("post", "/translate", {"data": {"q": "1 2", "source": "en", "target": "de"}}),
     ("post", "/translate", {"json": {}}),
-    ("post", "/v2/translate", {"json": {"text": ["1"], "target_lang": "DE"}}),
+    ("post", "/v2/translate", {"json": {"text": ["1"], "target_lang": "DE", "formality": "prefer_more"}}),
     ("post", "/v2/translate", {"data": {"text": ["1", "2"], "target_lang": "DE"}}),
     ("post", "/v1/translations", {"json": {"input": "1", "target_language": "de"}}),
     ("post", "/v1/translate", {"json": {"text": ["1 2\n", ""]}}),

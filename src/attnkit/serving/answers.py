@@ -31,27 +31,19 @@ class ErrorAnswer(_Answer):
     message: str
 
 
-class DetectedAnswer(_Answer):
-    """The source language of the translator that was chosen."""
-
-    language: str
-    confidence: Number
-
-
 class LibreTranslateAnswer(_CamelAnswer):
     """A list for each field if ``q`` was a list."""
 
     translated_text: str | list[str]
     alternatives: list[str] | list[list[str]] = []
     """Only if they were asked for."""
-    detected_language: DetectedAnswer | list[DetectedAnswer] | None = None
-    """Only if ``source`` was ``auto``."""
 
 
 class DeepLTextAnswer(_Answer):
     """A translation as DeepL has it."""
 
     detected_source_language: str
+    """That of the translator: languages are not detected."""
     text: str
 
 

@@ -123,14 +123,16 @@ async def libretranslate(models: Models, body: schemas.LibreTranslateBody) -> di
         found["alternatives"] = others
     if isinstance(body.q, str):
         found = {name: values[0] for name, values in found.items()}
-    if body.source == "auto":
-        detected = {"language": (model.spec.languages or ("auto", ""))[0], "confidence": 0.0}
-        found["detectedLanguage"] = detected if isinstance(body.q, str) else [detected] * len(texts)
     return found
 
 
 async def deepl(models: Models, body: schemas.DeepLBody) -> dict[str, Any]:
     """Answer ``/v2/translate`` as DeepL does."""
+    if body.formality in ("more", "less"):
+        what = f"this service cannot set the formality; prefer_{body.formality} leaves it to the model"
+        raise RefusedError(400, what)
+    if body.glossary_id:
+        raise RefusedError(400, "this service keeps no glossaries; /v1/translate takes one with the request")
     model, texts = models.translator(body.source_lang, body.target_lang.partition("-")[0]), schemas.listed(body.text)
     if body.tag_handling is not None:
         done = await translate_documents(model, texts)

@@ -35,6 +35,10 @@ class DeepLBody(BaseModel):
     target_lang: Language
     source_lang: Language | None = None
     tag_handling: Literal["html", "xml"] | None = None
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = "default"
+    """``more`` and ``less`` are refused, as DeepL does for languages without; ``prefer_...`` have no effect."""
+    glossary_id: str | None = None
+    """Refused: the service keeps no glossaries; ``/v1/translate`` takes one with the request."""
 
 
 class TranslationsBody(BaseModel):
