@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,14 @@ def test_states_of_data_sets(pa: Any, table: Any, tmp_path: Path) -> None:
             open_binary(tmp_path / "saved:en")
     state.write_text('{"a": 1, "a": 2}')
     with pytest.raises(DataError, match="duplicate key"):
+        open_binary(tmp_path / "saved:en")
+    state.write_text(json.dumps(good))
+    part = tmp_path / "saved" / good["_data_files"][0]["filename"]
+    part.unlink()
+    with pytest.raises(UsageError, match="no such file"):
+        open_binary(tmp_path / "saved:en")
+    os.mkfifo(part)
+    with pytest.raises(DataError, match="not a plain file"):
         open_binary(tmp_path / "saved:en")
     (tmp_path / "all").mkdir()
     (tmp_path / "saved").rename(tmp_path / "all" / "train")

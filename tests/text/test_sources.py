@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,12 @@ def test_misuse_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             open_binary(Path(name))
         assert what in caught.value.what, name
         assert help in str(caught.value.help), name
+
+
+def test_a_pipe_is_no_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(UsageError, match="can be read only once"):
+        open_binary(tmp_path / "a.jsonl:x")
 
 
 def test_configuration_takes_fields_as_mappings(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from attnkit.quality.config import CleanConfig
 from attnkit.quality.pair_filters import Pair
 from attnkit.text.files import OPENERS
 from attnkit.text.lines import open_binary
-from attnkit.text.sources import source_stats, text_name
+from attnkit.text.sources import source_files, source_stats, text_name
 
 DROPPED = "dropped.tsv"
 
@@ -72,7 +72,7 @@ def open_clean_output(request: CleanRequest) -> Iterator[CleanOutput]:
         UsageError: The folder holds something else, or settings changed.
     """
     names = output_names(request.src, request.tgt)
-    check_not_inside([request.src, request.tgt], request.output)
+    check_not_inside([*source_files(request.src), *source_files(request.tgt)], request.output)
     former = _former_names(request.output) if request.overwrite else ()
     with open_job_folder(request.output, dict.fromkeys([*names, DROPPED, *former]), overwrite=request.overwrite):
         yield CleanOutput(request, names)

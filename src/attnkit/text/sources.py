@@ -332,7 +332,10 @@ def _dataset_files(folder: Path) -> tuple[Path, ...]:
     if state.get("_indices_data_files") or state.get("_indices_files"):
         what = "the rows of this data set are selected by indices, which are not read"
         raise DataError(what, where=str(folder / DATASET), help="call flatten_indices() before save_to_disk")
-    return tuple(folder / name for name in names)
+    files = tuple(folder / name for name in names)
+    if wrong := [file for file in files if _is(file, "exists") and not _is(file, "file")]:
+        raise DataError("this part of a data set is not a plain file", where=str(wrong[0]))
+    return files
 
 
 def _state(path: Path) -> dict[str, Any]:

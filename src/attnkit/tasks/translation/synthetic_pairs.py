@@ -34,7 +34,7 @@ from attnkit.tasks.translation.translated_line import Output, TranslatedLine
 from attnkit.tasks.translation.translator import TranslationPipeline
 from attnkit.text.lines import check_not_streams, is_blank, line_batches, read_lines
 from attnkit.text.parallel import mismatch, read_parallel
-from attnkit.text.sources import source_stats
+from attnkit.text.sources import source_files, source_stats
 from attnkit.text.tags import with_tag
 
 FAULTS: tuple[Sign, ...] = ("cut", "repeated", "copied", "empty", "short", "long")
@@ -117,7 +117,7 @@ def check_files(request: SyntheticRequest) -> None:
         raise DataError("this file is empty", where=str(request.files[counts.index(0)]))
     if request.references is not None and counts[0] != counts[1]:
         raise mismatch(request.text, request.references, *counts)
-    check_not_inside(request.files, request.output)
+    check_not_inside([file for path in request.files for file in source_files(path)], request.output)
     if request.config.needs_forward != (request.forward is not None):
         what = "--min-forward-log-prob and --min-round-trip require --forward"
         if request.forward is not None:
