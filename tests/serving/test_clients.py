@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,15 @@ sys.path.append(str(Path(__file__).parents[1] / "durability"))
 from test_serve_process import serving
 
 import attnkit
+
+IMPATIENT = """
+import sys
+from attnkit.cli.main import main
+from attnkit.serving import server
+
+server.GRACE = 0.5
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +95,39 @@ def test_a_server_that_ends_answers_what_runs(trained: Path, expected: str) -> N
         thread.join(60)
         assert process.wait(60) == 0
     assert found[0].status_code in (200, 503) and json.loads(found[0].text)
+
+
+def test_a_server_stops_what_still_runs_at_the_end(trained: Path, tmp_path: Path) -> None:
+    """After SIGTERM running requests have 30 seconds, here half a second, and are then answered all the same."""
+    requests = pytest.importorskip("requests")
+    program, log = tmp_path / "impatient.py", tmp_path / "log"
+    program.write_text(IMPATIENT)
+    argv = [sys.executable, program, "serve", f"en:de={trained}", "--port", "0", "--threads", "1", "--device", "cpu"]
+    with log.open("w") as file:
+        process = subprocess.Popen(argv, stderr=file)
+    try:
+        end = time.monotonic() + 60
+        while not (address := re.search(r"http://\S+", log.read_text())):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        found: list[Any] = []
+        long = {"text": [f"{n} 5" for n in range(500)], "min_length": 1000, "max_length": 1001, "beam_size": 16}
+        asked = [long, {**long, "repetition_penalty": 1.3}]  # the second waits
+
+        def ask(body: dict[str, Any]) -> None:
+            found.append(requests.post(f"{address[0]}/v1/translate", json=body, timeout=100))
+
+        threads = [threading.Thread(target=ask, args=(body,)) for body in asked]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        process.terminate()
+        for thread in threads:
+            thread.join(60)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [one.status_code for one in found] == [503, 503]
+    assert {one.json()["error"] for one in found} == {"the service is shutting down"}
+    assert len(log.read_text().splitlines()) == 1, "nothing but the address"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
+from starlette.testclient import TestClient
 
 import attnkit
 from attnkit.decoding.stopping import StopFlags
 from attnkit.models.gpt import Gpt
 from attnkit.serving import calls, schemas
+from attnkit.serving.app import Service
 from attnkit.serving.limits import Limits, RefusedError
 from attnkit.serving.models import Models, ServedModel
 
@@ -134,3 +137,12 @@ def test_lines_that_go_on_have_the_texts_that_they_have_alone(trained: Path) -> 
     whole.set_all()
     translator.set_stops(whole)
     assert translator.translate_document("<p>one two</p>", "html") == "<p></p>"
+
+
+def test_the_end_of_the_service_ends_streams(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = TestClient(Service(models).app(), base_url="http://localhost")
+    body = {"prompt": "a b", "max_new_tokens": LONG, "temperature": 1.0, "stream": True}
+    monkeypatch.setattr(models, "is_stopped", True)
+    lines = [line for line in client.post("/v1/generate", json=body).text.splitlines() if line]
+    assert json.loads(lines[-1].removeprefix("data: ")) == {"error": "the service is shutting down"}
+    assert len(lines) < 100

@@ -181,6 +181,8 @@ class Service:
             try:
                 async for piece in pieces:
                     yield b"data: " + to_json({"text": piece}) + b"\n\n"
+                    if self.models.is_stopped:
+                        raise RefusedError(503, "the service is shutting down")
                     if time.monotonic() > end:
                         raise RefusedError(504, f"no end within {self.limits.seconds:g} s")
                 yield b"data: [DONE]\n\n"

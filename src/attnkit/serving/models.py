@@ -188,7 +188,7 @@ class Models:
             UsageError: two runs have one name, a run cannot be served, or an option does not suit it.
             RunError: all runs are missing or damaged.
         """
-        self.limits = limits
+        self.limits, self.is_stopped = limits, False
         self.by_name: dict[str, ServedModel] = {}
         self._options = {"device": device, "precision": precision, "threads": threads}
         self._texts: dict[str, str] = {}  #: as on the command line, by name
@@ -289,6 +289,13 @@ class Models:
             return f"{name} {'is not served' if model is None else 'keeps its model'}: {_said(error)}"
         return f"{name}: {self.by_name[name].model.summary.checkpoint}{'' if changed else ' (unchanged)'}"
 
+    def stop(self) -> None:
+        """Refuse what waits, and stop what runs."""
+        self.is_stopped = True
+        for model in self.by_name.values():
+            model.batcher.close()
+            model.batcher.stop()
+
     def close(self, timeout: float) -> None:
         """End all queues when they are empty, and stop what runs when the time is over."""
         batchers = [model.batcher for model in self.by_name.values()]
@@ -297,8 +304,7 @@ class Models:
             batcher.close()
         for batcher in batchers:
             batcher.join(max(0.0, end - time.monotonic()))
-        for batcher in batchers:
-            batcher.stop()
+        self.stop()
         for batcher in batchers:
             batcher.join(STOPPING)
 

@@ -18,7 +18,8 @@ from attnkit.serving.app import Service
 KEEP_ALIVE = 5  #: seconds that an idle connection is kept after an answer
 MAX_HEADER_BYTES = 1 << 15
 FILES = 64  #: open files that are left for models and libraries
-GRACE = 30  #: seconds that running requests get after SIGTERM
+GRACE = 30.0  #: seconds that running requests get after SIGTERM
+ANSWERING = 5  #: further seconds in which those that were stopped are answered
 
 
 class ImpatientProtocol(H11Protocol):
@@ -152,7 +153,7 @@ def run_server(
         proxy_headers=False,
         limit_concurrency=min(service.limits.connections, _most_connections()),
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=round(GRACE) + ANSWERING,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         log_config=_log_config(),
     )
@@ -218,6 +219,8 @@ async def _serve(
         service.is_closing = True
         if server.should_exit:
             server.force_exit = True  # asked twice
+        else:
+            loop.call_later(GRACE, service.models.stop)
         server.should_exit = True
 
     def reload() -> None:
