@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
@@ -23,6 +24,7 @@ FORMAT = 1
 FILE_NAME = "manifest.json"
 MODEL = "model.safetensors"  #: weights of a checkpoint
 MAX_BYTES = 1 << 20
+MAX_AHEAD = 1 << 29  #: maximum bytes of a file that is read before anybody asks for it
 
 Content: TypeAlias = Data | Callable[[], Iterable[Data]]
 """Content of a file: bytes, or a function that yields chunks, for content too large to copy in memory."""
@@ -113,6 +115,7 @@ class Checkpoint:
     name: str
     manifest: Manifest
     base: Checkpoint | None = None
+    _ahead: dict[str, Future[bytes]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def step(self) -> int:
@@ -126,8 +129,22 @@ class Checkpoint:
             raise RunError(f"checkpoint {self.name} has no {file}", where=str(self.path), help=f"available: {held}")
         return self.manifest.files[file]
 
+    def read_ahead(self, file: str) -> None:
+        """Begin to read a file in another thread; ``read`` waits for its end.
+
+        A file of more than ``MAX_AHEAD`` bytes is left to ``read``, whose callers check its size first.
+        """
+        if self.entry(file).size <= MAX_AHEAD:
+            pool = ThreadPoolExecutor(1)
+            self._ahead[file] = pool.submit(self._read, file)
+            pool.shutdown(wait=False)
+
     def read(self, file: str) -> bytes:
         """Return the content of a file; raise ``RunError`` if it is damaged."""
+        begun = self._ahead.pop(file, None)
+        return self._read(file) if begun is None else begun.result()
+
+    def _read(self, file: str) -> bytes:
         with self._opened(file) as stream:
             data = stream.read(self.entry(file).size)
         if hashlib.sha256(data).hexdigest() != self.entry(file).sha256:

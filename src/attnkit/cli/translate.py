@@ -187,7 +187,8 @@ def write_lines(request: TranslateRequest, output: Path | None, resume: bool) ->
         seconds = time.monotonic() - began
         if shown and seconds > console.PATIENCE:
             rate = (n_done - request.skip) / seconds
-            status.say(f"{n_done:,} lines translated, {rate:,.0f} lines/s")
+            many = "line" if n_done == 1 else "lines"
+            status.say(f"{n_done:,} {many} translated, {rate:,.0f} lines/s")
         for message in counts.messages(protects=request.protect) if shown else ():
             status.say(message)
 
@@ -205,7 +206,7 @@ def refuse_options(given: dict[str, object], format: str, refused: list[str]) ->
 
 def suggest_format(input: Path) -> None:
     """Say that a file with markup is read as lines of text."""
-    from attnkit.formats.documents import SUFFIXES
+    from attnkit.formats.suffixes import SUFFIXES
     from attnkit.progress import console
 
     suggested = SUFFIXES.get(input.suffix.lower())
@@ -229,10 +230,12 @@ def write_document(request: TranslateRequest, output: Path | None) -> None:
         text, lines, counts = translate_document(request, status.warn, follow)
         if stream is not None:
             stream.write(text)
-        many = "passage" if counts.n_passages == 1 else "passages"
-        said = f"{counts.n_passages:,} {many} translated, {counts.n_tags:,} tags placed"
+        passages = "passage" if counts.n_passages == 1 else "passages"
+        tags = "tag" if counts.n_tags == 1 else "tags"
+        said = f"{counts.n_passages:,} {passages} translated, {counts.n_tags:,} {tags} placed"
         if counts.n_protected:
-            said += f", {counts.n_protected:,} protected parts kept ({counts.n_restored:,} put back)"
+            parts = "part" if counts.n_protected == 1 else "parts"
+            said += f", {counts.n_protected:,} protected {parts} kept ({counts.n_restored:,} put back)"
         status.say(said)
         for note in counts.notes:
             status.warn(note)

@@ -6,18 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from attnkit.errors import DataError
 from attnkit.formats.html import MARKUP, html_faults, make_tag, parse_html, set_language
 from attnkit.formats.markdown import parse_markdown
 from attnkit.formats.passages import Piece, Tag, make_pieces
 from attnkit.formats.subtitles import parse_subtitles
+from attnkit.formats.suffixes import DocumentFormat
 from attnkit.formats.xliff import count_kept, parse_xliff, set_target_language
 from attnkit.text.files import BOM, LineCounts, undecodable
 from attnkit.text.lines import opened
 
-DocumentFormat: TypeAlias = Literal["html", "markdown", "xliff", "srt"]
 MAX_BYTES = 1 << 26  #: of a document
 
 PARSERS: Mapping[DocumentFormat, Callable[[str], list[Piece]]] = {
@@ -26,13 +25,6 @@ PARSERS: Mapping[DocumentFormat, Callable[[str], list[Piece]]] = {
     "xliff": parse_xliff,
     "srt": parse_subtitles,
 }
-SUFFIXES: Mapping[str, DocumentFormat] = {
-    **dict.fromkeys([".html", ".htm", ".xhtml"], "html"),
-    **dict.fromkeys([".md", ".markdown"], "markdown"),
-    **dict.fromkeys([".xlf", ".xliff"], "xliff"),
-    **dict.fromkeys([".srt", ".vtt"], "srt"),
-}
-"""Format that the end of a file name suggests."""
 
 
 def read_document(path: Path) -> str:

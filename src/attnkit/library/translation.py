@@ -12,7 +12,8 @@ from attnkit.engine.checkpoint_metadata import checkpoint_scores
 from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.errors import DataError, RunError
-from attnkit.formats.documents import DocumentFormat, parse_document
+from attnkit.formats.documents import parse_document
+from attnkit.formats.suffixes import DocumentFormat
 from attnkit.formats.passages import render
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention

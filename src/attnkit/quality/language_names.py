@@ -76,11 +76,16 @@ NAMES = {
 _OTHER_NAMES = {
     "eo": "Esperanto", "eu": "Basque", "ga": "Irish", "no": "Norwegian", "sq": "Albanian", "ur": "Urdu",
 }  # fmt: skip
-# ISO 639-1, and what it was before: a first letter and the second letters after it.
-_CODES = (
-    "aabefkmnrsvyz baeghimnors caehorsuvy daevz eelnostu faifjory gadlnuv haeiortuyz iadegiknostuw javi"
-    " kagijklmnorsuvwy labginotuv mghiklnorsty nabdeglnorvy ocjmrs pailst qu rmnouw sacdeghiklmnoqrstuvw"
-    " taeghiklnorstwy ugkrz veio wao xh yio zahu"
+# ISO 639-1, with codes that it had before, such as iw.
+_CODES = frozenset(
+    """
+    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el
+    en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io is it
+    iu iw ja ji jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mo mr
+    ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si
+    sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi
+    yo za zh zu
+    """.split()
 )
 _MAX_CHARACTERS = 2000  # of a line; the rest is left out
 _WORD = re.compile(r"[^\W\d_]+")
@@ -106,8 +111,7 @@ def check_language(code: str | None, where: str) -> None:
     if code is None or re.fullmatch(r"(?i)x(-[a-z0-9]{1,8})+", code):
         return
     base = code.lower()[:2]
-    known = {part[0] + letter for part in _CODES.split() for letter in part[1:]}
-    if re.fullmatch(r"(?i)[a-z]{2,3}([-_][a-z0-9]{1,8})*", code) and (base in known or code[2:3].isalpha()):
+    if re.fullmatch(r"(?i)[a-z]{2,3}([-_][a-z0-9]{1,8})*", code) and (base in _CODES or code[2:3].isalpha()):
         return
     names = {name.lower(): short for short, name in {**_OTHER_NAMES, **NAMES}.items()}
     close = [names[name] for name in get_close_matches(code.lower(), names, 1)]

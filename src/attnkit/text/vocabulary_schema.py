@@ -8,6 +8,7 @@ patterns that never terminate, padding of any length, and trees so deep that fre
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer as Engine
@@ -27,6 +28,7 @@ CHARACTERS = [chr(byte if byte in _PRINTABLE else next(_MOVED)) for byte in rang
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and ByteLevel in ``tokenizers``.
 """
 BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}  #: byte of each character
+_LATIN_1_OF = str.maketrans({character: chr(byte) for character, byte in BYTE_OF.items()})
 
 Tree = dict[str, Any]
 
@@ -163,11 +165,11 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
     if config.kind in ("bpe", "gpt2", "llama3"):
         listed = isinstance(merges, list) and len(merges) <= MAX_ENTRIES
         _require(listed, "its merges are not a list, or too long a list")
-        known = set(names)
-        for merge in merges:
-            pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
-            _require(pair, "a merge is not a pair of entries")
-            _require({*merge, "".join(merge)} <= known, "a merge refers to an unknown entry")
+        paired = all(isinstance(merge, list) and len(merge) == 2 for merge in merges)
+        parts = list(chain.from_iterable(merges)) if paired else [None]
+        _require(all(isinstance(part, str) for part in parts), "a merge is not a pair of entries")
+        known = {*parts, *map("".join, merges)} <= set(names)
+        _require(known, "a merge refers to an unknown entry")
     elif config.kind == "char":
         _require(merges == [], "kind char has no merges")
 
@@ -223,7 +225,7 @@ def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
             begins = not name.startswith(BERT_CONTINUED)
             table.append((f" {name}" if begins else name[len(BERT_CONTINUED) :]).encode())
         else:
-            table.append(bytes(BYTE_OF[character] for character in name.removeprefix(CONTINUED)))
+            table.append(name.removeprefix(CONTINUED).translate(_LATIN_1_OF).encode("latin-1"))
     return table
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from attnkit.checkpoints.adapters import fingerprint_of
+from attnkit.checkpoints.adapters import fingerprint_of, whole_weights
 from attnkit.checkpoints.arrays import check_file_holds_weights, read_arrays
-from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.checkpoint import MODEL, Checkpoint
 from attnkit.checkpoints.logs import MAX_LINE, parse_line
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.compiled.packed_transformer import PackedTransformer
@@ -145,6 +145,7 @@ def open_run(path: Path, checkpoint: str | None = None, adapter: Path | None = N
     """
     chosen, warnings = RunFolder(path).adapted(checkpoint, adapter)
     config = read_run_config(chosen, "translation")
+    whole_weights(chosen).read_ahead(MODEL)  # while the tokenizers are read
     return OpenedRun(path, chosen, config, *read_vocabularies(chosen), tuple(warnings))
 
 

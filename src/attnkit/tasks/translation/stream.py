@@ -25,7 +25,7 @@ from attnkit.text.files import STDIN
 from attnkit.text.lines import read_line_batches, read_lines
 
 if TYPE_CHECKING:
-    from attnkit.formats.documents import DocumentFormat
+    from attnkit.formats.suffixes import DocumentFormat
     from attnkit.formats.passages import Piece
     from attnkit.tasks.translation.documents import DocumentCounts, TranslatedSentence
 
