@@ -13,8 +13,8 @@ from attnkit.engine.engine_choice import Engine
 from attnkit.engine.model_card import count_parameters
 from attnkit.errors import DataError, RunError
 from attnkit.formats.documents import parse_document
-from attnkit.formats.suffixes import DocumentFormat
 from attnkit.formats.passages import render
+from attnkit.formats.suffixes import DocumentFormat
 from attnkit.kernels.simd.targets import Precision
 from attnkit.library.attention import TranslationAttention, translation_attention
 from attnkit.library.files import single_lines, warn

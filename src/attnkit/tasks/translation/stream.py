@@ -25,8 +25,8 @@ from attnkit.text.files import STDIN
 from attnkit.text.lines import read_line_batches, read_lines
 
 if TYPE_CHECKING:
-    from attnkit.formats.suffixes import DocumentFormat
     from attnkit.formats.passages import Piece
+    from attnkit.formats.suffixes import DocumentFormat
     from attnkit.tasks.translation.documents import DocumentCounts, TranslatedSentence
 
 Item = TypeVar("Item")
