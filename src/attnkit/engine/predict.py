@@ -19,7 +19,7 @@ from attnkit.kernels.simd.targets import Precision
 from attnkit.metrics.labels import Confusion, Mistake, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.text.files import OPENERS, STDIN, open_file
+from attnkit.text.files import STDIN, open_file, suffix_of
 from attnkit.text.lines import LineReader, encoding_warnings, flush_interval, line_batches, open_binary
 from attnkit.text.table_rows import can_be_text
 
@@ -210,8 +210,7 @@ def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     if request.format == "auto":
         if "table" in known and not can_be_text(path):
             return "table"
-        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in OPENERS]
-        named = bool(suffixes) and suffixes[-1] in spec.gold_suffixes
+        named = suffix_of(path) in spec.gold_suffixes
         return cast(Format, known[named or (request.gold and known[0] in _UNLABELED)])
     if request.format not in known:
         what = f"task '{task}' does not support the format '{request.format}'"

@@ -20,10 +20,10 @@ from attnkit.library.loading import CLASSES, load
 from attnkit.library.translation import Translator
 from attnkit.serving.batching import Batcher, Worker
 from attnkit.serving.limits import Limits, RefusedError
+from attnkit.text.sources import language_of
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+(?::[A-Za-z0-9_-]+)?)=)?(?P<path>.*)", re.DOTALL)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})?")
-COMPRESSED = {".gz", ".xz", ".bz2", ".zst"}
 STOPPING = 2.0  #: seconds until a stopped search ends
 
 Batched = tuple[str, Hashable]
@@ -69,16 +69,14 @@ def parse_spec(text: str) -> RunSpec:
 
 
 def languages_of_files(src: str, tgt: str) -> tuple[str, str]:
-    """Return the languages that the names of two files end in.
+    """Return the languages that the names of two files, or of two fields, end in.
 
-    >>> languages_of_files("train.en.gz", "train.de")
-    ('en', 'de')
+    >>> languages_of_files("train.en.gz", "train.de"), languages_of_files("a.tmx:en", "text")
+    (('en', 'de'), ('en', 'tgt'))
     """
-    found = []
-    for name, other in ((src, "src"), (tgt, "tgt")):
-        suffixes = [suffix[1:] for suffix in Path(name).suffixes if suffix not in COMPRESSED]
-        found.append(suffixes[-1] if suffixes and _LANGUAGE.fullmatch(suffixes[-1]) else other)
-    return found[0], found[1]
+    found = (language_of(Path(src)), language_of(Path(tgt)))
+    of_src, of_tgt = (name if _LANGUAGE.fullmatch(name) else None for name in found)
+    return of_src or "src", of_tgt or "tgt"
 
 
 class ServedModel:

@@ -16,7 +16,7 @@ from typing import Any
 
 from attnkit.errors import DataError
 from attnkit.io.safe_read import parse_json
-from attnkit.text.files import BOM, MAX_BYTES, OPENERS, LineCounts, endless, guess, no_field, opened_file, undecodable
+from attnkit.text.files import BOM, MAX_BYTES, LineCounts, endless, guess, no_field, opened_file, suffix_of, undecodable
 from attnkit.text.tmx import LanguageCounts, read_tmx
 
 _BREAKS = re.compile("\r\n|\r|\n")
@@ -39,7 +39,7 @@ class FieldReader:
             DataError: The table is damaged, or a row lacks the field or has another value than text there.
             UsageError: The file is missing, or a package that reads it.
         """
-        suffix = (Path(path.stem) if path.suffix.lower() in OPENERS else path).suffix.lower()
+        suffix = suffix_of(path)
         if suffix in (".parquet", ".arrow"):
             from attnkit.text.arrow_tables import read_column  # imported here: an optional package
 

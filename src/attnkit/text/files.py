@@ -66,6 +66,11 @@ def open_file(path: Path) -> BinaryIO:
         raise UsageError(f"{str(path)!r} is not a valid file name", help="check the spelling of the path") from error
 
 
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file in lower case, without that of its compression."""
+    return (Path(path.stem) if path.suffix.lower() in OPENERS else path).suffix.lower()
+
+
 def is_stream(path: Path) -> bool:
     """Return whether a path is a pipe, terminal or device, not a file or folder."""
     try:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 
-from attnkit.text.files import OPENERS
+from attnkit.text.files import OPENERS, suffix_of
 from attnkit.text.lines import read_lines
 
 _N_SAMPLED = 1000  # lines of a file that are searched for columns
@@ -29,8 +29,7 @@ def table_warning(path: Path) -> str | None:
     values and another one many, or the name ends in ``.csv`` or ``.tsv``.
     """
     lines = [line for line in islice(read_lines(path), _N_SAMPLED) if line and not line.isspace()]
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in OPENERS]
-    named = suffixes[-1] if suffixes and suffixes[-1] in _DELIMITERS else None
+    named = suffix if (suffix := suffix_of(path)) in _DELIMITERS else None
     delimiters = _DELIMITERS[named] if named else "\t"
     rows = next((rows for delimiter in delimiters if (rows := split_columns(lines, delimiter, named))), None)
     if rows is None:

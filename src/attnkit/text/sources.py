@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from attnkit.errors import DataError, UsageError
 from attnkit.io import safe_read
-from attnkit.text.files import BOM, OPENERS, STDIN, LineCounts, only_once, opened_file
+from attnkit.text.files import BOM, OPENERS, STDIN, LineCounts, only_once, opened_file, suffix_of
 
 if TYPE_CHECKING:
     from attnkit.text.field_values import FieldReader
@@ -65,11 +65,6 @@ def find_source(path: Path, *, whole: bool = False) -> TextSource | None:
     if suffix_of(files[0]) in _NO_TEXT and not whole:
         raise _no_field(path, files[0])
     return TextSource(path, files)
-
-
-def suffix_of(path: Path) -> str:
-    """Return the suffix of a file in lower case, without that of its compression."""
-    return (Path(path.stem) if path.suffix.lower() in OPENERS else path).suffix.lower()
 
 
 def split_field(name: str) -> tuple[str, str | None]:

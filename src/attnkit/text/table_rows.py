@@ -12,9 +12,9 @@ from typing import Any
 
 from attnkit.errors import DataError, UsageError
 from attnkit.text.field_values import read_csv_rows, read_json_rows
-from attnkit.text.files import LineCounts, no_field, undecodable
+from attnkit.text.files import LineCounts, no_field, suffix_of, undecodable
 from attnkit.text.lines import count_lines, read_lines
-from attnkit.text.sources import find_source, source_files, suffix_of
+from attnkit.text.sources import find_source, source_files
 
 Row = tuple[int, list[str]]  #: number of a row, from 1, and its cells
 _SPACE = re.compile("\r\n|[\r\n\t]")
