@@ -6,6 +6,7 @@ import errno
 import gzip
 import lzma
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +70,15 @@ def open_file(path: Path) -> BinaryIO:
 def suffix_of(path: Path) -> str:
     """Return the suffix of a file in lower case, without that of its compression."""
     return (Path(path.stem) if path.suffix.lower() in OPENERS else path).suffix.lower()
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name stands for all files that match it.
+
+    >>> is_pattern("a/*.en"), is_pattern("a?[0-9].en"), is_pattern("a[1.en")
+    (True, True, False)
+    """
+    return bool(re.search(r"[*?]|\[.+\]", name))
 
 
 def is_stream(path: Path) -> bool:

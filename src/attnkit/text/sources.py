@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from attnkit.errors import DataError, UsageError
 from attnkit.io import safe_read
-from attnkit.text.files import BOM, OPENERS, STDIN, LineCounts, only_once, opened_file, suffix_of
+from attnkit.text.files import BOM, OPENERS, STDIN, LineCounts, is_pattern, only_once, opened_file, suffix_of
 
 if TYPE_CHECKING:
     from attnkit.text.field_values import FieldReader
@@ -59,7 +59,7 @@ def find_source(path: Path, *, whole: bool = False) -> TextSource | None:
     name, field = split_field(str(path))
     if field is not None:
         return TextSource(path, _tables(Path(name), path), field)
-    if not glob.has_magic(name):
+    if not is_pattern(name):
         return None
     files = _matches(name)
     if suffix_of(files[0]) in _NO_TEXT and not whole:
@@ -75,7 +75,7 @@ def split_field(name: str) -> tuple[str, str | None]:
     """
     for match in re.finditer(":", name):
         left, right = name[: match.start()], name[match.end() :]
-        if right and left and (suffix_of(Path(left)) in _TABLES or glob.has_magic(left) or _is(Path(left), "dir")):
+        if right and left and (suffix_of(Path(left)) in _TABLES or is_pattern(left) or _is(Path(left), "dir")):
             return left, right
     return name, None
 
@@ -134,14 +134,14 @@ def text_name(path: Path) -> str:
         return path.name
     name, field = split_field(str(path))
     base = Path(name)
-    if not (field or glob.has_magic(name)):
+    if not (field or is_pattern(name)):
         return path.name
     stem = base.name.split(".")[0]
-    if glob.has_magic(stem):
-        parents = [part for part in base.parent.parts if not glob.has_magic(part) and part != base.anchor]
+    if is_pattern(stem):
+        parents = [part for part in base.parent.parts if not is_pattern(part) and part != base.anchor]
         stem = parents[-1] if parents else "text"
     end = language_of(path)
-    return f"{stem}.{end}" if end and not glob.has_magic(end) else stem
+    return f"{stem}.{end}" if end and not is_pattern(end) else stem
 
 
 def language_of(path: Path) -> str:
@@ -265,7 +265,7 @@ def _matches(pattern: str) -> tuple[Path, ...]:
     # Path.glob takes no absolute patterns.
     files = tuple(sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file()))  # noqa: PTH207
     if not files:
-        raise UsageError(f"no file matches {pattern!r}", help="check the spelling of the path")
+        raise UsageError(f"no file matches {pattern}", help="check the spelling of the path")
     return files
 
 
@@ -304,7 +304,7 @@ def _tables(path: Path, source: Path) -> tuple[Path, ...]:
             what = f"{path} is a folder {'of tables of several kinds' if files else 'without tables'}"
             raise UsageError(what, where=str(source), help=f"tables end in {', '.join(_TABLES)}")
         return files
-    if _is(path, "exists") or not glob.has_magic(str(path)):
+    if _is(path, "exists") or not is_pattern(str(path)):
         if only_once(path):
             raise UsageError(f"{path} can be read only once", help="write it to a file first")
         return (path,)
@@ -348,7 +348,7 @@ def _state(path: Path) -> dict[str, Any]:
 def _no_field(path: Path, file: Path) -> UsageError:
     """Return the error for a table that was given without a field."""
     what = f"{path} is a table of several fields, not text"
-    name = f"'{path}:FIELD'" if glob.has_magic(str(path)) else f"{path}:FIELD"
+    name = f"'{path}:FIELD'" if is_pattern(str(path)) else f"{path}:FIELD"
     kind = "data set" if file == path and suffix_of(file) not in _TABLES else suffix_of(file)
     example = {".tmx": "a language such as en", "data set": "a column such as translation.en"}.get(kind, "such as en")
     return UsageError(what, help=f"name its field, {example}: {name}")

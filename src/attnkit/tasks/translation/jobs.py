@@ -13,7 +13,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import UsageError
 from attnkit.io.resumable import ResumableFiles
 from attnkit.tasks.translation.stream import TranslateRequest
-from attnkit.text.files import STDIN
+from attnkit.text.files import STDIN, is_pattern
 from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
 from attnkit.text.sources import source_stats, split_field
 
@@ -32,10 +32,10 @@ def find_inputs(source: Path) -> list[Path] | None:
     if source.is_dir():
         found = [path for path in source.iterdir() if not path.name.startswith(".")]
         nothing = f"{source} has no files"
-    elif glob.has_magic(str(source)):
+    elif is_pattern(str(source)):
         # Path.glob takes no absolute patterns.
         found = [Path(name) for name in glob.glob(str(source), recursive=True)]  # noqa: PTH207
-        nothing = f"no file matches {str(source)!r}"
+        nothing = f"no file matches {source}"
     else:
         return None
     if not (files := sorted(path for path in found if path.is_file())):
