@@ -7,12 +7,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sacrebleu
+import torch
 import yaml
 from safetensors.numpy import load_file
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.model_card import count_parameters
+from attnkit.runtime.devices import name_device
 
 
 def read_card(run: Path) -> tuple[dict[str, Any], dict[str, str], str]:
@@ -50,3 +53,8 @@ def test_word_vectors_have_the_same_header(workshop: Any, tmp_path: Path) -> Non
     assert (header["pipeline_tag"], header["tags"]) == ("feature-extraction", ["attnkit", "feature-extraction"])
     checkpoint = RunFolder(tmp_path / "vectors").checkpoint()[0]
     assert facts["parameters"] == f"{count_parameters(checkpoint):,}" != "0" and "device" not in facts
+
+
+def test_a_card_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert name_device(torch.device("cuda", 1)) == "cuda (GPU 1)" and name_device(torch.device("cpu")) == "cpu"

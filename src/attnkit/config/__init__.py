@@ -141,7 +141,7 @@ def _suggest(model: type[BaseModel], tree: Tree, keys: list[str]) -> str:
     close = [] if own or (known and not section) else difflib.get_close_matches(word, siblings, n=1, cutoff=cutoff)
     meant = own or [f"{section}{name}" for name in close] or known
     if not meant:
-        return "run `attnkit train --dry-run` to see all keys"
+        return "the same command with --dry-run shows all keys"
     return f"did you mean {' or '.join(repr(key) for key in meant)}?{remark(meant, word)}"
 
 

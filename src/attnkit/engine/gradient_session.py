@@ -41,7 +41,7 @@ from attnkit.engine.session import TrainingSession
 from attnkit.engine.task import AnyTask, Evaluation, EvaluationCancelled, Prepared, TrainingOutcome
 from attnkit.engine.vocabularies import check_has_weights, check_init_conflicts
 from attnkit.errors import DivergedError
-from attnkit.runtime.devices import choose_device, choose_precision, set_threads
+from attnkit.runtime.devices import choose_device, choose_precision, name_device, set_threads
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
@@ -307,5 +307,5 @@ class GradientSession(TrainingSession):
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
         name = state.folder.path.name
         fields = self.task.model_card(self.config, name)
-        facts = provenance(state.folder.checkpoint()[0], self.device.type)
+        facts = provenance(state.folder.checkpoint()[0], name_device(self.device))
         return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters, facts)

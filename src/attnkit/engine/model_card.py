@@ -92,6 +92,7 @@ def model_card(
 
     ``counters`` are those of ``TrainState``, ``facts`` the table of ``provenance``.
     """
+    minutes = counters["minutes"]
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in sorted(scores.items()))
     # Markdown list items.
     sources = "\n".join(f"- {item}" for item in about.data)
@@ -109,7 +110,7 @@ def model_card(
 ## Training
 
 {counters["step"]:,} steps, {counters["epoch"]:.2f} epochs, {counters["tokens"]:,} tokens, \
-{counters["minutes"]:.1f} minutes,
+{minutes:.{1 if minutes >= 1 else 2}f} minutes,
 seed {seed}. The full configuration is in `config.yaml`.
 
 ## Scores on the development set

@@ -58,6 +58,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def name_device(device: torch.device) -> str:
+    """Return the kind of a device, and the model of a GPU: ``cuda (NVIDIA H100)``."""
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
+
+
 def has_fast_bfloat16(device: torch.device) -> bool:
     """Return whether matrix products are faster in bfloat16 than in float32."""
     if device.type == "cuda":
