@@ -73,7 +73,7 @@ def suffix_of(path: Path) -> str:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name stands for all files that match it.
+    """Return whether a name is a pattern for names of files.
 
     >>> is_pattern("a/*.en"), is_pattern("a?[0-9].en"), is_pattern("a[1.en")
     (True, True, False)
