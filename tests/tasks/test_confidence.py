@@ -120,6 +120,18 @@ def test_each_line_has_its_probability(trained: Path, workshop: Any, tmp_path: P
     expected = [pytest.approx(np.interp(score, knots, [0.2, 0.7]), abs=1e-6) for score in scores[:2]]
     after = [json.loads(line) for line in call("translate", run, "-i", tmp_path / "in", "--json")[1].splitlines()]
     assert [line["confidence"] for line in after] == [expected[0], None, expected[1]]
+    code, out, err = call("translate", run, "-i", tmp_path / "in", "--return-confidence")
+    shown = [line.split("\t") for line in out.splitlines()]
+    best = [line["translations"][0] for line in after]
+    assert code == 0 and shown == [
+        [f"{line['confidence']:.6f}" if line["source"] else "", one["text"]]
+        for line, one in zip(after, best, strict=True)
+    ]
+    both = call("translate", run, "-i", tmp_path / "in", "--return-confidence", "--return-scores")[1].splitlines()
+    assert both[0] == f"{shown[0][0]}\t{best[0]['score']:.6f}\t{shown[0][1]}"
+    for arguments in ((trained,), (run, trained), (run, "--sampling", "--seed", "1")):
+        code, out, err = call("translate", *arguments, "-i", tmp_path / "in", "--return-confidence")
+        assert code == 2 and out == "" and "no confidence" in err and "--return-confidence" in err
     translator = attnkit.Translator.load(run)
     found = translator.translate(texts)
     assert [one.confidence for one in found] == [*expected, None]

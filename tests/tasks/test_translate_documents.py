@@ -308,7 +308,9 @@ def test_json_of_protected_lines_is_a_line_each(
     assert [len(one["sentences"]) for one in found] == [2, 0, 0, 1] and found[0]["sentences"][1]["restored"] == ["{x}"]
 
 
-@pytest.mark.parametrize("option", [("--num-hypotheses", "2"), ("--resume",), ("--return-scores",)])
+@pytest.mark.parametrize(
+    "option", [("--num-hypotheses", "2"), ("--resume",), ("--return-scores",), ("--return-confidence",)]
+)
 def test_options_that_documents_do_not_have(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: Any
 ) -> None:

@@ -57,6 +57,9 @@ def command(
     ] = False,
     dictionary: Annotated[Path | None, Option(help="Word lexicon from align, for --replace-unknowns.")] = None,
     return_scores: Annotated[bool, Option(help="Prefix each line with its score and a tab.")] = False,
+    return_confidence: Annotated[
+        bool, Option(help="Prefix each line with the probability that it is acceptable, and a tab.")
+    ] = False,
     return_token_scores: options.ReturnTokenScores = False,
     return_attention: Annotated[bool, Option(help="Include attention weights, with --json.")] = False,
     json: Annotated[bool, Option(help="One JSON object per line, or per passage of a document.")] = False,
@@ -112,6 +115,7 @@ def command(
         search=search,
         prefixes=target_prefix,
         scores=return_scores,
+        confidence=return_confidence,
         attention=return_attention,
         token_scores=return_token_scores,
         as_json=json,
@@ -135,7 +139,7 @@ def command(
     )
     if request.format is not None or protect:
         refused = ["resume", "target_prefix", "replace_unknowns", "return_scores", "return_token_scores"]
-        refused += ["return_attention"]
+        refused += ["return_attention", "return_confidence"]
         refuse_options(given, format, refused if request.format is None else [*refused, "protect"])
     if (sources := find_inputs(source)) is not None:
         refuse_options(given, "several files", ["target_prefix"] + ["format"] * (request.format is not None))

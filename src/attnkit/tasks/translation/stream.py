@@ -41,6 +41,7 @@ class TranslateRequest:
     search: dict[str, Any] = field(default_factory=dict)  #: fields of ``SearchConfig`` that override the run's own
     prefixes: Path | None = None
     scores: bool = False
+    confidence: bool = False  #: prefix each line with the confidence of its translation
     attention: bool = False
     token_scores: bool = False
     as_json: bool = False
@@ -81,7 +82,7 @@ def open_translator(
     translator.progress = progress
     translator.segmenter.policy, translator.segmenter.tell = request.split, tell
     # Greedy search needs no normalized scores; they are computed only if they are printed.
-    shown = request.scores or request.as_json
+    shown = request.scores or request.confidence or request.as_json
     config = translator.configure({"scores": shown, "token_scores": request.token_scores, **request.search})
     src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
     if request.shortlist is not None:
@@ -96,6 +97,10 @@ def open_translator(
         from attnkit.text.glossary import Glossary
 
         translator.set_glossary(Glossary.load(request.glossary), tell)
+    if request.confidence and (translator.curve is None or config.sampling):
+        kind = "ensembles have" if len(request.runs) > 1 else "samples have" if config.sampling else "this run has"
+        help = "see 'Confidence' in the guide to translation, or leave out --return-confidence"
+        raise UsageError(f"{kind} no confidence", where=str(request.runs[0]), help=help)
     record = request.attention or config.coverage_penalty != 0 or request.unknowns
     for run in translator.runs:
         for warning in run.warnings:
@@ -298,6 +303,10 @@ def render_lines(translation: TranslatedLine, request: TranslateRequest) -> list
         if request.attention:
             plain["source_tokens"] = translation.source_tokens
         return [json.dumps(plain, ensure_ascii=False)]
+    texts = [output.text for output in translation.outputs]
     if request.scores:
-        return [f"{output.score:.6f}\t{output.text}" for output in translation.outputs]
-    return [output.text for output in translation.outputs]
+        texts = [f"{output.score:.6f}\t{text}" for output, text in zip(translation.outputs, texts, strict=True)]
+    if request.confidence:
+        known = "" if translation.confidence is None else f"{translation.confidence:.6f}"
+        texts = [f"{known}\t{text}" for text in texts]
+    return texts
